@@ -1,0 +1,170 @@
+"""`Cluster` and `Node`: the machines a placement may use, as a file describes them.
+
+Frozen values without behaviour beyond derived views. A key that was left out stays `None` where its
+default depends on others, so that a cluster that is loaded and saved is the same file again; the
+derived views give the value that counts.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from inventory.documents import Document, read
+from inventory.errors import nearest
+
+NonNegative = Annotated[float, Meta(ge=0)]
+Positive = Annotated[float, Meta(gt=0)]
+Count = Annotated[int, Meta(ge=0)]
+AtLeastOne = Annotated[int, Meta(ge=1)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Name = Annotated[str, Meta(min_length=1)]
+
+
+class Facts(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a node says of its processor; the sources of FLOPs per cycle that are not given by hand."""
+
+    bogomips: Positive | None = None
+    isa: tuple[str, ...] | None = None
+    measured_flops_per_cycle: Positive | None = None
+
+
+class EnergyModel(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Static power `p_s` (W), dynamic power `p_d` (W) at full load and top clock, exponent `kappa` of the clock."""
+
+    p_s: NonNegative
+    p_d: NonNegative
+    kappa: Positive = 3.0
+
+
+class Node(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    dict=True,
+    rename={"node_class": "class"},
+):
+    """One machine of the cluster, or one part of a machine in loopback.
+
+    CPU is counted in points (100 = one core), memory in MB, clock in GHz, RAM in GB.
+    """
+
+    id: Name
+    address: str | None = None
+    rack: str = "default-rack"
+    host: str | None = None
+    node_class: str | None = None
+    slots: Count = 4
+    ports: tuple[int, ...] | None = None
+    cores: AtLeastOne = 4
+    cpu: NonNegative | None = None
+    memory_mb: NonNegative = 4096.0
+    capacity: NonNegative | None = None
+    sockets: AtLeastOne = 1
+    ghz: Positive | None = None
+    flops_per_cycle: Positive | None = None
+    ram_gb: NonNegative | None = None
+    facts: Facts | None = None
+    frequencies_hz: tuple[AtLeastOne, ...] | None = None
+    power: EnergyModel | None = None
+    reliability: Share | None = None
+    max_load: NonNegative | None = None
+    available: bool = True
+
+    @property
+    def machine(self) -> str:
+        """The host it runs on; nodes of one host share its hardware."""
+        return self.host or self.id
+
+    @property
+    def cpu_points(self) -> float:
+        """CPU in points: `cpu`, else sockets * cores * 100."""
+        return float(self.sockets * self.cores * 100) if self.cpu is None else self.cpu
+
+    @property
+    def ram(self) -> float:
+        """RAM in GB: `ram_gb`, else memory_mb / 1024."""
+        return self.memory_mb / 1024 if self.ram_gb is None else self.ram_gb
+
+
+class Network(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """R-Storm's network distance between two nodes, by rack."""
+
+    same_rack: NonNegative = 1.0
+    other_rack: NonNegative = 2.0
+
+
+class ExistingWorker(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A worker that already runs: its topology, its slot, and its executors by name."""
+
+    topology: Name
+    node: Name
+    slot: Count
+    executors: tuple[str, ...] = ()
+
+
+class Cluster(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):
+    """All nodes, in the order of the file, and what already runs on them."""
+
+    nodes: Annotated[tuple[Node, ...], Meta(min_length=1)]
+    network: Network = Network()
+    existing: tuple[ExistingWorker, ...] = ()
+
+    @cached_property
+    def by_id(self) -> dict[str, Node]:
+        """Nodes by id."""
+        return {node.id: node for node in self.nodes}
+
+    @property
+    def available(self) -> Sequence[Node]:
+        """Nodes that may be used, in the order of the file."""
+        return [node for node in self.nodes if node.available]
+
+
+def load_cluster(path: str | Path) -> Cluster:
+    """Read a cluster file.
+
+    Raises:
+        InputError: the file is wrong; the message names file, line, key and value.
+    """
+    return cluster_of(read(path))
+
+
+def cluster_of(document: Document) -> Cluster:
+    """Turn a document into a `Cluster`, checking what one key alone cannot show."""
+    cluster = document.convert(Cluster)
+    seen: dict[str, int] = {}
+    addresses: dict[str, str] = {}
+    for at, node in enumerate(cluster.nodes):
+        here = ("nodes", at)
+        if node.id in seen:
+            raise document.error((*here, "id"), f"two nodes are called {node.id!r}")
+        seen[node.id] = at
+        if node.ports is not None and len(set(node.ports)) != len(node.ports):
+            raise document.error((*here, "ports"), "a port is named twice")
+        if node.ports is not None and len(node.ports) != node.slots:
+            raise document.error(
+                (*here, "ports"), f"{len(node.ports)} ports are named for {node.slots} slots"
+            )
+        if node.address is not None:
+            if node.address in addresses:
+                raise document.error(
+                    (*here, "address"), f"{node.address} is the address of {addresses[node.address]!r} too"
+                )
+            addresses[node.address] = node.id
+    taken: set[tuple[str, int]] = set()
+    for at, worker in enumerate(cluster.existing):
+        here = ("existing", at)
+        if worker.node not in seen:
+            raise document.error((*here, "node"), f"unknown node {worker.node!r}{nearest(worker.node, seen)}")
+        slots = cluster.by_id[worker.node].slots
+        if worker.slot >= slots:
+            raise document.error((*here, "slot"), f"slot {worker.slot} is beyond the {slots} slots of {worker.node}")
+        if (worker.node, worker.slot) in taken:
+            raise document.error((*here, "slot"), f"slot {worker.slot} of {worker.node} holds two workers")
+        taken.add((worker.node, worker.slot))
+    return cluster

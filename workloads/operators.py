@@ -1,0 +1,121 @@
+"""The operator interface: what a spout or a bolt implements, and all it may know.
+
+Operators see batches of rows, their own index and their parameters; never nodes, sockets or clocks.
+A row is a tuple whose fields follow the stream's declared schema. What an operator emits maps a stream's
+name to rows; `{}` emits nothing.
+
+State is explicit: `snapshot` returns all of it, `restore` brings it back, and between the two nothing
+else may influence what an operator emits. That is what makes recovery and migration exact.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from workloads.topology import DEFAULT_STREAM
+
+Row = tuple[Any, ...]
+Emitted = Mapping[str, Sequence[Row]]
+NOTHING: Emitted = {}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of one stream of one component, in the order in which one of its executors emitted them."""
+
+    source: str
+    stream: str
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What an executor is told when it opens.
+
+    Attributes:
+        component: its component's id.
+        index: its index among the component's executors, 0-based.
+        parallelism: how many executors the component has.
+        params: the workload's parameters, all defaults filled in.
+        seed: seed of the run; every random choice derives from it.
+        inputs: prepared input files by name, local to the node and verified by checksum.
+    """
+
+    component: str
+    index: int
+    parallelism: int
+    params: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    inputs: Mapping[str, str] = field(default_factory=dict)
+
+
+class Operator:
+    """What spouts and bolts have in common."""
+
+    def open(self, context: Context) -> None:
+        """Get ready; called once, before anything else."""
+
+    def close(self) -> None:
+        """Release what `open` took; called once, also after a failure."""
+
+    def snapshot(self) -> bytes:
+        """All state as bytes; an operator without state returns `b""`."""
+        return b""
+
+    def restore(self, state: bytes) -> None:
+        """Continue from what `snapshot` returned; called after `open`, before any batch."""
+
+
+class Spout(Operator):
+    """A source of rows.
+
+    Record i of the whole input belongs to spout executor i mod n, so that the reference answer is a function
+    of the executors' positions alone.
+    """
+
+    def next_batch(self, limit: int) -> Sequence[Row]:
+        """Return the next rows of the default stream, at most `limit`; an empty result ends the input.
+
+        Must not block, sleep or look at a clock: the runtime decides when a row is due.
+        """
+        raise NotImplementedError("a spout implements next_batch")
+
+
+class Bolt(Operator):
+    """Turns batches into batches; without outputs it is a sink and gives an answer at the end."""
+
+    answer_table: ClassVar[str] = ""
+    """Name of the answer's table; empty where the bolt is no sink."""
+
+    answer_schema: ClassVar[Mapping[str, str]] = {}
+    """Field -> type (int, float, str, bytes, bool) of the answer's rows, in order."""
+
+    def process(self, batch: Batch) -> Emitted:
+        """Handle one batch; called from one thread only, must not keep a reference to the batch."""
+        raise NotImplementedError("a bolt implements process")
+
+    def answer(self) -> Iterable[Row]:
+        """A sink's part of the final answer, after the topology has drained."""
+        return ()
+
+
+def per_tuple(function: Callable[..., Iterable[Row]]) -> type[Bolt]:
+    """Turn a function from one row's fields to rows of the default stream into a stateless bolt.
+
+    It costs one Python call per tuple; a bolt that overrides `process` pays one per batch.
+
+    >>> @per_tuple
+    ... def split(line):
+    ...     return [(word,) for word in line.split()]
+    >>> split().process(Batch("lines", "default", [("to be",), ("or",)]))
+    {'default': [('to',), ('be',), ('or',)]}
+    """
+
+    class PerTuple(Bolt):
+        __doc__ = function.__doc__
+
+        def process(self, batch: Batch) -> Emitted:
+            return {DEFAULT_STREAM: [row for fields in batch.rows for row in function(*fields)]}
+
+    PerTuple.__name__ = PerTuple.__qualname__ = function.__name__
+    return PerTuple

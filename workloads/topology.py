@@ -1,0 +1,254 @@
+"""`Topology`: components, their parallelism and how streams are grouped between them.
+
+A topology expands deterministically to executors (`component[index]`, components as listed, then index) and
+to channels, the pairs of executors that a grouping connects.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+from msgspec import Meta, Struct
+
+from inventory.documents import Document, read
+from inventory.errors import InputError, nearest
+
+DEFAULT_STREAM = "default"
+
+ACKER = "__acker"
+"""Storm's acking component: placed and counted like any bolt, without inputs."""
+
+FieldType = Literal["int", "float", "str", "bytes", "bool"]
+GroupingKind = Literal["shuffle", "fields", "global", "all", "direct", "local-or-shuffle"]
+
+AtLeastOne = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=0)]
+NonNegative = Annotated[float, Meta(ge=0)]
+ComponentId = Annotated[str, Meta(min_length=1, pattern=r"^[^\[\]\s]+$")]
+
+DEFAULT_CPU_POINTS = 10.0
+DEFAULT_ONHEAP_MB = 128.0
+
+
+class Executor(NamedTuple):
+    """One running instance of a component."""
+
+    component: str
+    index: int
+
+    @property
+    def name(self) -> str:
+        """`component[index]`, as files and traces write it."""
+        return f"{self.component}[{self.index}]"
+
+
+class Input(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename={"source": "from"}):
+    """One stream that a bolt subscribes to, and how its tuples are dealt to the bolt's executors."""
+
+    source: ComponentId
+    grouping: GroupingKind = "shuffle"
+    fields: tuple[str, ...] = ()
+    stream: str = DEFAULT_STREAM
+
+
+class Component(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A spout or a bolt. Resources are per executor: CPU in points (100 = one core), memory in MB."""
+
+    id: ComponentId
+    kind: Literal["spout", "bolt"]
+    parallelism: AtLeastOne = 1
+    cpu: NonNegative | None = None
+    onheap_mb: NonNegative | None = None
+    offheap_mb: NonNegative | None = None
+    memory_mb: NonNegative | None = None
+    outputs: Mapping[str, Mapping[str, FieldType]] | None = None
+    inputs: tuple[Input, ...] = ()
+
+    @property
+    def cpu_points(self) -> float:
+        """CPU points per executor (default 10)."""
+        return DEFAULT_CPU_POINTS if self.cpu is None else self.cpu
+
+    @property
+    def onheap(self) -> float:
+        """On-heap MB per executor; `memory_mb`, where given instead, counts as on-heap."""
+        if self.memory_mb is not None:
+            return self.memory_mb
+        return DEFAULT_ONHEAP_MB if self.onheap_mb is None else self.onheap_mb
+
+    @property
+    def offheap(self) -> float:
+        """Off-heap MB per executor (default 0)."""
+        return self.offheap_mb or 0.0
+
+    @property
+    def memory(self) -> float:
+        """On-heap and off-heap MB per executor together."""
+        return self.onheap + self.offheap
+
+
+class Constraints(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Pairs of components that may not share a worker, and most executors of a component per node."""
+
+    incompatible: tuple[tuple[str, str], ...] = ()
+    max_per_node: Mapping[str, AtLeastOne] = {}
+
+
+class Topology(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):
+    """An application as a directed graph of components."""
+
+    id: Annotated[str, Meta(min_length=1)]
+    components: Annotated[tuple[Component, ...], Meta(min_length=1)]
+    user: str = "user"
+    priority: Count = 29
+    uptime_s: NonNegative = 0.0
+    workers: AtLeastOne = 1
+    worker_max_heap_mb: NonNegative = 768.0
+    constraints: Constraints | None = None
+    isolated_nodes: AtLeastOne | None = None
+
+    @cached_property
+    def component(self) -> dict[str, Component]:
+        """Components by id."""
+        return {component.id: component for component in self.components}
+
+    @cached_property
+    def executors(self) -> tuple[Executor, ...]:
+        """All executors; the position in this tuple is the executor's number."""
+        return tuple(Executor(c.id, index) for c in self.components for index in range(c.parallelism))
+
+    @cached_property
+    def number_of(self) -> dict[Executor, int]:
+        """Executor -> its number."""
+        return {executor: number for number, executor in enumerate(self.executors)}
+
+    @cached_property
+    def executor_named(self) -> dict[str, Executor]:
+        """`component[index]` -> executor."""
+        return {executor.name: executor for executor in self.executors}
+
+    def executors_of(self, component: str) -> Sequence[Executor]:
+        """The executors of one component, by index."""
+        return [Executor(component, index) for index in range(self.component[component].parallelism)]
+
+    def links(self) -> Iterator[tuple[Component, Component, Input]]:
+        """(source, destination, input) for every subscription, in declaration order of the destination."""
+        for destination in self.components:
+            for entry in destination.inputs:
+                yield self.component[entry.source], destination, entry
+
+    def pairs(self) -> Iterator[tuple[Executor, Executor]]:
+        """Executor pairs that communicate: links in declaration order, then source, then destination.
+
+        Shuffle, fields, all, direct and local-or-shuffle may send from every executor of the source to every
+        executor of the destination; a global grouping only reaches index 0. A pair that two
+        links share comes once, at its first place.
+        """
+        seen: set[tuple[str, str, bool]] = set()
+        for source, destination, entry in self.links():
+            only_first = entry.grouping == "global"
+            whole = (source.id, destination.id, False)
+            if whole in seen or (source.id, destination.id, only_first) in seen:
+                continue
+            skip_first = (source.id, destination.id, True) in seen
+            seen.add((source.id, destination.id, only_first))
+            for i in range(source.parallelism):
+                for j in range(1 if only_first else destination.parallelism):
+                    if not (skip_first and j == 0):
+                        yield Executor(source.id, i), Executor(destination.id, j)
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """Component ids from upstream to downstream; among those that are ready, as listed.
+
+        Raises:
+            InputError: the components form a cycle.
+        """
+        graph = {c.id: [entry.source for entry in c.inputs] for c in self.components}
+        sorter = TopologicalSorter(graph)
+        try:
+            sorter.prepare()
+        except CycleError as fault:
+            cycle = " -> ".join(reversed(fault.args[1]))
+            raise InputError(f"topology {self.id!r} has a cycle: {cycle}") from None
+        place = {c.id: at for at, c in enumerate(self.components)}
+        order: list[str] = []
+        while sorter.is_active():
+            ready = sorted(sorter.get_ready(), key=place.__getitem__)
+            order.extend(ready)
+            sorter.done(*ready)
+        return tuple(order)
+
+
+def load_topology(path: str | Path) -> Topology:
+    """Read a topology file.
+
+    Raises:
+        InputError: the file is wrong; the message names file, line, key and value.
+    """
+    return topology_of(read(path))
+
+
+def topology_of(document: Document) -> Topology:
+    """Turn a document into a `Topology`, checking what one key alone cannot show."""
+    topology = document.convert(Topology)
+    seen: set[str] = set()
+    for at, component in enumerate(topology.components):
+        if component.id in seen:
+            raise document.error(("components", at, "id"), f"two components are called {component.id!r}")
+        seen.add(component.id)
+    for at, component in enumerate(topology.components):
+        _check_component(document, topology, at, component)
+    if topology.constraints is not None:
+        _check_constraints(document, topology, topology.constraints)
+    return topology
+
+
+def _check_component(document: Document, topology: Topology, at: int, component: Component) -> None:
+    here = ("components", at)
+    if component.kind == "spout" and component.inputs:
+        raise document.error((*here, "inputs"), f"the spout {component.id!r} cannot have inputs")
+    if component.memory_mb is not None and (component.onheap_mb is not None or component.offheap_mb is not None):
+        raise document.error((*here, "memory_mb"), "give memory_mb, or onheap_mb and offheap_mb, not both")
+    for place, entry in enumerate(component.inputs):
+        spot = (*here, "inputs", place)
+        source = topology.component.get(entry.source)
+        if source is None:
+            raise document.error(
+                (*spot, "from"), f"unknown component {entry.source!r}{nearest(entry.source, topology.component)}"
+            )
+        if entry.grouping == "fields" and not entry.fields:
+            raise document.error((*spot, "fields"), "a fields grouping names at least one field")
+        if entry.grouping not in ("fields", "direct") and entry.fields:
+            raise document.error((*spot, "fields"), f"a {entry.grouping} grouping takes no fields")
+        if source.outputs is None:
+            continue
+        if entry.stream not in source.outputs:
+            raise document.error(
+                (*spot, "stream"),
+                f"{source.id!r} has no stream {entry.stream!r}{nearest(entry.stream, source.outputs)}",
+            )
+        for number, name in enumerate(entry.fields):
+            if name not in source.outputs[entry.stream]:
+                hint = nearest(name, source.outputs[entry.stream])
+                raise document.error(
+                    (*spot, "fields", number), f"stream {entry.stream!r} of {source.id!r} has no field {name!r}{hint}"
+                )
+
+
+def _check_constraints(document: Document, topology: Topology, constraints: Constraints) -> None:
+    for at, pair in enumerate(constraints.incompatible):
+        for side, name in enumerate(pair):
+            if name not in topology.component:
+                raise document.error(
+                    ("constraints", "incompatible", at, side),
+                    f"unknown component {name!r}{nearest(name, topology.component)}",
+                )
+    for name in constraints.max_per_node:
+        if name not in topology.component:
+            raise document.error(
+                ("constraints", "max_per_node", name),
+                f"unknown component {name!r}{nearest(name, topology.component)}",
+            )

@@ -1,0 +1,117 @@
+"""A workload: a topology, the operators behind its components, its data, and the answer it must give."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from workloads.operators import Operator, Row
+from workloads.topology import Topology
+
+
+@dataclass(frozen=True)
+class PreparedInput:
+    """A file that the controller prepared once and hands to every node.
+
+    Attributes:
+        name: the key under which `Context.inputs` gives its path to operators.
+        path: where it lies on the controller.
+        sha256: checksum in hex; a node refuses a copy that differs.
+        records: number of records in it.
+        origin: one line on where the data came from, for the report.
+    """
+
+    name: str
+    path: Path
+    sha256: str
+    records: int
+    origin: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What comparing an answer with its reference gave.
+
+    Attributes:
+        passed: whether they are equal.
+        checked: how many rows of the reference answer were compared.
+        message: the first differences in words; empty when passed.
+    """
+
+    passed: bool
+    checked: int
+    message: str = ""
+
+
+Answer = Mapping[str, Sequence[Row]]
+"""Table -> rows of the answer, all sinks together, in no particular order."""
+
+
+@runtime_checkable
+class Workload(Protocol):
+    """What a workload class offers; an instance is made from checked parameters.
+
+    `Params` is a frozen dataclass with defaults; its annotations (also `Annotated` with `msgspec.Meta`) are what
+    the parameters of an agenda are checked against.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    paper: ClassVar[str]
+    Params: ClassVar[type]
+
+    def __init__(self, params: Any) -> None:
+        """Keep `params`, an instance of `Params`."""
+        ...
+
+    def topology(self) -> Topology:
+        """The application's graph; components declare their `outputs`."""
+        ...
+
+    def operator(self, component: str) -> Operator:
+        """A new, unopened operator for an executor of `component`."""
+        ...
+
+    def prepare(self, folder: Path) -> Sequence[PreparedInput]:
+        """Prepare the input in `folder` (kept between runs) and say what there is.
+
+        Raises:
+            InputError: the input that the parameters name cannot be used.
+        """
+        ...
+
+    def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
+        """The right answer when spout executor i has emitted `positions[i]` records.
+
+        Computed by other means than the operators: no operator code may be used here.
+        """
+        ...
+
+    def compare(self, answer: Answer, reference: Answer) -> Verdict:
+        """Say whether two answers are the same."""
+        ...
+
+
+def rows_differ(answer: Iterable[Row], reference: Iterable[Row], key_fields: int, most: int = 3) -> list[str]:
+    """Compare two keyed answers in full; return at most `most` differences in words, none when equal.
+
+    Args:
+        answer: rows as the sinks gave them; their first `key_fields` fields are the key.
+        reference: rows of the reference.
+        key_fields: number of leading fields that make the key.
+        most: how many differences to name.
+    """
+    differences: list[str] = []
+    expected = {row[:key_fields]: row[key_fields:] for row in reference}
+    seen: set[Row] = set()
+    for row in answer:
+        key, value = tuple(row[:key_fields]), tuple(row[key_fields:])
+        if key in seen:
+            differences.append(f"{key} is in the answer twice")
+        elif key not in expected:
+            differences.append(f"{key} = {value} is not in the reference")
+        elif expected[key] != value:
+            differences.append(f"{key} = {value}, the reference has {expected[key]}")
+        seen.add(key)
+    differences.extend(f"{key} is missing" for key in expected.keys() - seen)
+    return differences[:most]
