@@ -147,9 +147,7 @@ def cluster_of(document: Document) -> Cluster:
         if node.ports is not None and len(set(node.ports)) != len(node.ports):
             raise document.error((*here, "ports"), "a port is named twice")
         if node.ports is not None and len(node.ports) != node.slots:
-            raise document.error(
-                (*here, "ports"), f"{len(node.ports)} ports are named for {node.slots} slots"
-            )
+            raise document.error((*here, "ports"), f"{len(node.ports)} ports are named for {node.slots} slots")
         if node.address is not None:
             if node.address in addresses:
                 raise document.error(

@@ -161,7 +161,7 @@ def parse(text: str, source: str = "<text>") -> Document:
     except yaml.YAMLError as fault:
         raise InputError(f"{source}: not valid YAML or JSON: {fault}") from None
     finally:
-        loader.dispose()  # type: ignore[no-untyped-call]
+        loader.dispose()
     document = Document(source, None)
     if root is not None:
         document.data = _plain_data(root, (), document, set())

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-
 MOST_SHOWN = 20
 MOST_COMPARED = 10_000
 """A message names a few choices, and looks for the nearest among a bounded number."""

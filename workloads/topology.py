@@ -36,7 +36,7 @@ class Executor(NamedTuple):
     """One running instance of a component."""
 
     component: str
-    index: int
+    index: int  # type: ignore[assignment]  # shadows tuple.index, which nobody needs here
 
     @property
     def name(self) -> str:
@@ -217,7 +217,8 @@ def _check_component(document: Document, topology: Topology, at: int, component:
         source = topology.component.get(entry.source)
         if source is None:
             raise document.error(
-                (*spot, "from"), f"unknown component {entry.source!r}{nearest(entry.source, topology.component)}"
+                (*spot, "from"),
+                f"unknown component {entry.source!r}{nearest(entry.source, topology.component)}",
             )
         if entry.grouping == "fields" and not entry.fields:
             raise document.error((*spot, "fields"), "a fields grouping names at least one field")
@@ -234,7 +235,8 @@ def _check_component(document: Document, topology: Topology, at: int, component:
             if name not in source.outputs[entry.stream]:
                 hint = nearest(name, source.outputs[entry.stream])
                 raise document.error(
-                    (*spot, "fields", number), f"stream {entry.stream!r} of {source.id!r} has no field {name!r}{hint}"
+                    (*spot, "fields", number),
+                    f"stream {entry.stream!r} of {source.id!r} has no field {name!r}{hint}",
                 )
 
 

@@ -14,7 +14,13 @@ from workloads.topology import Topology
 NonNegative = Annotated[float, Meta(ge=0)]
 
 
-class Edge(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename={"source": "from", "destination": "to"}):
+class Edge(
+    Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    rename={"source": "from", "destination": "to"},
+):
     """Tuples/s and bytes/s from one executor to another."""
 
     source: str

@@ -1,0 +1,177 @@
+"""Traces: every table and column declared once, and the writer that each process has.
+
+A process writes one Arrow IPC stream file per table, readable up to the last whole batch after a crash; at
+collection they become one `traces/<table>.parquet` per run. Every row starts with `run, node, worker, t_ns`:
+`worker` is the slot's index, -1 for the node agent; `t_ns` is the node's monotonic clock, which the table `clock` maps
+to UTC. A value that is not available is null, never 0.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet
+
+from inventory.errors import RunError
+
+AGENT = -1
+"""The `worker` column of rows that the node agent wrote."""
+
+_KEY = [
+    pa.field("run", pa.string(), nullable=False),
+    pa.field("node", pa.string(), nullable=False),
+    pa.field("worker", pa.int32(), nullable=False),
+    pa.field("t_ns", pa.int64(), nullable=False),
+]
+
+
+def _table(**columns: pa.DataType) -> pa.Schema:
+    return pa.schema(_KEY + [pa.field(name, kind) for name, kind in columns.items()])
+
+
+TABLES: Mapping[str, pa.Schema] = {
+    # Once a second per executor: rows since the last row of the same executor.
+    # role: spout, bolt or sink. late_ns: how late the last emission of a spout was against its schedule.
+    "throughput": _table(
+        executor=pa.string(),
+        component=pa.string(),
+        role=pa.string(),
+        emitted=pa.int64(),
+        processed=pa.int64(),
+        late_ns=pa.int64(),
+    ),
+    # Once a second per executor pair with traffic, written by the sender; deltas since its last row.
+    # hop: intra_worker, inter_worker or inter_node. bytes: frames as written to the socket; null for
+    # intra_worker, where nothing is encoded.
+    "channel": _table(
+        source=pa.string(),
+        target=pa.string(),
+        stream=pa.string(),
+        hop=pa.string(),
+        target_node=pa.string(),
+        tuples=pa.int64(),
+        batches=pa.int64(),
+        bytes=pa.int64(),
+    ),
+    # Once a second per sink executor: sampled end-to-end latencies as histogram buckets, one row per bucket.
+    # value_ns: the bucket's highest equivalent value (relative error <= 1 %). Counts add up over rows.
+    "latency": _table(executor=pa.string(), value_ns=pa.int64(), count=pa.int64()),
+    # Once a second per executor; deltas for busy_ns (thread CPU inside the operator and its routing) and
+    # blocked_ns (had work but no credit), levels for queued (rows waiting in its input queue).
+    "executor": _table(executor=pa.string(), busy_ns=pa.int64(), blocked_ns=pa.int64(), queued=pa.int64()),
+    # Once a second. scope: core (name = its number), worker (name = slot index), agent, node.
+    # cores: CPU seconds per second. scope node on a shared host is the sum of its own processes.
+    "cpu": _table(scope=pa.string(), name=pa.string(), cores=pa.float64(), shared=pa.bool_()),
+    # Once a second, bytes. scope: host, worker, agent. kind: rss, available, total.
+    "memory": _table(scope=pa.string(), name=pa.string(), kind=pa.string(), bytes=pa.int64(), shared=pa.bool_()),
+    # Once a second, cumulative counters of the kernel. shared: the interface also carries others' traffic.
+    "network": _table(
+        interface=pa.string(),
+        rx_bytes=pa.int64(),
+        tx_bytes=pa.int64(),
+        rx_packets=pa.int64(),
+        tx_packets=pa.int64(),
+        shared=pa.bool_(),
+    ),
+    # domain: package-0, dram/package-0, psys. source: rapl, perf, hwmon, powertop, model.
+    "power": _table(
+        domain=pa.string(),
+        source=pa.string(),
+        joules=pa.float64(),
+        bound_joules=pa.float64(),
+        flags=pa.string(),
+    ),
+    # What happened when. kind: worker_started, source_started, measure_start, measure_end, source_stopped, drained,
+    # refused_connection, sensor_absent, sampler_cost, ...; value: a number that belongs to the kind, or null.
+    "event": _table(kind=pa.string(), subject=pa.string(), detail=pa.string(), value=pa.float64()),
+    # Pairs of readings of the node's monotonic clock (t_ns) and UTC, and the offset of its monotonic clock against the
+    # controller's with its bound; offset null where the two are the same clock.
+    "clock": _table(utc_ns=pa.int64(), offset_ns=pa.int64(), bound_ns=pa.int64()),
+}
+"""Table name -> Arrow schema; documented in docs/reference/traces.md."""
+
+_SUFFIX = ".arrows"
+
+
+class TraceWriter:
+    """Writes one process's rows; `flush` makes them durable against a crash of this process."""
+
+    def __init__(self, folder: Path, run: str, node: str, worker: int) -> None:
+        self._folder = folder
+        self._run, self._node, self._worker = run, node, worker
+        self._rows: dict[str, list[tuple[Any, ...]]] = {}
+        self._files: dict[str, tuple[Any, pa.ipc.RecordBatchStreamWriter]] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def add(self, table: str, t_ns: int, *values: Any) -> None:
+        """Add one row; `values` in the order of the table's columns after the key."""
+        self._rows.setdefault(table, []).append((t_ns, *values))
+
+    def flush(self) -> None:
+        """Write all rows added so far, one record batch per table."""
+        for table, rows in self._rows.items():
+            if not rows:
+                continue
+            schema = TABLES[table]
+            count = len(rows)
+            columns: list[Any] = [[self._run] * count, [self._node] * count, [self._worker] * count]
+            columns.extend(list(column) for column in zip(*rows, strict=True))
+            arrays = [pa.array(column, type=f.type) for column, f in zip(columns, schema, strict=True)]
+            sink, writer = self._open(table, schema)
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
+            sink.flush()
+            rows.clear()
+
+    def close(self) -> None:
+        """Flush and end the files properly."""
+        self.flush()
+        for sink, writer in self._files.values():
+            writer.close()
+            sink.close()
+        self._files.clear()
+
+    def _open(self, table: str, schema: pa.Schema) -> tuple[Any, pa.ipc.RecordBatchStreamWriter]:
+        if table not in self._files:
+            path = self._folder / f"{table}-{self._node}-{self._worker}{_SUFFIX}"
+            sink = path.open("wb")
+            self._files[table] = (sink, pa.ipc.new_stream(sink, schema))
+        return self._files[table]
+
+
+def read_stream(path: Path) -> Iterator[pa.RecordBatch]:
+    """Record batches of an Arrow IPC stream file; a torn last batch, as a crash leaves it, ends the stream."""
+    with path.open("rb") as source:
+        try:
+            reader = pa.ipc.open_stream(source)
+            yield from reader
+        except (pa.ArrowInvalid, EOFError, OSError):
+            return
+
+
+def collect(folders: Sequence[Path], target: Path) -> dict[str, int]:
+    """Merge the stream files below `folders` into `target/<table>.parquet`; return rows per table.
+
+    Every table gets a file, an empty one where nothing was written, so that readers need no special case.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    written = {}
+    for table, schema in TABLES.items():
+        partial = target / f".{table}.parquet.partial"
+        with pyarrow.parquet.ParquetWriter(partial, schema) as writer:
+            rows = 0
+            for batch in _batches(folders, table):
+                if batch.schema != schema:
+                    raise RunError(f"a trace of {table} has columns {batch.schema.names}, not those of this version")
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        partial.rename(target / f"{table}.parquet")
+        written[table] = rows
+    return written
+
+
+def _batches(folders: Iterable[Path], table: str) -> Iterator[pa.RecordBatch]:
+    for folder in folders:
+        for path in sorted(folder.glob(f"{table}-*{_SUFFIX}")):
+            yield from read_stream(path)

@@ -1,0 +1,1 @@
+"""What it meant: a Spark job over the traces, statistics, figures and the HTML report."""

@@ -1,0 +1,1 @@
+"""One file per command; each offers a click command called `command`."""
