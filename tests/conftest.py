@@ -1,0 +1,77 @@
+"""What all tests share: probes behind the markers, and where real data lies."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def _loopback() -> str | None:
+    import socket
+
+    try:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.6", 0))
+    except OSError as fault:
+        return f"127.0.0.6 cannot be bound: {fault}"
+    return None
+
+
+def _root() -> str | None:
+    return None if os.geteuid() == 0 else "not root"
+
+
+def _spark() -> str | None:
+    from importlib.util import find_spec
+
+    if find_spec("pyspark") is None:
+        return "pyspark is not installed"
+    from analysis.java import find_java
+
+    return None if find_java() else "no Java >= 17 for Spark"
+
+
+def _browser() -> str | None:
+    return None if shutil.which("chromium") else "no chromium on this machine"
+
+
+PROBES: dict[str, Callable[[], str | None]] = {
+    "loopback": _loopback,
+    "root": _root,
+    "spark": _spark,
+    "browser": _browser,
+}
+"""Marker -> probe; a probe says why tests with the marker cannot run here, or None."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what cannot run here, with the probe's reason; MILLRACE_REQUIRE names markers that must not be skipped."""
+    required = set(filter(None, os.environ.get("MILLRACE_REQUIRE", "").split(",")))
+    answers: dict[str, str | None] = {}
+    for item in items:
+        for marker, probe in PROBES.items():
+            if item.get_closest_marker(marker) is None:
+                continue
+            if marker not in answers:
+                answers[marker] = probe()
+            reason = answers[marker]
+            if reason is None:
+                continue
+            if marker in required:
+                pytest.exit(f"tests marked {marker} must run here, but: {reason}", returncode=3)
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real extracts beside the checkout; absent on a user's machine."""
+    folder = ROOT.parent / "shared" / "data"
+    if not folder.is_dir():
+        if "shared_data" in os.environ.get("MILLRACE_REQUIRE", ""):
+            pytest.fail("the real extracts must be here")
+        pytest.skip("the real data extracts are not beside this checkout")
+    return folder
