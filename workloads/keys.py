@@ -1,0 +1,92 @@
+"""Which executor a key belongs to: the same in every process, on every machine, in every version of Python.
+
+A key is the tuple of the fields that a fields grouping names. Its group is the CRC-32 of its codec bytes
+(MessagePack of the tuple) modulo 1024, and executor i of n owns the groups with `group * n // 1024 == i`: the group
+is what keyed state is kept by, so that state can be dealt out again when n changes.
+
+Keys that Python calls equal have equal bytes here (1, 1.0 and True; `bytes` and a view of the same), because a
+bolt that counts in a dict calls them one key too.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from zlib import crc32
+
+import msgspec
+
+Key = tuple[Any, ...]
+
+KEY_GROUPS = 1024
+
+MOST_CACHED = 1 << 17
+"""Keys that a router remembers at most; it then forgets all and starts again, which costs one miss per key."""
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def key_group(key: Key) -> int:
+    """The group of `key`, 0..1023.
+
+    Raises:
+        TypeError: a field is none of int, float, str, bytes, bool or None.
+        OverflowError: an int outside -2**63 .. 2**64 - 1.
+    """
+    return crc32(_encode(tuple(map(_canonical, key)))) % KEY_GROUPS
+
+
+def executor_of(group: int, parallelism: int) -> int:
+    """Index of the executor, among `parallelism`, that owns `group`."""
+    return group * parallelism // KEY_GROUPS
+
+
+class KeyRouter:
+    """Remembers which executor each key belongs to.
+
+    `route(key)` is a lookup without a Python frame for a key that was seen before; `map(router.route, keys)` is the
+    quick way to route a batch.
+
+    >>> router = KeyRouter(12)
+    >>> [router.route(("whale",)), router(("ship",))]
+    [5, 3]
+    """
+
+    route: Callable[[Key], int]
+
+    def __init__(self, parallelism: int) -> None:
+        if parallelism < 1:
+            raise ValueError(f"parallelism is {parallelism}, it must be at least 1")
+        self.route = _Cache(parallelism).__getitem__
+
+    def __call__(self, key: Key) -> int:
+        """Index of the executor that `key` belongs to."""
+        return self.route(key)
+
+
+class _Cache(dict[Key, int]):
+    """Key -> executor; computes what is missing, and is emptied when it is full."""
+
+    def __init__(self, parallelism: int) -> None:
+        super().__init__()
+        self._parallelism = parallelism
+
+    def __missing__(self, key: Key) -> int:
+        if len(self) >= MOST_CACHED:
+            self.clear()
+        # The canonical key is equal to `key`, but never keeps a received frame alive through a view into it.
+        kept = tuple(map(_canonical, key))
+        executor = self[kept] = executor_of(key_group(kept), self._parallelism)
+        return executor
+
+
+def _canonical(value: Any) -> Any:
+    """One representative of all values that are equal to `value`."""
+    kind = value.__class__
+    if kind is str or kind is int or kind is bytes or value is None:
+        return value
+    if kind is float:
+        return int(value) if value.is_integer() and -(2.0**63) <= value < 2.0**64 else value
+    if kind is bool:
+        return int(value)
+    if kind is memoryview:
+        return bytes(value)
+    raise TypeError(f"a key's fields are int, float, str, bytes or bool, not {kind.__name__}")
