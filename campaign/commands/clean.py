@@ -1,0 +1,25 @@
+"""`millrace clean`: undo whatever a crashed run left on this host."""
+
+import click
+
+from campaign.clean import clean
+from inventory.errors import RunError
+
+
+@click.command()
+def command() -> None:
+    """Undo what a crashed campaign left on this host: its processes, incomplete result folders, state and locks.
+
+    Campaigns that are still running are left alone. Doing it twice does no harm.
+
+    Example: millrace clean
+    """
+    outcome = clean()
+    for line in outcome.running:
+        click.echo(f"left alone: {line} is still running", err=True)
+    for line in outcome.done:
+        click.echo(f"removed: {line}")
+    if outcome.failed:
+        raise RunError("could not be removed: " + "; ".join(outcome.failed))
+    if not outcome.done:
+        click.echo("nothing was left behind")

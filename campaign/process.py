@@ -1,0 +1,126 @@
+"""Which process is meant: a pid alone may name a stranger, a pid with its start time and boot cannot.
+
+The kernel reuses pids, so that a number read from a file of yesterday says nothing. The start time (in clock ticks
+since boot, field 22 of `/proc/PID/stat`) tells two holders of one pid apart, the boot id tells two boots apart, and
+the pid namespace tells whether the number means anything to us at all.
+"""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+PATIENCE_S = 2.0
+"""How long a process may take to end after SIGTERM before it gets SIGKILL."""
+
+
+class Process(Struct, frozen=True, forbid_unknown_fields=True):
+    """One process of this host, now or in the past.
+
+    Attributes:
+        pid: its number in the namespace `space`.
+        start: clock ticks from boot to its start.
+        boot: the kernel's random id of that boot.
+        space: inode of the pid namespace in which `pid` counts.
+    """
+
+    pid: int
+    start: int
+    boot: str
+    space: int
+
+    def is_foreign(self) -> bool:
+        """Whether the pid counts in another pid namespace: nothing can be said about the process from here."""
+        return self.boot == boot_id() and self.space != _space()
+
+    def is_alive(self) -> bool:
+        """Whether this very process still runs; a zombie does not."""
+        return self.boot == boot_id() and self.space == _space() and _start(self.pid) == self.start
+
+
+def boot_id() -> str:
+    """The kernel's random id of this boot."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def identify(pid: int) -> Process | None:
+    """Return the process that has `pid` now, or None when there is none."""
+    start = _start(pid)
+    return None if start is None else Process(pid, start, boot_id(), _space())
+
+
+def marked(marker: bytes) -> list[Process]:
+    """Return the processes that were started with `marker` (`NAME=value`) in their environment.
+
+    An environment is inherited, so that this finds children of children; those of other users cannot be read and
+    are not found. The caller itself is never among them.
+    """
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        # A process may end while it is looked at, and those of others are closed to us.
+        with suppress(OSError):
+            process = identify(int(entry.name))
+            if process and marker in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(process)
+    return sorted(found, key=lambda p: p.start)
+
+
+def end(processes: Iterable[Process]) -> list[Process]:
+    """End processes: SIGTERM, then SIGKILL after `PATIENCE_S`; return those that still live.
+
+    A process is held by a pidfd and its start time is checked after the pidfd was opened, so that no signal can
+    reach a stranger that got the pid meanwhile.
+    """
+    held: list[tuple[Process, int]] = []
+    try:
+        for process in processes:
+            with suppress(OSError):
+                handle = os.pidfd_open(process.pid)
+                held.append((process, handle))
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            alive = [handle for process, handle in held if process.is_alive()]
+            for handle in alive:
+                with suppress(OSError):
+                    signal.pidfd_send_signal(handle, number)
+            _await_ends(alive, PATIENCE_S)
+        return [process for process, _ in held if process.is_alive()]
+    finally:
+        for _, handle in held:
+            os.close(handle)
+
+
+def _await_ends(handles: list[int], seconds: float) -> None:
+    """Return when every pidfd is readable (its process has ended) or `seconds` have passed."""
+    poll = select.poll()
+    for handle in handles:
+        poll.register(handle, select.POLLIN)
+    waiting = set(handles)
+    deadline = time.monotonic() + seconds
+    while waiting:
+        ended = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+        if not ended:
+            return
+        for handle, _ in ended:
+            poll.unregister(handle)
+            waiting.discard(handle)
+
+
+def _start(pid: int) -> int | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # The name, in parentheses, may itself hold blanks and parentheses: count from the last one.
+    fields = text[text.rindex(b")") + 2 :].split()
+    return None if fields[0] in {b"Z", b"X"} else int(fields[19])
+
+
+def _space() -> int:
+    return Path("/proc/self/ns/pid").stat().st_ino

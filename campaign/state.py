@@ -1,0 +1,244 @@
+"""What a campaign has started on this host, written down so that a later `millrace clean` can undo it.
+
+Every campaign owns one state file in the user's runtime folder, from before its first process until after its
+last. A file whose campaign is dead therefore lists what may have been left behind:
+
+- processes: every one that carries the campaign's random marker in its environment, which children inherit, and
+  those recorded by pid and start time. The marker is on disk before anything is started, so that no process can
+  slip through between its start and its line;
+- folders whose name ends in `.partial`, recorded before they are made: results that were never completed.
+
+The format is one JSON object per line, the first of which is a `Header`; a last line cut short by a crash is ignored.
+"""
+
+import fcntl
+import os
+import pwd
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+from msgspec import Struct
+
+from campaign.process import Process, end, identify, marked
+from inventory.errors import RunError, UnfitError
+
+MARKER = "MILLRACE_CAMPAIGN"
+"""Environment variable that every process of a campaign inherits."""
+
+PARTIAL = ".partial"
+"""Suffix of a folder whose contents are not complete; only such folders are ever removed by `clean`."""
+
+
+class Owner(Struct, frozen=True, forbid_unknown_fields=True):
+    """The campaign that holds something: its process, user, folder and when it began (UTC)."""
+
+    process: Process
+    user: str
+    campaign: str
+    since: str
+
+    def __str__(self) -> str:
+        return f"pid {self.process.pid} of {self.user}, campaign {self.campaign}, since {self.since}"
+
+
+class Header(Struct, frozen=True, forbid_unknown_fields=True):
+    """First line of a state file."""
+
+    owner: Owner
+    marker: str
+
+
+class Entry(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Any other line: one process or one folder."""
+
+    process: Process | None = None
+    what: str = ""
+    folder: str = ""
+
+
+class Record(Struct, frozen=True):
+    """A state file as read back."""
+
+    path: Path
+    header: Header
+    entries: tuple[Entry, ...]
+
+    def processes(self) -> dict[Process, str]:
+        """What still runs of it, each process with what is known about it."""
+        known = {e.process: e.what for e in self.entries if e.process and e.process.is_alive()}
+        for process in marked(f"{MARKER}={self.header.marker}".encode()):
+            known.setdefault(process, "a process that it started")
+        return known
+
+    def folders(self) -> list[Path]:
+        """What is still there of its incomplete folders."""
+        paths = (Path(e.folder) for e in self.entries if e.folder.endswith(PARTIAL))
+        return [p for p in paths if p.is_absolute() and p.is_dir() and not p.is_symlink()]
+
+
+def this_owner(campaign: Path) -> Owner:
+    """The calling process as the owner of `campaign`."""
+    process = identify(os.getpid())
+    if process is None:
+        raise UnfitError("/proc is not mounted: processes cannot be told apart")
+    return Owner(process, _user(), str(campaign.absolute()), datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"))
+
+
+def runtime_folder() -> Path:
+    """Return the user's own folder for state and locks, made if need be.
+
+    It is `$XDG_RUNTIME_DIR/millrace`, or a folder with the user's number under the system's temporary folder where
+    no session manager has made one.
+
+    Raises:
+        UnfitError: it cannot be made, or somebody else could write to it.
+    """
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    # The variable survives `su` and then names a folder of somebody else.
+    with suppress(OSError):
+        if given.startswith("/") and Path(given).stat().st_uid == os.geteuid():
+            return _own(Path(given) / "millrace")
+    return _own(Path(f"/tmp/millrace-{os.geteuid()}"))  # noqa: S108 - must be the same for all of a user's processes; _own checks it
+
+
+def _own(folder: Path) -> Path:
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError as fault:
+        raise UnfitError(f"{folder}: the folder for state files cannot be made: {fault.strerror}") from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise UnfitError(f"{folder}: must be a folder of {_user()} with mode 0700; somebody else could write to it")
+    return folder
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Hold the folder: state files appear, and are cleaned up, by one process at a time."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+class RunState:
+    """The state file of one campaign; a context manager around everything that the campaign starts.
+
+    >>> with RunState(campaign_folder) as state:  # doctest: +SKIP
+    ...     work = state.partial(campaign_folder / "runs" / "001-wordcount-even-r1")
+    ...     work.mkdir()
+    ...     agent = subprocess.Popen(...)
+    ...     state.started(agent.pid, "agent n1")
+
+    Processes that are started inside the block inherit `MARKER` and need no line of their own to be found; a line
+    adds what they are. Leaving the block, in whatever way, ends the processes and removes the incomplete folders
+    that are still there, and then the file.
+    """
+
+    def __init__(self, campaign: Path) -> None:
+        self._campaign = campaign
+        self._outer: str | None = None
+
+    def __enter__(self) -> Self:
+        folder = runtime_folder()
+        marker = secrets.token_hex(16)
+        self.path = folder / f"campaign-{marker}.jsonl"
+        header = Header(this_owner(self._campaign), marker)
+        with exclusive(folder):
+            try:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+                self._handle = os.open(self.path, flags, 0o600)
+            except OSError as fault:
+                raise UnfitError(f"{self.path}: the state file cannot be made: {fault.strerror}") from None
+            self._write(header)
+        self._outer = os.environ.get(MARKER)
+        os.environ[MARKER] = marker
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._outer is None:
+            os.environ.pop(MARKER, None)
+        else:
+            os.environ[MARKER] = self._outer
+        os.close(self._handle)
+        with exclusive(self.path.parent):
+            record = read_state(self.path)
+            if record is not None:
+                undo(record)
+
+    def started(self, pid: int, what: str) -> None:
+        """Record a process of the campaign; one that has ended already is not recorded."""
+        process = identify(pid)
+        if process is not None:
+            self._write(Entry(process=process, what=what))
+
+    def partial(self, final: Path) -> Path:
+        """Record and return the folder (not made yet) in which `final` grows until it is complete and renamed."""
+        folder = final.absolute().with_name(final.name + PARTIAL)
+        self._write(Entry(folder=str(folder)))
+        return folder
+
+    def _write(self, line: Struct) -> None:
+        try:
+            os.write(self._handle, msgspec.json.encode(line) + b"\n")
+        except OSError as fault:
+            raise RunError(f"{self.path}: the state file cannot be written: {fault.strerror}") from None
+
+
+def read_state(path: Path) -> Record | None:
+    """Return the state file at `path`, or None when its first line cannot be read."""
+    first, *rest = path.read_bytes().split(b"\n")
+    try:
+        header = msgspec.json.decode(first, type=Header)
+    except msgspec.DecodeError:
+        return None
+    entries = []
+    for line in rest:
+        # The last line may have been cut short when the campaign was killed or the disk was full.
+        with suppress(msgspec.DecodeError):
+            entries.append(msgspec.json.decode(line, type=Entry))
+    return Record(path, header, tuple(entries))
+
+
+def undo(record: Record) -> tuple[list[str], list[str]]:
+    """End the processes and remove the incomplete folders of a campaign, then its state file.
+
+    Call it inside `exclusive`. Returns what was done and what could not be done, in words; the file stays as long
+    as anything could not be done.
+    """
+    done: list[str] = []
+    failed: list[str] = []
+    survivors: set[Process] = set()
+    # What is being ended may still start others: look again until nothing new is found.
+    while found := {p: what for p, what in record.processes().items() if p not in survivors}:
+        survivors.update(end(found))
+        for process, what in found.items():
+            (failed if process in survivors else done).append(f"process {process.pid} ({what})")
+    for folder in record.folders():
+        try:
+            shutil.rmtree(folder)
+            done.append(f"folder {folder}")
+        except OSError as fault:
+            failed.append(f"folder {folder}: {fault.strerror}")
+    if not failed:
+        record.path.unlink(missing_ok=True)
+    return done, failed
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"user {os.geteuid()}"

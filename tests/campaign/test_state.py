@@ -1,0 +1,238 @@
+"""State files, locks and `clean`, with real processes that are really killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from campaign.clean import clean
+from campaign.lock import ClusterLock, lock_path
+from campaign.process import Process, end, identify
+from campaign.state import MARKER, RunState, read_state, runtime_folder
+from inventory.errors import UnfitError
+
+CAMPAIGN = """
+import subprocess, sys, time
+from pathlib import Path
+from campaign.lock import ClusterLock
+from campaign.state import RunState
+
+final = Path(sys.argv[1])
+with ClusterLock("five nodes", final.parent), RunState(final.parent) as state:
+    folder = state.partial(final)
+    folder.mkdir()
+    (folder / "trace.arrow").write_text("half")
+    # Deaf to SIGTERM, in a session of its own and with a child, like an agent with a worker that hangs.
+    deaf = ["setsid", "sh", "-c", "trap '' TERM; sleep 600 & echo up; wait; wait"]
+    agent = subprocess.Popen(deaf, stdout=subprocess.PIPE)
+    agent.stdout.readline()
+    if "recorded" in sys.argv:
+        state.started(agent.pid, "agent n1")
+    print(agent.pid, flush=True)
+    if "leave" not in sys.argv:
+        time.sleep(600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "runtime"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    monkeypatch.setattr("campaign.process.PATIENCE_S", 0.3)
+
+
+@contextmanager
+def _campaign(final: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], Process]]:
+    """A campaign's process and the agent that it started; both are gone afterwards, whatever the test did."""
+    final.parent.mkdir(exist_ok=True)
+    command = [sys.executable, "-c", textwrap.dedent(CAMPAIGN), str(final), *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as controller:
+        assert controller.stdout is not None
+        agent = identify(int(controller.stdout.readline()))
+        try:
+            assert agent is not None
+            yield controller, agent
+        finally:
+            controller.kill()
+            controller.wait()
+            end([agent] if agent else [])
+            clean()
+
+
+@pytest.mark.parametrize("words", [(), ("recorded",)], ids=["found by its environment", "found by its line"])
+def test_clean_ends_what_a_killed_campaign_left_and_then_finds_nothing(tmp_path: Path, words: tuple[str, ...]) -> None:
+    final = tmp_path / "campaign" / "001-wordcount-even-r1"
+    with _campaign(final, *words) as (controller, agent):
+        child = int(Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()[0])
+        controller.kill()
+        controller.wait()
+        assert agent.is_alive()
+        outcome = clean()
+        assert not agent.is_alive()
+        assert identify(child) is None
+        assert not list(final.parent.iterdir())
+        assert not list(runtime_folder().iterdir())
+        assert not outcome.failed
+        told = "\n".join(outcome.done)
+        assert f"process {agent.pid} ({'agent n1' if words else 'a process that it started'})" in told
+        assert f"{final}.partial" in told
+        assert clean().done == []
+
+
+def test_clean_leaves_a_running_campaign_alone(tmp_path: Path) -> None:
+    final = tmp_path / "campaign" / "001"
+    with _campaign(final, "recorded") as (controller, agent):
+        outcome = clean()
+        assert outcome.done == []
+        assert f"pid {controller.pid} of " in outcome.running[0]
+        assert str(final.parent) in outcome.running[0]
+        assert agent.is_alive()
+        assert final.with_name("001.partial").is_dir()
+
+
+def test_leaving_the_block_leaves_nothing_behind(tmp_path: Path) -> None:
+    with _campaign(tmp_path / "campaign" / "001", "leave") as (controller, agent):
+        assert controller.wait(timeout=30) == 0
+        assert not agent.is_alive()
+        assert not list((tmp_path / "campaign").iterdir())
+        assert not list(runtime_folder().iterdir())
+
+
+def test_a_finished_folder_is_kept(tmp_path: Path) -> None:
+    with RunState(tmp_path) as state:
+        work = state.partial(tmp_path / "001")
+        work.mkdir()
+        work.rename(tmp_path / "001")
+    assert (tmp_path / "001").is_dir()
+    assert MARKER not in os.environ
+
+
+def test_a_pid_that_was_given_to_a_stranger_is_not_touched(tmp_path: Path) -> None:
+    stranger = subprocess.Popen(["sleep", "600"])
+    try:
+        final = tmp_path / "campaign" / "001"
+        with _campaign(final) as (controller, _):
+            state_file = next(runtime_folder().glob("campaign-*.jsonl"))
+            now = identify(stranger.pid)
+            assert now is not None
+            older = {"pid": now.pid, "start": now.start - 1, "boot": now.boot, "space": now.space}
+            controller.kill()
+            controller.wait()
+            with state_file.open("a") as lines:
+                lines.write(json.dumps({"process": older, "what": "agent n2"}) + "\n")
+            clean()
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+@pytest.mark.parametrize(
+    "tail",
+    ['{"folder": "/hal', '{"folder": "KEEP"}\n', '{"folder": "LINK.partial"}\n', '{"folder": "relative.partial"}\n'],
+    ids=["cut short", "not partial", "a link", "relative"],
+)
+def test_a_damaged_state_file_removes_nothing_but_partial_folders(tmp_path: Path, tail: str) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (tmp_path / "link.partial").symlink_to(kept)
+    final = tmp_path / "campaign" / "001"
+    with _campaign(final) as (controller, agent):
+        state_file = next(runtime_folder().glob("campaign-*.jsonl"))
+        controller.kill()
+        controller.wait()
+        with state_file.open("a") as lines:
+            lines.write(tail.replace("KEEP", str(kept)).replace("LINK", str(tmp_path / "link")))
+        assert clean().failed == []
+        assert not agent.is_alive()
+    assert kept.is_dir()
+    assert (tmp_path / "link.partial").is_symlink()
+
+
+def test_a_state_file_of_another_boot_ends_no_process(tmp_path: Path) -> None:
+    final = tmp_path / "campaign" / "001"
+    with _campaign(final, "recorded") as (controller, agent):
+        record = read_state(next(runtime_folder().glob("campaign-*.jsonl")))
+        assert record is not None
+        controller.kill()
+        controller.wait()
+        text = record.path.read_text()
+        # A reboot gives a new boot id, and no process of the old boot can be there with its marker.
+        text = text.replace(agent.boot, "0" * len(agent.boot)).replace(record.header.marker, "0" * 32)
+        record.path.write_text(text)
+        outcome = clean()
+        assert agent.is_alive()
+        assert not final.with_name("001.partial").exists()
+        assert not record.path.exists()
+        assert not outcome.failed
+
+
+def test_an_unreadable_first_line_is_removed(tmp_path: Path) -> None:
+    empty = runtime_folder() / "campaign-0.jsonl"
+    empty.touch()
+    assert "without a readable first line" in clean().done[0]
+    assert not empty.exists()
+
+
+def test_a_second_campaign_is_refused_and_told_who_holds_the_cluster(tmp_path: Path) -> None:
+    final = tmp_path / "campaign" / "001"
+    with _campaign(final) as (controller, _):
+        with pytest.raises(UnfitError) as refusal, ClusterLock("five nodes", tmp_path / "second"):
+            pass
+        assert f"pid {controller.pid} of " in str(refusal.value)
+        assert f"campaign {final.parent}, since 2" in str(refusal.value)
+        assert refusal.value.exit_status == 3
+        with ClusterLock("another cluster", tmp_path / "second"):
+            pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_any_death_releases_the_cluster_although_children_live_on(tmp_path: Path, number: signal.Signals) -> None:
+    with _campaign(tmp_path / "campaign" / "001") as (controller, agent):
+        controller.send_signal(number)
+        controller.wait()
+        assert agent.is_alive()
+        with ClusterLock("five nodes", tmp_path / "second") as lock:
+            assert f'"pid":{os.getpid()}' in lock.path.read_text()
+        assert not lock_path("five nodes").exists()
+
+
+def test_clusters_whose_ids_differ_only_in_signs_have_locks_of_their_own(tmp_path: Path) -> None:
+    with ClusterLock("a/b", tmp_path), ClusterLock("a-b", tmp_path):
+        assert len(list(runtime_folder().glob("*.lock"))) == 2
+
+
+def _with_wrong_mode(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+
+
+def _a_link(folder: Path) -> None:
+    target = folder.with_name("elsewhere")
+    target.mkdir(mode=0o700)
+    folder.symlink_to(target)
+
+
+def _a_file(folder: Path) -> None:
+    folder.touch()
+
+
+@pytest.mark.parametrize("spoil", [_with_wrong_mode, _a_link, _a_file])
+def test_a_runtime_folder_that_others_could_write_to_is_refused(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+    spoil(tmp_path / "runtime" / "millrace")
+    with pytest.raises(UnfitError, match="millrace: "):
+        runtime_folder()
+
+
+@pytest.mark.root
+def test_a_session_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
+    os.chown(tmp_path / "runtime", 12345, -1)
+    assert runtime_folder().name == f"millrace-{os.geteuid()}"
