@@ -92,13 +92,18 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
 
 
 class Welcome(Message, frozen=True, tag="welcome"):
-    """First message of the controller: who the agent is and where it may write."""
+    """First message of the controller: who the agent is and where it may write.
+
+    An agent passes it on to its workers with their `slot`. `folder` is the node's own: prepared inputs lie
+    in `inputs/`, and a run writes below `<run>/`.
+    """
 
     version: int
     node: str
     address: str
     folder: str
     campaign: str = ""
+    slot: int = -1
 
 
 class Heartbeat(Message, frozen=True, tag="heartbeat"):

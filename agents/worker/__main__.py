@@ -1,0 +1,107 @@
+"""`python -P -m agents.worker`: one worker process, spoken to over standard input and output."""
+
+import ctypes
+import os
+import selectors
+import signal
+import sys
+import traceback
+
+from agents import protocol
+from agents.protocol import Command, Message, Start, Welcome
+from agents.worker.worker import Worker, failed
+from inventory.errors import MillraceError, RunError
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_TIMERSLACK = 29
+_READ_BYTES = 64 * 1024
+
+
+class Control:
+    """The agent's end of the pipes: commands come in, reports go out."""
+
+    def __init__(self, source: int, target: int) -> None:
+        self._source, self._target = source, target
+        self._buffer = bytearray()
+
+    def send(self, message: Message) -> None:
+        """Send one report."""
+        line = memoryview(protocol.encode(message))
+        while line:
+            line = line[os.write(self._target, line) :]
+
+    def receive(self) -> list[Command]:
+        """Commands that have arrived; waits for the first bytes.
+
+        Raises:
+            EOFError: the agent is gone.
+            RunError: it does not speak the protocol.
+        """
+        received = os.read(self._source, _READ_BYTES)
+        if not received:
+            raise EOFError
+        self._buffer += received
+        if len(self._buffer) > protocol.MAX_LINE:
+            raise RunError(f"a line of more than {protocol.MAX_LINE} bytes")
+        *lines, rest = self._buffer.split(b"\n")
+        self._buffer = rest
+        return [protocol.decode_command(bytes(line)) for line in lines if line]
+
+
+def main() -> int:
+    """Live one worker's life; return the exit status."""
+    libc = ctypes.CDLL(None)
+    # Without the agent a worker has no purpose, not even while an operator is busy and reads no pipe.
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    libc.prctl(_PR_SET_TIMERSLACK, 1_000)
+    # The agent's process group gets Ctrl-C; a worker ends when it is told to.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    control = Control(0, os.dup(1))
+    # Whatever an operator prints belongs into the log, never into the protocol.
+    os.dup2(2, 1)
+    epoch, slot = 0, -1
+    try:
+        commands: list[Command] = []
+        while len(commands) < 2:
+            commands += control.receive()
+        welcome, start, *rest = commands
+        if not isinstance(welcome, Welcome) or not isinstance(start, Start):
+            raise RunError("a worker is first told Welcome and Start")
+        if welcome.version != protocol.VERSION:
+            raise RunError(f"control protocol {welcome.version}, this is {protocol.VERSION}")
+        epoch, slot = start.spec.epoch, welcome.slot
+        _live(control, welcome, start, rest)
+    except EOFError:
+        return 0
+    except MillraceError as fault:
+        control.send(failed(epoch, slot, fault))
+        return 1
+    except Exception as fault:  # noqa: BLE001 - the log gets the traceback, the controller one line
+        traceback.print_exc(file=sys.stderr)
+        control.send(failed(epoch, slot, RunError(f"{type(fault).__name__}: {fault}")))
+        return 1
+    return 0
+
+
+def _live(control: Control, welcome: Welcome, start: Start, rest: list[Command]) -> None:
+    # select() keeps microseconds, which epoll's interface rounds up to milliseconds.
+    with selectors.SelectSelector() as selector:
+        worker = Worker(welcome, start, selector, control.send)
+
+        def obey(_mask: int) -> None:
+            for command in control.receive():
+                worker.obey(command)
+
+        selector.register(0, selectors.EVENT_READ, obey)
+        for command in rest:
+            worker.obey(command)
+        try:
+            while not worker.loop.stopped:
+                worker.loop.run_pass()
+                worker.after_pass()
+        finally:
+            worker.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

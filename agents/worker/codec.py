@@ -1,0 +1,54 @@
+"""A batch of rows <-> bytes, typed by the stream's declared schema.
+
+MessagePack through msgspec: decoding checks every field against its declared type and can create nothing but
+ints, floats, strings, bytes, booleans and tuples of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from inventory.errors import RunError
+from workloads.operators import Row
+
+TYPES: Mapping[str, type] = {"int": int, "float": float, "str": str, "bytes": bytes, "bool": bool}
+
+
+class CodecError(RunError):
+    """Rows do not follow their stream's schema, or bytes are not an encoded batch of it."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Codec:
+    """Encodes and decodes batches of one stream."""
+
+    def __init__(self, schema: Mapping[str, str]) -> None:
+        self.schema = dict(schema)
+        row = tuple.__class_getitem__(tuple(TYPES[kind] for kind in schema.values()) or ((),))
+        self._decoder: Any = msgspec.msgpack.Decoder(list.__class_getitem__(row))
+
+    def encode(self, rows: Sequence[Row]) -> bytes:
+        """Encode rows.
+
+        Raises:
+            CodecError: a field holds what no stream may carry (an object, an int beyond 64 bits).
+        """
+        try:
+            return _encoder.encode(rows)
+        except (TypeError, ValueError, OverflowError, msgspec.EncodeError) as fault:
+            raise CodecError(f"a row of the stream {self.schema} cannot be encoded: {fault}") from None
+
+    def decode(self, data: bytes | bytearray | memoryview) -> list[Row]:
+        """Decode what `encode` gave.
+
+        Raises:
+            CodecError: the bytes are not rows of this schema.
+        """
+        try:
+            rows: list[Row] = self._decoder.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+            raise CodecError(f"bytes that are no rows of the stream {self.schema}: {fault}") from None
+        return rows

@@ -1,0 +1,142 @@
+"""The frame: the unit of the wire. One place writes it, one place reads it.
+
+    offset  size  field
+    0       1     kind       DATA, CREDIT or END
+    1       1     flags      STAMPED: stamps precede the rows of a DATA frame
+    2       2     stream     number of the stream (position in the topology's list of streams)
+    4       4     epoch      start of the topology that the frame belongs to
+    8       4     sender     number of the sending executor
+    12      4     receiver   number of the receiving executor
+    16      4     count      DATA: rows. CREDIT: rows given back
+    20      4     length     bytes of payload that follow; CREDIT: bytes given back, no payload
+    24            payload
+
+Little-endian. The payload of a DATA frame is, when STAMPED, a uint32 n and n times (uint32 row, int64 intended time in
+ns), then the codec's bytes. Every field is checked against its limit before anything is allocated for it.
+"""
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from inventory.errors import RunError
+
+HEADER = Struct("<BBHIIIII")
+HEADER_BYTES = HEADER.size
+
+DATA, CREDIT, END = 1, 2, 3
+STAMPED = 1
+
+MAX_PAYLOAD = 16 * 1024 * 1024
+MAX_ROWS = 1 << 20
+
+_STAMP = Struct("<Iq")
+_COUNT = Struct("<I")
+
+Stamps = Sequence[tuple[int, int]]
+"""(row, intended time in ns of the source's monotonic clock) of the sampled rows of a batch, by row."""
+
+
+class FrameError(RunError):
+    """A peer sent bytes that are no frame of this protocol; the link is closed."""
+
+
+class Frame(NamedTuple):
+    """One frame; the payload of a DATA frame is only valid until the next bytes are fed."""
+
+    kind: int
+    flags: int
+    stream: int
+    epoch: int
+    sender: int
+    receiver: int
+    count: int  # type: ignore[assignment]  # shadows tuple.count, which nobody needs here
+    length: int
+    payload: memoryview
+
+
+def data(
+    stream: int, epoch: int, sender: int, receiver: int, count: int, rows: bytes, stamps: Stamps = ()
+) -> list[bytes]:
+    """The pieces of a DATA frame, to be written one after the other."""
+    if not stamps:
+        return [HEADER.pack(DATA, 0, stream, epoch, sender, receiver, count, len(rows)), rows]
+    table = _COUNT.pack(len(stamps)) + b"".join([_STAMP.pack(row, stamp) for row, stamp in stamps])
+    length = len(table) + len(rows)
+    return [HEADER.pack(DATA, STAMPED, stream, epoch, sender, receiver, count, length) + table, rows]
+
+
+def credit(stream: int, epoch: int, sender: int, receiver: int, rows: int, nbytes: int) -> bytes:
+    """Give `rows` and `nbytes` of the channel sender -> receiver back to its sender."""
+    return HEADER.pack(CREDIT, 0, stream, epoch, sender, receiver, rows, nbytes)
+
+
+def end(stream: int, epoch: int, sender: int, receiver: int) -> bytes:
+    """Nothing more comes on the channel sender -> receiver."""
+    return HEADER.pack(END, 0, stream, epoch, sender, receiver, 0, 0)
+
+
+def split_payload(frame: Frame) -> tuple[Stamps, memoryview]:
+    """Stamps and encoded rows of a DATA frame.
+
+    Raises:
+        FrameError: the stamps do not fit the payload or the rows, or are not in rising order.
+    """
+    if not frame.flags & STAMPED:
+        return (), frame.payload
+    if frame.length < _COUNT.size:
+        raise FrameError("a stamped frame without stamps")
+    (count,) = _COUNT.unpack_from(frame.payload)
+    stop = _COUNT.size + count * _STAMP.size
+    if count > frame.count or stop > frame.length:
+        raise FrameError(f"{count} stamps for {frame.count} rows in {frame.length} bytes")
+    stamps = list(_STAMP.iter_unpack(frame.payload[_COUNT.size : stop]))
+    rows = [row for row, _ in stamps]
+    if any(b <= a for a, b in zip([-1, *rows], rows, strict=False)) or (rows and rows[-1] >= frame.count):
+        raise FrameError("stamps of rows that are not in the frame")
+    return stamps, frame.payload[stop:]
+
+
+class FrameReader:
+    """Cuts a byte stream into frames; holds at most one incomplete frame."""
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._rest = bytearray()
+        self._needed = HEADER_BYTES
+
+    def feed(self, received: bytes | bytearray | memoryview) -> Iterator[Frame]:
+        """Frames that are complete with `received`; consume them before feeding again.
+
+        Raises:
+            FrameError: a field is outside its limits or the epoch is another one.
+        """
+        if self._rest:
+            self._rest += received
+            if len(self._rest) < self._needed:
+                return
+            buffer = memoryview(self._rest)
+            self._rest = bytearray()
+        else:
+            buffer = memoryview(received)
+        at, size = 0, len(buffer)
+        self._needed = HEADER_BYTES
+        while size - at >= HEADER_BYTES:
+            kind, flags, stream, epoch, sender, receiver, count, length = HEADER.unpack_from(buffer, at)
+            if kind == DATA:
+                if flags & ~STAMPED or not 0 < count <= MAX_ROWS or length > MAX_PAYLOAD:
+                    raise FrameError(f"a data frame with flags {flags}, {count} rows, {length} bytes")
+                stop = at + HEADER_BYTES + length
+            elif kind in (CREDIT, END) and not flags:
+                stop = at + HEADER_BYTES
+            else:
+                raise FrameError(f"a frame of kind {kind} with flags {flags}")
+            if epoch != self._epoch:
+                raise FrameError(f"a frame of epoch {epoch} in epoch {self._epoch}")
+            if stop > size:
+                self._needed = stop - at
+                break
+            payload = buffer[at + HEADER_BYTES : stop]
+            yield Frame(kind, flags, stream, epoch, sender, receiver, count, length, payload)
+            at = stop
+        self._rest += buffer[at:]

@@ -1,0 +1,130 @@
+"""The worker's one thread: sockets, executors, timers, in turn.
+
+A pass gives every executor that can run one batch, writes what the links hold, and looks at the sockets once. When
+nothing ran, the loop sleeps until a socket or a timer wakes it; there is no system call, lock or clock read per tuple.
+"""
+
+import selectors
+import time
+from collections.abc import Callable
+
+from agents.worker import frame
+from agents.worker.assembly import Assembly
+from agents.worker.channel import Ager
+from agents.worker.link import Link, LinkError
+
+REPORT_NS = 1_000_000_000
+"""Interval of the periodic report."""
+
+_LONGEST_SLEEP_NS = 100_000_000
+
+
+class Loop:
+    """Runs an assembly."""
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        ager: Ager,
+        report: Callable[[int], None],
+        on_lost: Callable[[Link, LinkError], None],
+    ) -> None:
+        """`report` is called every second; `on_lost` when a link breaks, and decides what that means."""
+        self._selector = selector
+        self._ager = ager
+        self._report = report
+        self._on_lost = on_lost
+        self._links: list[Link] = []
+        self._assembly = Assembly()
+        self._next_report_ns = time.monotonic_ns() + REPORT_NS
+        self.stopped = False
+
+    def use(self, assembly: Assembly) -> None:
+        """Run this from the next pass on."""
+        self._assembly = assembly
+
+    def add_link(self, link: Link) -> None:
+        """Service a link that has its connection."""
+        self._links.append(link)
+        self._selector.register(link.sock, selectors.EVENT_READ, lambda mask: self._serve(link, mask))
+        # Frames may have come together with the last bytes of the handshake.
+        self._take(link)
+
+    def run(self) -> None:
+        """Run until `stopped` is set by a callback."""
+        while not self.stopped:
+            self.run_pass()
+
+    def run_pass(self) -> None:
+        """One pass."""
+        now = self._ager.now_ns = time.monotonic_ns()
+        ran = False
+        for executor in self._assembly.executors:
+            ran |= executor.turn(now)
+        self._ager.flush_old()
+        for link in list(self._links):
+            if link.backlog:
+                self._flush(link)
+        if now >= self._next_report_ns:
+            self._next_report_ns += REPORT_NS
+            self._report(now)
+        timeout = 0.0 if ran else self._sleep_s()
+        for key, mask in self._selector.select(timeout):
+            key.data(mask)
+
+    def _sleep_s(self) -> float:
+        now = time.monotonic_ns()
+        wake = min(self._next_report_ns, now + _LONGEST_SLEEP_NS)
+        if self._ager.next_ns is not None:
+            wake = min(wake, self._ager.next_ns)
+        for spout in self._assembly.spouts:
+            due = spout.next_ns
+            if due is not None:
+                wake = min(wake, due)
+        return max(0, wake - now) / 1e9
+
+    def _flush(self, link: Link) -> None:
+        try:
+            link.flush()
+        except LinkError as fault:
+            self._lose(link, fault)
+            return
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.backlog else 0)
+        key = self._selector.get_key(link.sock)
+        if key.events != wanted:
+            self._selector.modify(link.sock, wanted, key.data)
+
+    def _serve(self, link: Link, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE:
+            self._flush(link)
+        if mask & selectors.EVENT_READ and link in self._links:
+            self._take(link)
+
+    def _take(self, link: Link) -> None:
+        try:
+            self._dispatch(link)
+        except LinkError as fault:
+            self._lose(link, fault)
+
+    def _lose(self, link: Link, fault: LinkError) -> None:
+        self._links.remove(link)
+        self._selector.unregister(link.sock)
+        self._on_lost(link, fault)
+
+    def _dispatch(self, link: Link) -> None:
+        assembly = self._assembly
+        for received in link.receive():
+            key = (received.sender, received.receiver, received.stream)
+            if received.kind == frame.CREDIT:
+                outgoing = assembly.outgoing.get(key)
+                if outgoing is None:
+                    raise frame.FrameError(f"credit from worker {link.peer} for a channel {key} that is not here")
+                outgoing.credit(received.count, received.length)
+                continue
+            incoming = assembly.incoming.get(key)
+            if incoming is None:
+                raise frame.FrameError(f"a frame from worker {link.peer} for a channel {key} that is not here")
+            if received.kind == frame.DATA:
+                incoming.receive(received)
+            else:
+                incoming.deliver_end()
