@@ -255,6 +255,27 @@ def encode(message: Message) -> bytes:
     return _encoder.encode(message) + b"\n"
 
 
+class _AnyVersion(Struct):
+    """What the first message of either side has in every version of the protocol."""
+
+    version: int
+
+
+def _explain(what: str, line: bytes, fault: msgspec.DecodeError) -> RunError:
+    try:
+        theirs = msgspec.json.decode(line, type=_AnyVersion).version
+    except msgspec.DecodeError:
+        theirs = VERSION
+    if theirs != VERSION:
+        return other_version(theirs)
+    return RunError(f"not a {what} of control protocol {VERSION}: {fault}: {line[:120]!r}")
+
+
+def other_version(theirs: int) -> RunError:
+    """The error of meeting a side with another version."""
+    return RunError(f"the other side speaks control protocol {theirs}, this one speaks {VERSION}")
+
+
 def decode_command(line: bytes) -> Command:
     """Read a line that a controller (or an agent, for its worker) sent.
 
@@ -264,7 +285,7 @@ def decode_command(line: bytes) -> Command:
     try:
         return _commands.decode(line)
     except msgspec.DecodeError as fault:
-        raise RunError(f"not a command of control protocol {VERSION}: {fault}: {line[:120]!r}") from None
+        raise _explain("command", line, fault) from None
 
 
 def decode_report(line: bytes) -> Report:
@@ -276,4 +297,4 @@ def decode_report(line: bytes) -> Report:
     try:
         return _reports.decode(line)
     except msgspec.DecodeError as fault:
-        raise RunError(f"not a report of control protocol {VERSION}: {fault}: {line[:120]!r}") from None
+        raise _explain("report", line, fault) from None

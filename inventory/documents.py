@@ -104,7 +104,7 @@ class Document:
         unknown = re.match(r"Object contains unknown field `(.*)`", message)
         if unknown:
             key = unknown.group(1)
-            return self.error((*steps, key), f"unknown key {key!r}{nearest(key, _keys_at(kind, steps))}")
+            return self.error((*steps, key), f"unknown key {key!r}{nearest(key, _keys_at(kind, steps, self.data))}")
         missing = re.match(r"Object missing required field `(.*)`", message)
         if missing:
             return self.error(steps, f"the key {missing.group(1)!r} is missing")
@@ -115,8 +115,8 @@ class Document:
         shown = msgspec.json.encode(value, enc_hook=str).decode()
         if len(shown) > 60:
             shown = shown[:57] + "..."
-        invalid = re.match(r"Invalid enum value", message)
-        choices = _choices(_type_at(kind, steps)) if invalid else []
+        invalid = re.match(r"Invalid (enum )?value", message)
+        choices = _choices(kind, steps, self.data) if invalid else []
         hint = nearest(value, choices) if choices else ""
         return self.error(steps, f"got {shown}: {_plain(message)}{hint}")
 
@@ -258,9 +258,10 @@ def _plain(message: str) -> str:
     return message[0].lower() + message[1:]
 
 
-def _type_at(kind: Any, steps: Steps) -> Any:
+def _type_at(kind: Any, steps: Steps, data: Any) -> Any:
+    """What `kind` expects at `steps` of `data`; where it is a union, the member that `data` chose."""
     for step in steps:
-        kind = _unwrapped(kind)
+        kind = _chosen(kind, data)
         if isinstance(step, int):
             arguments = get_args(kind)
             kind = arguments[0] if arguments else Any
@@ -272,7 +273,27 @@ def _type_at(kind: Any, steps: Steps) -> Any:
         else:
             arguments = get_args(kind)
             kind = arguments[1] if len(arguments) > 1 else Any
-    return _unwrapped(kind)
+        try:
+            data = data[step]
+        except (KeyError, IndexError, TypeError):
+            data = None
+    return _chosen(kind, data)
+
+
+def _chosen(kind: Any, data: Any) -> Any:
+    kind = _unwrapped(kind)
+    structs = _structs(kind)
+    if not isinstance(data, dict) or not structs:
+        return kind
+    tagged = [s for s in structs if s.__struct_config__.tag_field is not None]
+    for struct in tagged:
+        if data.get(str(struct.__struct_config__.tag_field)) == struct.__struct_config__.tag:
+            return struct
+    return kind if tagged else structs[0]
+
+
+def _structs(kind: Any) -> list[type[msgspec.Struct]]:
+    return [part for part in get_args(kind) if isinstance(part, type) and issubclass(part, msgspec.Struct)]
 
 
 def _unwrapped(kind: Any) -> Any:
@@ -285,14 +306,20 @@ def _unwrapped(kind: Any) -> Any:
     return kind
 
 
-def _keys_at(kind: Any, steps: Steps) -> list[str]:
-    found = _type_at(kind, steps)
+def _keys_at(kind: Any, steps: Steps, data: Any) -> list[str]:
+    found = _type_at(kind, steps, data)
     if isinstance(found, type) and issubclass(found, msgspec.Struct):
-        return [f.encode_name for f in msgspec.structs.fields(found)]
+        tag = found.__struct_config__.tag_field
+        return [f.encode_name for f in msgspec.structs.fields(found)] + ([tag] if tag else [])
     return []
 
 
-def _choices(kind: Any) -> list[str]:
-    if get_origin(kind) is not None and str(get_origin(kind)) == "typing.Literal":
-        return [str(a) for a in get_args(kind)]
-    return []
+def _choices(kind: Any, steps: Steps, data: Any) -> list[str]:
+    """The values of a Literal, or the tags of a union of Structs, that `kind` allows at `steps`."""
+    found = _type_at(kind, steps, data)
+    if str(get_origin(found)) == "typing.Literal":
+        return [str(a) for a in get_args(found)]
+    if not steps:
+        return []
+    around = [s.__struct_config__ for s in _structs(_type_at(kind, steps[:-1], data))]
+    return [str(config.tag) for config in around if config.tag_field == steps[-1]]

@@ -49,10 +49,13 @@ class Ager:
         self._waiting.append((self.now_ns, channel))
         return self.now_ns
 
+    def is_old(self, since_ns: int) -> bool:
+        """Whether rows that wait since then must leave."""
+        return since_ns <= self.now_ns - FLUSH_AGE_NS
+
     def flush_old(self) -> None:
         """Send what is older than `FLUSH_AGE_NS`."""
-        oldest = self.now_ns - FLUSH_AGE_NS
-        while self._waiting and self._waiting[0][0] <= oldest:
+        while self._waiting and self.is_old(self._waiting[0][0]):
             since, channel = self._waiting.popleft()
             if channel.pending and channel.since_ns == since:
                 channel.flush()
@@ -93,11 +96,18 @@ class Outgoing:
             self._stamps.extend([(first + at, stamp) for at in range(len(rows))])
         pending += rows
         if len(pending) >= self._batch_rows:
-            self.flush()
+            self._send(self._batch_rows)
 
     def flush(self) -> None:
-        """Send what the credit allows."""
-        while self.pending and self._credit_rows > 0 and self._credit_bytes > 0:
+        """Send all that the credit allows, be it less than a batch."""
+        self._send(1)
+        if self._ending and not self.pending and not self.ended:
+            self.ended = True
+            self._deliver_end()
+
+    def _send(self, least: int) -> None:
+        """Send batches while at least `least` rows wait and the credit allows."""
+        while len(self.pending) >= least and self._credit_rows > 0 and self._credit_bytes > 0:
             count = min(len(self.pending), self._batch_rows, self._credit_rows)
             rows = self.pending[:count]
             del self.pending[:count]
@@ -106,16 +116,15 @@ class Outgoing:
             self._credit_bytes -= nbytes
             self.tuples += count
             self.batches += 1
-        if self._ending and not self.pending and not self.ended:
-            self.ended = True
-            self._deliver_end()
 
     def credit(self, rows: int, nbytes: int) -> None:
         """The receiver has consumed so much."""
         self._credit_rows += rows
         self._credit_bytes += nbytes
-        if self.pending:
+        if self._ending or (self.pending and self._ager.is_old(self.since_ns)):
             self.flush()
+        else:
+            self._send(self._batch_rows)
 
     def end(self) -> None:
         """Nothing more will be added; the receiver is told after the last row."""
