@@ -86,21 +86,23 @@ class Document:
         key = dotted(steps)
         return InputError(f"{self.where(steps)}: {key}: {message}" if key else f"{self.where(steps)}: {message}")
 
-    def convert(self, kind: type[T]) -> T:
-        """Return the document as `kind` (a msgspec Struct or any type that msgspec knows).
+    def convert(self, kind: type[T], under: Steps = ()) -> T:
+        """Return the document, or its part at `under`, as `kind` (a Struct or any type that msgspec knows).
 
         Raises:
             InputError: a key is unknown or missing, or a value has the wrong type or range.
         """
+        part = self.value(under)
         try:
-            return msgspec.convert(self.data, kind)
+            return msgspec.convert(part, kind)
         except msgspec.ValidationError as fault:
-            raise self._explained(fault, kind) from None
+            raise self._explained(fault, kind, part, under) from None
 
-    def _explained(self, fault: msgspec.ValidationError, kind: Any) -> InputError:
+    def _explained(self, fault: msgspec.ValidationError, kind: Any, part: Any, under: Steps) -> InputError:
         text = str(fault)
         message, _, path = text.partition(" - at `")
-        steps = _steps(path.rstrip("`"), self.data)
+        inner = _steps(path.rstrip("`"), part)
+        steps = (*under, *inner)
         unknown = re.match(r"Object contains unknown field `(.*)`", message)
         if unknown:
             key = unknown.group(1)
