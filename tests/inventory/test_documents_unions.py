@@ -27,7 +27,7 @@ class Drawing(Struct, frozen=True, forbid_unknown_fields=True):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("shapes: [{kind: circel, radius: 1}]", "d.yaml:1: shapes[0].kind: .*'circel'.*; did you mean 'circle'"),
+        ("shapes: [{kind: circel, radius: 1}]", "d.yaml:1: shapes.0..kind: .*'circel'.*; did you mean 'circle'"),
         ("shapes:\n- {kind: square, sides: 1}", "d.yaml:2: shapes.0..sides: unknown key 'sides'; did you mean 'side'"),
         ("shapes: [{kind: hexagon}]", "valid: circle, square"),
         ("people: [ann, {nam: bob}]", "people.1..nam: unknown key 'nam'; did you mean 'name'"),
