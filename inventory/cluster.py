@@ -5,12 +5,13 @@ default depends on others, so that a cluster that is loaded and saved is the sam
 derived views give the value that counts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from inventory.documents import Document, read
 from inventory.errors import nearest
@@ -20,6 +21,9 @@ Positive = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=0)]
 AtLeastOne = Annotated[int, Meta(ge=1)]
 Share = Annotated[float, Meta(ge=0, le=1)]
+Port = Annotated[int, Meta(ge=1, le=65535)]
+SlotCount = Annotated[int, Meta(ge=0, le=65535)]
+SlotIndex = Annotated[int, Meta(ge=0, le=65534)]
 Name = Annotated[str, Meta(min_length=1)]
 
 
@@ -50,7 +54,8 @@ class Node(
 ):
     """One machine of the cluster, or one part of a machine in loopback.
 
-    CPU is counted in points (100 = one core), memory in MB, clock in GHz, RAM in GB.
+    CPU is counted in points (100 = one core), memory in MB, clock in GHz, RAM in GB. `ports` name the slots, in
+    the order of their indices. `uptime_s` is how long the node has been up; None: unknown, long enough for anything.
     """
 
     id: Name
@@ -58,8 +63,8 @@ class Node(
     rack: str = "default-rack"
     host: str | None = None
     node_class: str | None = None
-    slots: Count = 4
-    ports: tuple[int, ...] | None = None
+    slots: SlotCount = 4
+    ports: tuple[Port, ...] | None = None
     cores: AtLeastOne = 4
     cpu: NonNegative | None = None
     memory_mb: NonNegative = 4096.0
@@ -74,6 +79,7 @@ class Node(
     reliability: Share | None = None
     max_load: NonNegative | None = None
     available: bool = True
+    uptime_s: NonNegative | None = None
 
     @property
     def machine(self) -> str:
@@ -84,6 +90,13 @@ class Node(
     def cpu_points(self) -> float:
         """CPU in points: `cpu`, else sockets * cores * 100."""
         return float(self.sockets * self.cores * 100) if self.cpu is None else self.cpu
+
+    @cached_property
+    def slot_order(self) -> Sequence[int]:
+        """Slot indices by port ascending; slots without named ports count by index."""
+        if self.ports is None:
+            return range(self.slots)
+        return sorted(range(self.slots), key=self.ports.__getitem__)
 
     @property
     def ram(self) -> float:
@@ -103,7 +116,7 @@ class ExistingWorker(Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
     topology: Name
     node: Name
-    slot: Count
+    slot: SlotIndex
     executors: tuple[str, ...] = ()
 
 
@@ -135,8 +148,12 @@ def load_cluster(path: str | Path) -> Cluster:
 
 
 def cluster_of(document: Document) -> Cluster:
-    """Turn a document into a `Cluster`, checking what one key alone cannot show."""
+    """Turn a document into a `Cluster`, checking what one key alone cannot show.
+
+    A node that names its ports and not how many slots it has, has one slot per port.
+    """
     cluster = document.convert(Cluster)
+    cluster = replace(cluster, nodes=tuple(map(_counting_ports, cluster.nodes, document.data["nodes"])))
     seen: dict[str, int] = {}
     addresses: dict[str, str] = {}
     for at, node in enumerate(cluster.nodes):
@@ -154,15 +171,26 @@ def cluster_of(document: Document) -> Cluster:
                     (*here, "address"), f"{node.address} is the address of {addresses[node.address]!r} too"
                 )
             addresses[node.address] = node.id
+    _check_existing(document, cluster)
+    return cluster
+
+
+def _counting_ports(node: Node, written: Mapping[str, object]) -> Node:
+    if node.ports is None or "slots" in written:
+        return node
+    return replace(node, slots=len(node.ports))
+
+
+def _check_existing(document: Document, cluster: Cluster) -> None:
     taken: set[tuple[str, int]] = set()
     for at, worker in enumerate(cluster.existing):
         here = ("existing", at)
-        if worker.node not in seen:
-            raise document.error((*here, "node"), f"unknown node {worker.node!r}{nearest(worker.node, seen)}")
+        if worker.node not in cluster.by_id:
+            hint = nearest(worker.node, cluster.by_id)
+            raise document.error((*here, "node"), f"unknown node {worker.node!r}{hint}")
         slots = cluster.by_id[worker.node].slots
         if worker.slot >= slots:
             raise document.error((*here, "slot"), f"slot {worker.slot} is beyond the {slots} slots of {worker.node}")
         if (worker.node, worker.slot) in taken:
             raise document.error((*here, "slot"), f"slot {worker.slot} of {worker.node} holds two workers")
         taken.add((worker.node, worker.slot))
-    return cluster

@@ -23,7 +23,11 @@ ACKER = "__acker"
 FieldType = Literal["int", "float", "str", "bytes", "bool"]
 GroupingKind = Literal["shuffle", "fields", "global", "all", "direct", "local-or-shuffle"]
 
+MOST_EXECUTORS = 1_000_000
+"""Per topology; more is a slip of the keyboard, and would only exhaust memory."""
+
 AtLeastOne = Annotated[int, Meta(ge=1)]
+Parallelism = Annotated[int, Meta(ge=1, le=MOST_EXECUTORS)]
 Count = Annotated[int, Meta(ge=0)]
 NonNegative = Annotated[float, Meta(ge=0)]
 ComponentId = Annotated[str, Meta(min_length=1, pattern=r"^[^\[\]\s]+$")]
@@ -43,6 +47,18 @@ class Executor(NamedTuple):
         """`component[index]`, as files and traces write it."""
         return f"{self.component}[{self.index}]"
 
+    @classmethod
+    def named(cls, name: str) -> "Executor":
+        """The executor that `component[index]` stands for.
+
+        Raises:
+            ValueError: `name` is not of that form.
+        """
+        component, bracket, index = name.removesuffix("]").partition("[")
+        if not component or not bracket or not index.isdecimal() or not name.endswith("]"):
+            raise ValueError(f"{name!r} is not of the form component[index]")
+        return cls(component, int(index))
+
 
 class Input(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename={"source": "from"}):
     """One stream that a bolt subscribes to, and how its tuples are dealt to the bolt's executors."""
@@ -58,7 +74,7 @@ class Component(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 
     id: ComponentId
     kind: Literal["spout", "bolt"]
-    parallelism: AtLeastOne = 1
+    parallelism: Parallelism = 1
     cpu: NonNegative | None = None
     onheap_mb: NonNegative | None = None
     offheap_mb: NonNegative | None = None
@@ -159,6 +175,18 @@ class Topology(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
                     if not (skip_first and j == 0):
                         yield Executor(source.id, i), Executor(destination.id, j)
 
+    def _sorter(self) -> TopologicalSorter[str]:
+        return TopologicalSorter({c.id: [entry.source for entry in c.inputs] for c in self.components})
+
+    @cached_property
+    def cycle(self) -> tuple[str, ...]:
+        """Component ids along a cycle, the first one again at the end; empty when there is none."""
+        try:
+            self._sorter().prepare()
+        except CycleError as fault:
+            return tuple(fault.args[1])
+        return ()
+
     @cached_property
     def order(self) -> tuple[str, ...]:
         """Component ids from upstream to downstream; among those that are ready, as listed.
@@ -166,13 +194,10 @@ class Topology(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
         Raises:
             InputError: the components form a cycle.
         """
-        graph = {c.id: [entry.source for entry in c.inputs] for c in self.components}
-        sorter = TopologicalSorter(graph)
-        try:
-            sorter.prepare()
-        except CycleError as fault:
-            cycle = " -> ".join(reversed(fault.args[1]))
-            raise InputError(f"topology {self.id!r} has a cycle: {cycle}") from None
+        if self.cycle:
+            raise InputError(f"topology {self.id!r} has a cycle: {' -> '.join(self.cycle)}")
+        sorter = self._sorter()
+        sorter.prepare()
         place = {c.id: at for at, c in enumerate(self.components)}
         order: list[str] = []
         while sorter.is_active():
@@ -201,6 +226,9 @@ def topology_of(document: Document) -> Topology:
         seen.add(component.id)
     for at, component in enumerate(topology.components):
         _check_component(document, topology, at, component)
+    total = sum(component.parallelism for component in topology.components)
+    if total > MOST_EXECUTORS:
+        raise document.error(("components",), f"{total} executors in all, at most {MOST_EXECUTORS} are possible")
     if topology.constraints is not None:
         _check_constraints(document, topology, topology.constraints)
     return topology
@@ -210,6 +238,8 @@ def _check_component(document: Document, topology: Topology, at: int, component:
     here = ("components", at)
     if component.kind == "spout" and component.inputs:
         raise document.error((*here, "inputs"), f"the spout {component.id!r} cannot have inputs")
+    if component.id == ACKER and (component.kind != "bolt" or component.inputs):
+        raise document.error(here, f"{ACKER} is a bolt without inputs")
     if component.memory_mb is not None and (component.onheap_mb is not None or component.offheap_mb is not None):
         raise document.error((*here, "memory_mb"), "give memory_mb, or onheap_mb and offheap_mb, not both")
     for place, entry in enumerate(component.inputs):

@@ -1,0 +1,115 @@
+"""Parameters of plug-ins: from what a user wrote to the plug-in's own frozen `Params` dataclass.
+
+Schedulers and workloads declare their parameters the same way: a frozen dataclass with a default for every
+field, whose annotations (also `Annotated` with `msgspec.Meta`) say what is allowed.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from inventory.documents import Document, Steps, parse
+from inventory.errors import InputError, nearest
+
+P = TypeVar("P")
+
+SWITCH = {"on": True, "off": False}
+"""Words for true and false that people expect of a switch."""
+
+
+def given(texts: Iterable[str], option: str = "--param") -> Document:
+    """Turn `K=V` texts of a command line into a document; V is read like a YAML value.
+
+    Raises:
+        InputError: a text has no `=`, no key, or names a key twice.
+    """
+    data: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise InputError(f"{option}: got {text!r}, expected KEY=VALUE")
+        if key in data:
+            raise InputError(f"{option}: the key {key!r} is given twice")
+        data[key] = parse(value, f"{option} {key}").data
+    return Document(option, data)
+
+
+def parameters(kind: type[P], *sources: tuple[Document, Steps]) -> P:
+    """Return an instance of the dataclass `kind` with what the sources say; later sources win.
+
+    Args:
+        kind: the plug-in's `Params`.
+        sources: documents, each with the steps to the mapping that holds the parameters.
+
+    Raises:
+        InputError: an unknown parameter (with the nearest one), or a value that the annotations do not allow.
+    """
+    hints = get_type_hints(kind, include_extras=True)
+    names = [f.name for f in dataclasses.fields(kind)]  # type: ignore[arg-type]  # any dataclass type
+    values: dict[str, Any] = {}
+    last: tuple[Document, Steps] = (Document("parameters", {}), ())
+    for document, under in sources:
+        part = document.value(under)
+        if part is None:
+            continue
+        last = (document, under)
+        if not isinstance(part, Mapping):
+            raise document.error(under, "a mapping of parameters was expected")
+        for key in part:
+            if key not in names:
+                raise document.error((*under, key), f"unknown parameter {key!r}{nearest(key, names)}")
+            values[key] = _value(document, (*under, key), hints[key])
+    try:
+        return kind(**values)
+    except ValueError as fault:  # what `__post_init__` finds wrong with the values together
+        document, under = last
+        raise document.error(under, str(fault)) from None
+
+
+def _value(document: Document, steps: Steps, hint: Any) -> Any:
+    value = document.value(steps)
+    if isinstance(value, str) and value.lower() in SWITCH:
+        try:
+            return msgspec.convert(SWITCH[value.lower()], hint)
+        except msgspec.ValidationError:
+            pass  # not a switch: the word stands for itself
+    return document.convert(hint, steps)
+
+
+def as_plain(params: Any) -> dict[str, Any]:
+    """All parameters with the values that count, as plain data in the order of declaration."""
+    return {f.name: msgspec.to_builtins(getattr(params, f.name)) for f in dataclasses.fields(params)}
+
+
+def described(kind: type) -> list[dict[str, Any]]:
+    """`name`, `type` (in words) and `default` of every parameter, for listings."""
+    hints = get_type_hints(kind, include_extras=True)
+    defaults = as_plain(kind())
+    return [{"name": name, "type": _in_words(hints[name]), "default": value} for name, value in defaults.items()]
+
+
+def _in_words(hint: Any) -> str:
+    if hasattr(hint, "__metadata__"):
+        meta = [m for m in hint.__metadata__ if isinstance(m, msgspec.Meta)]
+        limits = [
+            f"{sign} {limit:g}"
+            for m in meta
+            for sign, limit in ((">=", m.ge), (">", m.gt), ("<=", m.le), ("<", m.lt))
+            if limit is not None
+        ]
+        return " ".join([_in_words(hint.__origin__), *limits])
+    if get_origin(hint) is Literal:
+        return " | ".join(str(choice) for choice in get_args(hint))
+    parts = get_args(hint)
+    if get_origin(hint) is not None and NoneType in parts:
+        return " | ".join(_in_words(p) for p in parts if p is not NoneType)
+    words = {int: "whole number", float: "number", str: "text", bool: "true | false"}
+    return words.get(hint, "mapping" if _is_mapping(hint) else getattr(hint, "__name__", str(hint)))
+
+
+def _is_mapping(hint: Any) -> bool:
+    origin = get_origin(hint) or hint
+    return isinstance(origin, type) and issubclass(origin, Mapping)
