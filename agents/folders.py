@@ -3,18 +3,18 @@
     <node folder>/                the folder of the controller's `Welcome`
         inputs/<file>             prepared inputs, put there by the controller before `Start`
         logs/agent.log            what the agent and its sensors printed
-        <run>.<epoch>/            one start of a topology
+        <run>/                    one run
             traces/               Arrow stream files of the agent and of all workers of this node
+            answer/               answer parts of the sinks of this node
             logs/worker-<k>.log   what the worker of slot k printed, its tracebacks included
-            slot<k>/              working folder of slot k's worker, the folder of its `Welcome`: its answers lie here
 
-A start has a folder of its own, so that a second start of the same run never mixes with what the first one left.
+A later start of the same run adds to the files of the earlier ones, so a controller that wants to forget an attempt
+gives the next one another run id.
 """
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from inventory.errors import RunError
 
@@ -48,41 +48,31 @@ class NodeFolder:
         """A prepared input by its file name."""
         return self.path / "inputs" / plain_name("input file", file)
 
-    def start(self, run: str, epoch: int) -> "StartFolder":
-        """Folder of one start of a topology."""
-        return StartFolder(self, self.path / f"{plain_name('run', run)}.{epoch}")
+    def run(self, run: str) -> "RunFolder":
+        """Folder of one run."""
+        return RunFolder(self.path / plain_name("run", run))
 
 
 @dataclass(frozen=True)
-class StartFolder:
-    """The folder of one start of a topology on one node."""
+class RunFolder:
+    """The folder of one run on one node."""
 
-    node: NodeFolder
     path: Path
-
-    @classmethod
-    def of_slot(cls, folder: Path) -> Self:
-        """The same, from the folder that a worker was told."""
-        return cls(NodeFolder(folder.parent.parent), folder.parent)
 
     @property
     def traces(self) -> Path:
         """Trace files of all processes; their names hold node and slot."""
         return self.path / "traces"
 
-    def slot(self, slot: int) -> Path:
-        """Working folder of a slot's worker."""
-        return self.path / f"slot{slot}"
-
     def log(self, slot: int) -> Path:
         """Log of a slot's worker."""
         return self.path / "logs" / f"worker-{slot}.log"
 
-    def make(self, slots: list[int]) -> None:
+    def make(self) -> None:
         """Make what is missing.
 
         Raises:
             OSError: it cannot be made.
         """
-        for folder in (self.traces, self.path / "logs", *(self.slot(slot) for slot in slots)):
+        for folder in (self.traces, self.path / "logs"):
             folder.mkdir(parents=True, exist_ok=True)

@@ -1,15 +1,8 @@
-"""Standard input and output belong to the protocol; and a child must not outlive its parent.
+"""Standard input and output belong to the protocol; what is printed goes to a log."""
 
-Used first thing by the agent and by every worker.
-"""
-
-import ctypes
 import os
-import signal
 import sys
 from pathlib import Path
-
-_PR_SET_PDEATHSIG = 1
 
 
 def keep_protocol() -> tuple[int, int]:
@@ -40,17 +33,3 @@ def log_to(path: Path) -> None:
     os.dup2(handle, 1)
     os.dup2(handle, 2)
     os.close(handle)
-
-
-def die_with_parent() -> None:
-    """Ask the kernel for SIGKILL when the thread that started this process ends, in whatever way.
-
-    If the parent died before this call, standard input is at its end already and the first read says so.
-
-    Raises:
-        OSError: the kernel refuses.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))

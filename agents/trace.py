@@ -6,7 +6,9 @@ collection they become one `traces/<table>.parquet` per run. Every row starts wi
 to UTC. A value that is not available is null, never 0.
 """
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 
-from inventory.errors import RunError
+from inventory.errors import RunError, nearest
 
 AGENT = -1
 """The `worker` column of rows that the node agent wrote."""
@@ -96,48 +98,92 @@ _SUFFIX = ".arrows"
 
 
 class TraceWriter:
-    """Writes one process's rows; `flush` makes them durable against a crash of this process."""
+    """Writes one process's rows; `flush` makes them durable against a crash of this process.
+
+    Rows may be added by several threads, and while another one flushes. Whoever calls `flush` waits for the disk.
+    """
 
     def __init__(self, folder: Path, run: str, node: str, worker: int) -> None:
         self._folder = folder
         self._run, self._node, self._worker = run, node, worker
         self._rows: dict[str, list[tuple[Any, ...]]] = {}
         self._files: dict[str, tuple[Any, pa.ipc.RecordBatchStreamWriter]] = {}
+        self._adding, self._writing = threading.Lock(), threading.Lock()
         folder.mkdir(parents=True, exist_ok=True)
 
     def add(self, table: str, t_ns: int, *values: Any) -> None:
         """Add one row; `values` in the order of the table's columns after the key."""
-        self._rows.setdefault(table, []).append((t_ns, *values))
+        with self._adding:
+            self._rows.setdefault(table, []).append((t_ns, *values))
+
+    def check(self, table: str, t_ns: int, *values: Any) -> None:
+        """Say whether `add` and `flush` can take a row that comes from code which is not ours.
+
+        Raises:
+            RunError: there is no such table, or the values do not fit its columns.
+        """
+        if table not in TABLES:
+            raise RunError(f"there is no trace table {table!r}{nearest(table, TABLES)}")
+        columns = list(TABLES[table])[len(_KEY) :]
+        if len(values) != len(columns):
+            names = ", ".join(column.name for column in columns)
+            raise RunError(f"table {table} has {len(columns)} columns ({names}), the row has {len(values)} values")
+        try:
+            self._record_batch(table, [(t_ns, *values)])
+        except (pa.ArrowException, ValueError, OverflowError, TypeError) as fault:
+            raise RunError(f"a row does not fit table {table}: {fault}: {repr(values)[:200]}") from None
 
     def flush(self) -> None:
-        """Write all rows added so far, one record batch per table."""
-        for table, rows in self._rows.items():
-            if not rows:
-                continue
-            schema = TABLES[table]
-            count = len(rows)
-            columns: list[Any] = [[self._run] * count, [self._node] * count, [self._worker] * count]
-            columns.extend(list(column) for column in zip(*rows, strict=True))
-            arrays = [pa.array(column, type=f.type) for column, f in zip(columns, schema, strict=True)]
-            sink, writer = self._open(table, schema)
-            writer.write_batch(pa.record_batch(arrays, schema=schema))
-            sink.flush()
-            rows.clear()
+        """Write all rows added so far, one record batch per table.
+
+        Raises:
+            OSError: the disk does not take them; they are lost, and so is what would come after them.
+        """
+        with self._writing:
+            with self._adding:
+                taken, self._rows = self._rows, {}
+            for table, rows in taken.items():
+                sink, writer = self._open(table)
+                writer.write_batch(self._record_batch(table, rows))
+                sink.flush()
 
     def close(self) -> None:
-        """Flush and end the files properly."""
-        self.flush()
-        for sink, writer in self._files.values():
-            writer.close()
-            sink.close()
-        self._files.clear()
+        """Flush and end the files properly.
 
-    def _open(self, table: str, schema: pa.Schema) -> tuple[Any, pa.ipc.RecordBatchStreamWriter]:
+        Raises:
+            OSError: the disk does not take the last rows; the files are closed all the same.
+        """
+        try:
+            self.flush()
+        finally:
+            with ExitStack() as last:
+                for sink, writer in self._files.values():
+                    last.callback(sink.close)
+                    last.callback(writer.close)
+                self._files = {}
+
+    def _record_batch(self, table: str, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+        schema = TABLES[table]
+        count = len(rows)
+        columns: list[Any] = [[self._run] * count, [self._node] * count, [self._worker] * count]
+        columns.extend(list(column) for column in zip(*rows, strict=True))
+        arrays = [pa.array(column, type=f.type) for column, f in zip(columns, schema, strict=True)]
+        return pa.record_batch(arrays, schema=schema)
+
+    def _open(self, table: str) -> tuple[Any, pa.ipc.RecordBatchStreamWriter]:
         if table not in self._files:
-            path = self._folder / f"{table}-{self._node}-{self._worker}{_SUFFIX}"
-            sink = path.open("wb")
-            self._files[table] = (sink, pa.ipc.new_stream(sink, schema))
+            sink = self._new_path(table).open("xb")
+            self._files[table] = (sink, pa.ipc.new_stream(sink, TABLES[table]))
         return self._files[table]
+
+    def _new_path(self, table: str) -> Path:
+        # An earlier start of the same run on this slot has left a file: its rows stay.
+        stem = f"{table}-{self._node}-{self._worker}"
+        path, number = self._folder / f"{stem}{_SUFFIX}", 0
+        while path.exists():
+            number += 1
+            path = self._folder / f"{stem}-{number}{_SUFFIX}"
+        return path
 
 
 def read_stream(path: Path) -> Iterator[pa.RecordBatch]:
