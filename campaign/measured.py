@@ -1,0 +1,152 @@
+"""The figures of one run, for `run.json`: what its traces say about the measured interval.
+
+Every worker notes the events `measure_start` and `measure_end` in its own clock, so that no clocks are compared here.
+Traces hold one row a second with what happened since the row before, and one at each of these events. A row that
+lies across an end of the interval all the same counts for the part of its time that lies inside.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from inventory.errors import RunError
+from workloads.rates import NS
+
+HOPS = ("intra_worker", "inter_worker", "inter_node")
+PERCENTILES = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
+
+LATE_SHARE = 0.10
+"""Sources that are later than this share of the interval, or owe this share of their tuples, are saturated."""
+
+GROWTH_SHARE = 0.05
+"""So are sources whose lateness grows by more than this share of the interval from its first to its last quarter."""
+
+
+Spans = Mapping[tuple[str, int], tuple[int, int]]
+"""(node, worker) -> beginning and end of the measured interval in the node's clock."""
+
+
+def measure(traces: Path, seconds: float, due: int | None) -> dict[str, Any]:
+    """Return the `measured` block of `run.json` from the Parquet files in `traces`.
+
+    Rates are tuples per second: `source_` emitted by spouts, `sink_` counted by sinks, `throughput_` delivered to
+    sinks. What cannot be said, because the interval is empty or nothing was sampled, is None.
+
+    Args:
+        traces: folder of `<table>.parquet`.
+        seconds: length of the measured interval.
+        due: how many tuples the sources' schedule holds in the interval; None without a schedule, when nothing can be
+            late and `saturated` is None.
+
+    Raises:
+        RunError: a worker did not note when the interval began and ended.
+    """
+    spans = _spans(traces)
+    throughput = _read(traces, "throughput", "executor", "role", "emitted", "processed", "late_ns")
+    channels = _read(traces, "channel", "source", "target", "stream", "hop", "tuples")
+    rows = _weighted(throughput, ["executor"], spans)
+    sent = _weighted(channels, ["source", "target", "stream"], spans)
+    is_spout, is_sink = (pc.equal(rows["role"], role) for role in ("spout", "sink"))
+    to_sinks = pc.is_in(sent["target"], pc.unique(rows.filter(is_sink)["executor"]))
+
+    def rate(counted: pa.Table, column: str) -> float | None:
+        return round(_total(counted, column) / seconds, 3) if seconds > 0 else None
+
+    return {
+        "source_tuples_per_s": rate(rows.filter(is_spout), "emitted"),
+        "sink_tuples_per_s": rate(rows.filter(is_sink), "processed"),
+        "throughput_tuples_per_s": rate(sent.filter(to_sinks), "tuples"),
+        "latency_ms": _latency(_read(traces, "latency", "value_ns", "count"), spans),
+        "saturated": None if due is None else _saturated(rows.filter(is_spout), spans, seconds, due),
+        "hops": {hop: round(_total(sent.filter(pc.equal(sent["hop"], hop)), "tuples")) for hop in HOPS},
+    }
+
+
+def _read(traces: Path, table: str, *columns: str) -> pa.Table:
+    return pyarrow.parquet.read_table(traces / f"{table}.parquet", columns=["node", "worker", "t_ns", *columns])
+
+
+def _spans(traces: Path) -> Spans:
+    events = _read(traces, "event", "kind")
+    ends: dict[str, dict[tuple[str, int], int]] = {}
+    for kind in ("measure_start", "measure_end"):
+        rows = events.filter(pc.equal(events["kind"], kind)).to_pylist()
+        ends[kind] = {(row["node"], row["worker"]): row["t_ns"] for row in rows}
+    starts = ends["measure_start"]
+    return {key: (starts[key], end) for key, end in ends["measure_end"].items() if key in starts}
+
+
+def _by_worker(table: pa.Table, spans: Spans) -> Iterator[tuple[pa.Table, int, int]]:
+    """Each worker's rows with its span."""
+    writers = table.group_by(["node", "worker"]).aggregate([]).to_pylist()
+    for node, worker in ((row["node"], row["worker"]) for row in writers):
+        if (node, worker) not in spans:
+            raise RunError(f"worker {worker} of {node} did not note when the measured interval began and ended")
+        mine = pc.and_(pc.equal(table["node"], node), pc.equal(table["worker"], worker))
+        yield table.filter(mine), *spans[node, worker]
+
+
+def _weighted(table: pa.Table, key: list[str], spans: Spans) -> pa.Table:
+    """`table` with a column `weight`: which part of the time since the key's row before lies in the interval."""
+    parts = [table.slice(0, 0).append_column("weight", pa.array([], pa.float64()))]
+    for rows, start, end in _by_worker(table, spans):
+        part = rows.sort_by([(name, "ascending") for name in [*key, "t_ns"]]).combine_chunks()
+        until = part["t_ns"].combine_chunks()
+        same = pa.array([True] * (len(part) - 1))
+        for name in key:
+            values = part[name].combine_chunks()
+            same = pc.and_(same, pc.equal(values[1:], values[:-1]))
+        # Of a key's first row nothing says since when; rows come once a second.
+        since = pc.subtract(until, NS)
+        since = pa.concat_arrays([since[:1], pc.if_else(same, until[:-1], since[1:])])
+        inside = pc.subtract(pc.min_element_wise(until, end), pc.max_element_wise(since, start))
+        length = pc.max_element_wise(pc.subtract(until, since), 1)
+        weight = pc.divide(pc.cast(pc.max_element_wise(inside, 0), pa.float64()), pc.cast(length, pa.float64()))
+        parts.append(part.append_column("weight", weight))
+    return pa.concat_tables(parts)
+
+
+def _total(rows: pa.Table, column: str) -> float:
+    return float(pc.sum(pc.multiply(pc.cast(rows[column], pa.float64()), rows["weight"])).as_py() or 0.0)
+
+
+def _latency(table: pa.Table, spans: Spans) -> dict[str, Any]:
+    """Percentiles over all samples that were recorded within the interval, in milliseconds."""
+    inside = [table.slice(0, 0)]
+    for rows, start, end in _by_worker(table, spans):
+        inside.append(rows.filter(_within(rows, start, end)))
+    counts = pa.concat_tables(inside).group_by("value_ns").aggregate([("count", "sum")]).sort_by("value_ns")
+    values, running = counts["value_ns"].to_pylist(), pc.cumulative_sum(counts["count_sum"]).to_pylist()
+    if not values:
+        return {**{name: None for name, _ in PERCENTILES}, "max": None, "samples": 0}
+    found: dict[str, Any] = {}
+    for name, share in PERCENTILES:
+        at = next(k for k, reached in enumerate(running) if reached >= share * running[-1])
+        found[name] = round(values[at] / 1e6, 3)
+    return {**found, "max": round(values[-1] / 1e6, 3), "samples": running[-1]}
+
+
+def _within(rows: pa.Table, start: int, end: int) -> pa.ChunkedArray:
+    """Which rows tell of time inside the span; the one at its very beginning tells of the time before."""
+    return pc.and_(pc.greater(rows["t_ns"], start), pc.less_equal(rows["t_ns"], end))
+
+
+def _saturated(spouts: pa.Table, spans: Spans, seconds: float, due: int) -> bool:
+    """Whether sources fell behind their schedule in the interval."""
+    if _total(spouts, "emitted") < (1 - LATE_SHARE) * due:
+        return True
+    lateness: list[tuple[int, int]] = []
+    for rows, start, end in _by_worker(spouts, spans):
+        inside = rows.filter(_within(rows, start, end))
+        pairs = zip(inside["t_ns"].to_pylist(), inside["late_ns"].to_pylist(), strict=True)
+        lateness += [(t_ns - start, late) for t_ns, late in pairs if late is not None]
+    length = seconds * NS
+    first = [late for since_start, late in lateness if since_start <= length / 4]
+    last = [late for since_start, late in lateness if since_start > 3 * length / 4]
+    if any(late > LATE_SHARE * length for _, late in lateness):
+        return True
+    return bool(first and last) and max(last) - max(first) > GROWTH_SHARE * length

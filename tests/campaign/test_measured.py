@@ -1,0 +1,110 @@
+"""What run.json says of a run: computed from traces as workers write them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.trace import TraceWriter, collect
+from campaign.measured import measure
+from inventory.errors import RunError
+from workloads.rates import NS
+
+SECONDS = 4
+START, END = 100 * NS, 104 * NS
+
+
+def worker(folder: Path, node: str, slot: int, clock: int = 0) -> TraceWriter:
+    """A worker's writer whose interval has been noted, `clock` ns ahead of the others."""
+    writer = TraceWriter(folder, "r", node, slot)
+    writer.add("event", START + clock, "measure_start", "", None, None)
+    writer.add("event", END + clock, "measure_end", "", None, None)
+    return writer
+
+
+def measured(folder: Path, *writers: TraceWriter, due: int | None = None, seconds: float = SECONDS) -> dict[str, Any]:
+    for writer in writers:
+        writer.close()
+    collect([folder], folder / "parquet")
+    return measure(folder / "parquet", seconds, due)
+
+
+def test_only_what_happened_within_the_interval_counts(tmp_path: Path) -> None:
+    writer = worker(tmp_path, "n1", 0)
+    for second in range(-3, SECONDS + 3):
+        at = START + second * NS
+        inside = 0 < second <= SECONDS
+        writer.add("throughput", at, "src[0]", "src", "spout", 100 if inside else 7777, 0, 0)
+        writer.add("throughput", at, "snk[0]", "snk", "sink", 0, 60 if inside else 7777, None)
+        for hop, tuples in (("inter_node", 50), ("intra_worker", 20)):
+            writer.add("channel", at, hop, "snk[0]", "d", hop, "n1", tuples if inside else 7777, 1, 1)
+        writer.add("channel", at, "src[0]", "mid[0]", "d", "inter_worker", "n1", 5 if inside else 7777, 1, 1)
+        writer.add("latency", at, "snk[0]", 2_000_000 if inside else 9_000_000_000, 10)
+    found = measured(tmp_path, writer)
+    assert found["source_tuples_per_s"] == 100
+    assert found["sink_tuples_per_s"] == 60
+    assert found["throughput_tuples_per_s"] == 70
+    assert found["hops"] == {"intra_worker": 80, "inter_worker": 20, "inter_node": 200}
+    assert found["latency_ms"] == {"p50": 2.0, "p95": 2.0, "p99": 2.0, "max": 2.0, "samples": 40}
+
+
+def test_a_row_across_the_end_of_the_interval_counts_for_its_part(tmp_path: Path) -> None:
+    writer = worker(tmp_path, "n1", 0)
+    for second in range(SECONDS + 1):
+        writer.add("throughput", START + second * NS + NS // 4, "src[0]", "src", "spout", 100, 0, 0)
+    # The first row has a quarter of its second before the start, the last three quarters behind the end.
+    assert measured(tmp_path, writer)["source_tuples_per_s"] == 100
+
+
+def test_each_worker_is_measured_by_its_own_clock(tmp_path: Path) -> None:
+    writers = [worker(tmp_path, "n1", 0), worker(tmp_path, "n2", 0, clock=-50 * NS)]
+    for writer, clock in zip(writers, (0, -50 * NS), strict=True):
+        for second in range(-2, SECONDS + 3):
+            tuples = 10 if 0 < second <= SECONDS else 5000
+            writer.add("throughput", START + second * NS + clock, "s[0]", "s", "spout", tuples, 0, 0)
+    assert measured(tmp_path, *writers)["source_tuples_per_s"] == 20
+
+
+def test_percentiles_are_taken_over_all_sinks_together(tmp_path: Path) -> None:
+    writers = [worker(tmp_path, "n1", 0), worker(tmp_path, "n1", 1)]
+    for number, writer in enumerate(writers):
+        for value in range(1, 51):
+            writer.add("latency", START + NS, f"snk[{number}]", (value + 50 * number) * 1_000_000, 1)
+    latency = measured(tmp_path, *writers)["latency_ms"]
+    assert latency == {"p50": 50.0, "p95": 95.0, "p99": 99.0, "max": 100.0, "samples": 100}
+
+
+def test_what_is_not_known_is_none_and_not_zero(tmp_path: Path) -> None:
+    found = measured(tmp_path, worker(tmp_path, "n1", 0), seconds=0.0)
+    assert found["source_tuples_per_s"] is None
+    assert found["throughput_tuples_per_s"] is None
+    assert found["latency_ms"] == {"p50": None, "p95": None, "p99": None, "max": None, "samples": 0}
+    assert found["saturated"] is None
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "per_row", "saturated"),
+    [
+        (lambda second: 5, 100, False),
+        (lambda second: 300, 100, False),
+        (lambda second: 450, 100, True),
+        (lambda second: 80 * second, 100, True),
+        (lambda second: 5, 80, True),
+    ],
+    ids=["on time", "late but steady", "later than a tenth", "ever later", "owing a fifth"],
+)
+def test_sources_that_fall_behind_are_called_saturated(
+    tmp_path: Path, late_ms: Any, per_row: int, saturated: bool
+) -> None:
+    writer = worker(tmp_path, "n1", 0)
+    for second in range(1, SECONDS + 1):
+        late = late_ms(second) * 1_000_000
+        writer.add("throughput", START + second * NS, "src[0]", "src", "spout", per_row, 0, late)
+    assert measured(tmp_path, writer, due=100 * SECONDS)["saturated"] is saturated
+
+
+def test_a_worker_that_did_not_note_the_interval_is_an_error(tmp_path: Path) -> None:
+    writer = TraceWriter(tmp_path, "r", "n3", 2)
+    writer.add("throughput", START, "src[0]", "src", "spout", 100, 0, 0)
+    with pytest.raises(RunError, match="worker 2 of n3 did not note"):
+        measured(tmp_path, writer)
