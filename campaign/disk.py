@@ -1,0 +1,77 @@
+"""Writing results so that a crash or a full disk leaves the old file or the new one, never half of one."""
+
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from inventory.errors import UnfitError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+class DiskFullError(UnfitError):
+    """There is no room for results; what was complete before is untouched."""
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turn what the file system refuses inside the block into one message about `folder`.
+
+    Raises:
+        DiskFullError: no space, or no quota, is left.
+        UnfitError: it cannot be written for another reason.
+    """
+    try:
+        yield
+    except OSError as fault:
+        if fault.errno in _FULL:
+            raise DiskFullError(f"{folder}: the disk is full") from None
+        reason = fault.strerror or str(fault)
+        raise UnfitError(f"{fault.filename or folder}: cannot be written: {reason}") from None
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write `path` durably: readers see the old content or all of the new one, also after a power cut.
+
+    Raises:
+        OSError: it could not be written; `path` is as it was.
+    """
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with beside.open("wb") as target:
+            target.write(content)
+            target.flush()
+            os.fsync(target.fileno())
+        beside.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            beside.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def complete_folder(partial: Path, final: Path) -> None:
+    """Give a finished folder its final name, after all that is in it has reached the disk.
+
+    Raises:
+        OSError: it could not be done; `partial` is still there under its own name.
+    """
+    for folder, _, files in os.walk(partial):
+        for name in files:
+            with (Path(folder) / name).open("rb") as file:
+                os.fsync(file.fileno())
+        sync_folder(Path(folder))
+    partial.rename(final)
+    sync_folder(final.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
