@@ -96,6 +96,9 @@ TABLES: Mapping[str, pa.Schema] = {
 
 _SUFFIX = ".arrows"
 
+_ROW_GROUP = 100_000
+"""Rows after which a Parquet file starts a new row group."""
+
 
 class TraceWriter:
     """Writes one process's rows; `flush` makes them durable against a crash of this process.
@@ -207,14 +210,28 @@ def collect(folders: Sequence[Path], target: Path) -> dict[str, int]:
         partial = target / f".{table}.parquet.partial"
         with pyarrow.parquet.ParquetWriter(partial, schema) as writer:
             rows = 0
-            for batch in _batches(folders, table):
-                if batch.schema != schema:
-                    raise RunError(f"a trace of {table} has columns {batch.schema.names}, not those of this version")
-                writer.write_batch(batch)
-                rows += batch.num_rows
+            for group in _row_groups(_batches(folders, table)):
+                if group.schema != schema:
+                    raise RunError(f"a trace of {table} has columns {group.schema.names}, not those of this version")
+                writer.write_table(group, row_group_size=group.num_rows)
+                rows += group.num_rows
         partial.rename(target / f"{table}.parquet")
         written[table] = rows
     return written
+
+
+def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches put together until they are worth a row group: a reader pays for every group, however small."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if held and (rows >= _ROW_GROUP or batch.schema != held[0].schema):
+            yield pa.Table.from_batches(held)
+            held, rows = [], 0
+        held.append(batch)
+        rows += batch.num_rows
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 def _batches(folders: Iterable[Path], table: str) -> Iterator[pa.RecordBatch]:
