@@ -271,9 +271,7 @@ class RemoteIncoming(Incoming):
             FrameError, CodecError: it is not what its header and schema promise.
         """
         stamps, encoded = frame.split_payload(received)
-        rows = self.codec.decode(encoded)
-        if len(rows) != received.count:
-            raise frame.FrameError(f"a frame of {received.count} rows holds {len(rows)}")
+        rows = self.codec.decode(encoded, received.count)
         self.deliver(rows, stamps, frame.HEADER_BYTES + received.length)
 
     def _give_back(self, rows: int, nbytes: int) -> None:

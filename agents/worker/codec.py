@@ -41,14 +41,26 @@ class Codec:
         except (TypeError, ValueError, OverflowError, msgspec.EncodeError) as fault:
             raise CodecError(f"a row of the stream {self.schema} cannot be encoded: {fault}") from None
 
-    def decode(self, data: bytes | bytearray | memoryview) -> list[Row]:
-        """Decode what `encode` gave.
+    def decode(self, data: bytes | bytearray | memoryview, count: int) -> list[Row]:
+        """Decode what `encode` gave for `count` rows; another number is refused before any row is made.
 
         Raises:
-            CodecError: the bytes are not rows of this schema.
+            CodecError: the bytes are not `count` rows of this schema.
         """
+        head = _array_head(count)
+        if data[: len(head)] != head:
+            raise CodecError(f"bytes that are not {count} rows of the stream {self.schema}")
         try:
             rows: list[Row] = self._decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as fault:
             raise CodecError(f"bytes that are no rows of the stream {self.schema}: {fault}") from None
         return rows
+
+
+def _array_head(count: int) -> bytes:
+    """What MessagePack puts before the elements of an array."""
+    if count < 16:
+        return bytes([0x90 | count])
+    if count < 1 << 16:
+        return b"\xdc" + count.to_bytes(2, "big")
+    return b"\xdd" + count.to_bytes(4, "big")
