@@ -24,14 +24,19 @@ MOST_CACHED = 1 << 17
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def key_group(key: Key) -> int:
-    """The group of `key`, 0..1023.
+def codec_bytes(key: Key) -> bytes:
+    """MessagePack of `key` (or of any row), the same for all keys that are equal.
 
     Raises:
         TypeError: a field is none of int, float, str, bytes, bool or None.
         OverflowError: an int outside -2**63 .. 2**64 - 1.
     """
-    return crc32(_encode(tuple(map(_canonical, key)))) % KEY_GROUPS
+    return _encode(tuple(map(_canonical, key)))
+
+
+def key_group(key: Key) -> int:
+    """The group of `key`, 0..1023; raises what `codec_bytes` raises."""
+    return crc32(codec_bytes(key)) % KEY_GROUPS
 
 
 def executor_of(group: int, parallelism: int) -> int:

@@ -5,11 +5,15 @@ start, whoever emits it. Being late against it is latency, never a reason to shi
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from itertools import pairwise
-from typing import Annotated, Protocol
+from math import lcm
+from typing import Annotated, Any, Protocol
 
 from msgspec import Meta, Struct
+
+from inventory.documents import Document
 
 NS = 1_000_000_000
 Positive = Annotated[float, Meta(gt=0)]
@@ -70,33 +74,48 @@ Rate = Constant | Steps | Max
 class PiecewiseConstant:
     """Records evenly spaced within each step of constant rate.
 
-    The cumulative count is piecewise linear in time; record g is due when it reaches g. The first
-    record of a schedule that starts with a positive rate is due at 0.
+    The cumulative count N(t) is piecewise linear in time; record g is due when it leaves g, so that the first record
+    is due at the start of the first step with a rate, a step of d seconds at rate r holds r * d records, and a pause
+    holds none. All arithmetic is in whole numbers: due times never drift, whatever the number of the record.
     """
 
     def __init__(self, steps: Sequence[tuple[float, float]]) -> None:
-        self._rates = [rate for _, rate in steps]
-        self._starts = [start for start, _ in steps]
-        self._counts = [0.0]
-        for (start, rate), (end, _) in pairwise(steps):
-            self._counts.append(self._counts[-1] + rate * (end - start))
+        starts = [round(start * NS) for start, _ in steps]
+        rates = [Fraction(rate) / NS for _, rate in steps]
+        reached = [Fraction(0)]
+        for (start, end), rate in zip(pairwise(starts), rates, strict=False):
+            reached.append(reached[-1] + rate * (end - start))
+        # N at the step's start is _reached / _unit; its rate per ns is the fraction _rates.
+        self._unit = lcm(*(count.denominator for count in reached))
+        self._reached = [int(count * self._unit) for count in reached]
+        self._starts = starts
+        self._rates = [(rate.numerator, rate.denominator) for rate in rates]
 
     def due_ns(self, record: int) -> int:
         """See `Schedule.due_ns`."""
-        step = bisect_right(self._counts, record) - 1
-        while self._rates[step] == 0:
-            step += 1
-        into = max(0.0, record - self._counts[step]) / self._rates[step]
-        return round((self._starts[step] + into) * NS)
+        wanted = record * self._unit
+        step = bisect_right(self._reached, wanted) - 1
+        over, under = self._rates[step]
+        # Rounded up: nothing is due before its time.
+        return self._starts[step] - (self._reached[step] - wanted) * under // (over * self._unit)
 
     def due_count(self, elapsed_ns: int) -> int:
         """See `Schedule.due_count`."""
-        if elapsed_ns < 0:
+        step = bisect_right(self._starts, elapsed_ns) - 1
+        if step < 0:
             return 0
-        step = bisect_right(self._starts, elapsed_ns / NS) - 1
-        guess = int(self._counts[step] + self._rates[step] * (elapsed_ns / NS - self._starts[step])) + 1
-        while guess > 0 and self.due_ns(guess - 1) > elapsed_ns:
-            guess -= 1
-        while self.due_ns(guess) <= elapsed_ns:
-            guess += 1
-        return guess
+        over, under = self._rates[step]
+        if over == 0:
+            return -(-self._reached[step] // self._unit)
+        into = (elapsed_ns - self._starts[step]) * over * self._unit
+        return (self._reached[step] * under + into) // (under * self._unit) + 1
+
+
+def rate_of(plain: Mapping[str, Any]) -> Rate:
+    """The rate that plain data describes, as it stands in an agenda.
+
+    Raises:
+        InputError: an unknown kind or key (with the nearest one), or a value that cannot be.
+    """
+    rate: Rate = Document("rate", plain).convert(Rate)  # type: ignore[arg-type]  # a union of Structs is no type[T]
+    return rate

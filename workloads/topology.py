@@ -105,6 +105,11 @@ class Component(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
         return self.onheap + self.offheap
 
 
+def ackers(count: int) -> tuple[Component, ...]:
+    """`count` executors of Storm's acking component as the end of a topology's components; none for 0."""
+    return (Component(ACKER, "bolt", count),) if count else ()
+
+
 class Constraints(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Pairs of components that may not share a worker, and most executors of a component per node."""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from inventory.errors import nearest
 from workloads.operators import Operator, Row
 from workloads.topology import Topology
 
@@ -52,16 +53,18 @@ class Workload(Protocol):
     """What a workload class offers; an instance is made from checked parameters.
 
     `Params` is a frozen dataclass with defaults; its annotations (also `Annotated` with `msgspec.Meta`) are what
-    the parameters of an agenda are checked against.
+    the parameters of an agenda are checked against. What is wrong with values together its `__post_init__` says
+    by a `ValueError`.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     paper: ClassVar[str]
     Params: ClassVar[type]
+    params: Any
 
     def __init__(self, params: Any) -> None:
-        """Keep `params`, an instance of `Params`."""
+        """Keep `params`, an instance of `Params`; read no file, because nodes make instances too."""
         ...
 
     def topology(self) -> Topology:
@@ -92,6 +95,20 @@ class Workload(Protocol):
         ...
 
 
+def filled(given: Mapping[str, int], defaults: Mapping[str, int]) -> Mapping[str, int]:
+    """Executors per component: `defaults` with those that were given in their place.
+
+    Raises:
+        ValueError: an unknown component (with the nearest one), or fewer than one executor.
+    """
+    for component, parallelism in given.items():
+        if component not in defaults:
+            raise ValueError(f"parallelism: unknown component {component!r}{nearest(component, defaults)}")
+        if parallelism < 1:
+            raise ValueError(f"parallelism.{component}: got {parallelism}, expected at least 1")
+    return {**defaults, **given}
+
+
 def rows_differ(answer: Iterable[Row], reference: Iterable[Row], key_fields: int, most: int = 3) -> list[str]:
     """Compare two keyed answers in full; return at most `most` differences in words, none when equal.
 
@@ -102,7 +119,7 @@ def rows_differ(answer: Iterable[Row], reference: Iterable[Row], key_fields: int
         most: how many differences to name.
     """
     differences: list[str] = []
-    expected = {row[:key_fields]: row[key_fields:] for row in reference}
+    expected = {tuple(row[:key_fields]): tuple(row[key_fields:]) for row in reference}
     seen: set[Row] = set()
     for row in answer:
         key, value = tuple(row[:key_fields]), tuple(row[key_fields:])
@@ -113,5 +130,5 @@ def rows_differ(answer: Iterable[Row], reference: Iterable[Row], key_fields: int
         elif expected[key] != value:
             differences.append(f"{key} = {value}, the reference has {expected[key]}")
         seen.add(key)
-    differences.extend(f"{key} is missing" for key in expected.keys() - seen)
+    differences.extend(f"{key} is missing" for key in expected if key not in seen)
     return differences[:most]

@@ -1,0 +1,111 @@
+"""A cluster in one thread: runs a workload's own operators in a random order, with random batches."""
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from workloads.keys import KeyRouter
+from workloads.operators import Batch, Bolt, Context, Operator, Row, Spout
+from workloads.topology import ACKER, Executor, Input
+from workloads.workload import Answer, PreparedInput, Workload
+
+
+class Simulation:
+    """Executors of one topology; `step` does something that a real cluster could do next."""
+
+    def __init__(self, workload: Workload, inputs: Sequence[PreparedInput], seed: int) -> None:
+        self.workload, self.inputs = workload, inputs
+        self.random = random.Random(seed)  # noqa: S311  a repeatable order, no secret
+        self.topology = workload.topology()
+        self.executors = [e for e in self.topology.executors if e.component != ACKER]
+        self.operators = {executor: self._opened(executor) for executor in self.executors}
+        self.positions = dict.fromkeys((e for e in self.executors if self._is_spout(e)), 0)
+        self.queues: dict[Executor, deque[Batch]] = {e: deque() for e in self.executors}
+
+    def _is_spout(self, executor: Executor) -> bool:
+        return self.topology.component[executor.component].kind == "spout"
+
+    def _opened(self, executor: Executor) -> Operator:
+        operator = self.workload.operator(executor.component)
+        parallelism = self.topology.component[executor.component].parallelism
+        inputs = {entry.name: str(entry.path) for entry in self.inputs}
+        operator.open(Context(executor.component, executor.index, parallelism, inputs=inputs))
+        return operator
+
+    def step(self) -> None:
+        """Let a random executor emit, process one batch, or be restored from its own snapshot."""
+        executor = self.random.choice(self.executors)
+        operator = self.operators[executor]
+        if self.random.random() < 0.1:
+            again = self._opened(executor)
+            again.restore(operator.snapshot())
+            operator.close()
+            self.operators[executor] = again
+        elif isinstance(operator, Spout):
+            rows = operator.next_batch(self.random.randint(1, 40))
+            self.positions[executor] += len(rows)
+            self._deal(executor, "default", rows)
+        else:
+            self._process(executor)
+
+    def _process(self, executor: Executor) -> None:
+        operator = self.operators[executor]
+        if self.queues[executor]:
+            assert isinstance(operator, Bolt)
+            for stream, rows in operator.process(self.queues[executor].popleft()).items():
+                self._deal(executor, stream, rows)
+
+    def _deal(self, sender: Executor, stream: str, rows: Sequence[Row]) -> None:
+        declared = self.topology.component[sender.component].outputs
+        assert declared is not None
+        assert stream in declared
+        fields = list(declared[stream])
+        assert all(len(row) == len(fields) for row in rows)
+        for source, destination, entry in self.topology.links():
+            if (source.id, entry.stream) == (sender.component, stream):
+                parts = self._parts(entry, fields, rows, destination.parallelism)
+                for index, part in enumerate(parts):
+                    self._queue(Executor(destination.id, index), sender.component, stream, part)
+
+    def _parts(self, entry: Input, fields: list[str], rows: Sequence[Row], parallelism: int) -> list[list[Row]]:
+        parts: list[list[Row]] = [[] for _ in range(parallelism)]
+        route = KeyRouter(parallelism)
+        places = [fields.index(name) for name in entry.fields]
+        for row in rows:
+            key = tuple(row[place] for place in places)
+            parts[route(key) if entry.grouping == "fields" else self.random.randrange(parallelism)].append(row)
+        return parts
+
+    def _queue(self, receiver: Executor, source: str, stream: str, rows: list[Row]) -> None:
+        while rows:
+            cut = self.random.randint(1, len(rows))
+            self.queues[receiver].append(Batch(source, stream, rows[:cut]))
+            rows = rows[cut:]
+
+    def answer(self) -> Answer:
+        """Drain the topology and collect the sinks' answers."""
+        while any(self.queues.values()):
+            for executor in self.executors:
+                self._process(executor)
+        tables: dict[str, list[Row]] = {}
+        for operator in self.operators.values():
+            if isinstance(operator, Bolt) and operator.answer_table:
+                rows = list(operator.answer())
+                assert all(len(row) == len(operator.answer_schema) for row in rows)
+                tables.setdefault(operator.answer_table, []).extend(rows)
+        return tables
+
+
+@pytest.fixture(scope="session")
+def simulated() -> Callable[[Workload, Sequence[PreparedInput], int, int], tuple[Answer, Answer]]:
+    """Run a workload for some steps; return its answer and its reference."""
+
+    def run(workload: Workload, inputs: Sequence[PreparedInput], seed: int, steps: int) -> tuple[Answer, Answer]:
+        simulation = Simulation(workload, inputs, seed)
+        for _ in range(steps):
+            simulation.step()
+        return simulation.answer(), workload.reference(list(simulation.positions.values()), inputs)
+
+    return run

@@ -1,0 +1,76 @@
+from hashlib import blake2b
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workloads import bag
+from workloads.bag import EMPTY, SCHEMA, Bag, digest_of, merged
+
+ROWS = st.lists(st.tuples(st.text(max_size=3) | st.integers(0, 5), st.text("ab", max_size=2)), max_size=60)
+
+
+def in_bag(rows, cuts=1):
+    found = Bag()
+    for start in range(cuts):
+        found.add(rows[start::cuts])
+    return found
+
+
+@given(ROWS.flatmap(lambda rows: st.tuples(st.just(rows), st.permutations(rows))), st.integers(1, 5))
+def test_the_digest_does_not_depend_on_order_or_batches(orders, cuts):
+    rows, shuffled = orders
+    assert in_bag(rows).digest == in_bag(shuffled, cuts).digest
+
+
+@given(ROWS, ROWS)
+def test_different_bags_have_different_digests(rows, others):
+    same = sorted(map(repr, rows)) == sorted(map(repr, others))
+    assert (in_bag(rows).digest == in_bag(others).digest) == same
+
+
+def test_a_lost_a_repeated_and_a_changed_row_each_change_the_digest():
+    rows = [(word,) for word in ("call", "me", "ishmael", "some", "years", "ago")]
+    digests = [
+        in_bag(changed).digest
+        for changed in (rows, rows[1:], [*rows, rows[0]], [("Call",), *rows[1:]], [*rows[1:], rows[1]])
+    ]
+    assert len(set(digests)) == len(digests)
+
+
+def test_a_digest_is_the_count_and_the_sum_of_hashes():
+    hashes = [int.from_bytes(blake2b(b, digest_size=16).digest(), "big") for b in (b"\x91\xa1a", b"\x91\xa1b")]
+    expected = (3, (2 * hashes[0] + hashes[1]) % 2**128)
+    assert in_bag([("a",), ("b",), ("a",)]).digest == expected
+    assert digest_of({("a",): 2, ("b",): 1}) == expected
+
+
+@given(ROWS, st.integers(0, 60))
+def test_parts_add_up_to_the_whole(rows, cut):
+    parts = [in_bag(rows[:cut]), in_bag(rows[cut:]), Bag()]
+    assert merged([part.digest.row for part in parts]) == in_bag(rows).digest
+    assert len(in_bag(rows).digest.row) == len(SCHEMA)
+
+
+@given(ROWS, st.integers(0, 60))
+def test_a_restored_bag_continues_where_it_was(rows, cut):
+    first = in_bag(rows[:cut])
+    again = in_bag([("something", "else")])
+    again.restore(first.snapshot())
+    again.add(rows[cut:])
+    assert again.digest == in_bag(rows).digest
+
+
+def test_memory_is_bounded_and_the_digest_the_same(monkeypatch):
+    rows = [(number % 700,) for number in range(2000)]
+    expected = in_bag(rows).digest
+    monkeypatch.setattr(bag, "MOST_COUNTED", 50)
+    found = Bag()
+    for start in range(0, len(rows), 10):
+        found.add(rows[start : start + 10])
+        assert len(found._counted) <= 60
+    assert found.digest == expected
+
+
+def test_an_empty_bag():
+    assert Bag().digest == EMPTY == merged([])
+    assert Bag().digest.row == (0, "0" * 32)
