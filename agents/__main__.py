@@ -1,0 +1,8 @@
+"""`python -P -m agents`: a node agent, spoken to over standard input and output."""
+
+import sys
+
+from agents.agent import main
+
+if __name__ == "__main__":
+    sys.exit(main())

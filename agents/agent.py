@@ -1,0 +1,248 @@
+"""The node agent: what the controller tells it, and when it ends.
+
+    Hello ->                            at once, with facts
+    <- Welcome                          who it is; its data address and folder are tried
+    <- Start                            one run begins: the last one, if any is left, ends first
+    <- Connect, Go, Mark, Stop          passed on to the run's workers, whose reports are passed back
+    <- Finish, -> Finished              the run ends; the next `Start` has a higher epoch
+    <- Bye                              the agent ends with status 0
+    <- Heartbeat, -> Pulse              at any time
+
+It also ends, with status 1 and nothing left behind, when its input ends, when no heartbeat came for
+`SILENCE_S`, when it gets nonsense or another version of the protocol, and on SIGTERM, SIGHUP and SIGINT.
+"""
+
+import asyncio
+import logging
+import os
+import platform
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+
+from agents import protocol, stdio
+from agents.children import WORKER
+from agents.facts import gather
+from agents.folders import NodeFolder, plain_name
+from agents.lines import Lines
+from agents.node_run import NodeRun
+from agents.output import Output
+from agents.protocol import (
+    SILENCE_S,
+    VERSION,
+    Bye,
+    Connect,
+    Failed,
+    Finish,
+    Finished,
+    Go,
+    Heartbeat,
+    Hello,
+    Mark,
+    Message,
+    Pulse,
+    Start,
+    Stop,
+    Welcome,
+)
+from agents.trace import AGENT
+from inventory.errors import RunError
+
+_UNFIT = 3
+"""Exit status when there is no channel to speak on."""
+
+_GRACE_S = 0.2
+"""After a silence, what lies in the pipe is read first: it was not the controller who slept if we did."""
+
+_log = logging.getLogger(__name__)
+
+
+class Agent(asyncio.Protocol):
+    """The receiving end of the control channel, and all that follows from it."""
+
+    def __init__(self, send: Callable[[Message], None], silence_s: float, command: Sequence[str] = WORKER) -> None:
+        """Wait for a controller.
+
+        Args:
+            send: takes reports to the controller.
+            silence_s: how long to live without a heartbeat.
+            command: starts a worker.
+        """
+        self._send, self._silence_s, self._command = send, silence_s, command
+        self._loop = asyncio.get_running_loop()
+        self._lines = Lines()
+        self._welcome: Welcome | None = None
+        self._run: NodeRun | None = None
+        self._epoch = 0
+        self._heard_s = time.monotonic()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._over: asyncio.Future[int] = self._loop.create_future()
+
+    async def live(self) -> int:
+        """Work until something ends the agent, clean up, and return the exit status."""
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            self._loop.add_signal_handler(number, self.stop, f"got {number.name}")
+        watch = self._loop.create_task(self._watch_silence())
+        self._send(Hello(version=VERSION, pid=os.getpid(), python=platform.python_version(), facts=gather()))
+        try:
+            return await self._over
+        finally:
+            watch.cancel()
+            if self._run is not None:
+                await self._run.end()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def stop(self, reason: str, status: int = 1) -> None:
+        """End the agent; the first reason counts."""
+        if not self._over.done():
+            _log.info("the agent ends: %s", reason)
+            self._over.set_result(status)
+
+    def data_received(self, data: bytes) -> None:
+        """Obey what has arrived; nonsense ends the agent."""
+        try:
+            for line in self._lines.feed(data):
+                if not self._over.done():
+                    self._obey(protocol.decode_command(line))
+        except RunError as fault:
+            self._fail(str(fault))
+            self.stop(str(fault))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The controller is gone."""
+        self.stop("standard input has ended")
+
+    def _obey(self, command: protocol.Command) -> None:
+        received_ns = time.monotonic_ns()
+        match command:
+            case Heartbeat(sent_ns=sent_ns):
+                self._heard_s = time.monotonic()
+                self._send(Pulse(sent_ns=sent_ns, received_ns=received_ns, answered_ns=time.monotonic_ns()))
+            case Bye():
+                self.stop("told to", 0)
+            case Welcome():
+                self._greet(command)
+            case _ if self._welcome is None:
+                raise RunError(f"{type(command).__name__} before Welcome")
+            case Start():
+                self._begin(self._welcome, command)
+            case Connect() | Go() | Stop() | Mark() | Finish():
+                self._obey_for_run(command)
+
+    def _greet(self, welcome: Welcome) -> None:
+        """Take our name, and find out at once what would make every run fail.
+
+        Raises:
+            RunError: this node cannot be used.
+        """
+        if welcome.version != VERSION:
+            raise protocol.other_version(welcome.version)
+        if self._welcome is not None:
+            raise RunError("a second Welcome")
+        plain_name("node id", welcome.node)
+        _try_address(welcome.address)
+        log = NodeFolder(Path(welcome.folder)).log
+        try:
+            stdio.log_to(log)
+        except OSError as fault:
+            raise RunError(f"the folder {welcome.folder} cannot be used: {fault}") from None
+        self._welcome = welcome
+        _log.info("agent of %s, process %s, campaign %s", welcome.node, os.getpid(), welcome.campaign or "not named")
+
+    def _begin(self, welcome: Welcome, start: Start) -> None:
+        epoch = start.spec.epoch
+        if epoch <= self._epoch:
+            _log.info("a Start of epoch %s is ignored, this is %s", epoch, self._epoch)
+            return
+        previous, self._epoch = self._run, epoch
+        run = self._run = NodeRun(welcome, start, self._send, self._command)
+
+        async def begin() -> None:
+            if previous is not None:
+                await previous.end()
+            await run.begin()
+
+        self._do(begin())
+
+    def _obey_for_run(self, command: Connect | Go | Stop | Mark | Finish) -> None:
+        run = self._run
+        if run is None or command.epoch != run.epoch:
+            if command.epoch > self._epoch:
+                raise RunError(f"{type(command).__name__} of epoch {command.epoch}, which was never started here")
+            _log.info("%s of epoch %s is ignored, this is %s", type(command).__name__, command.epoch, self._epoch)
+        elif isinstance(command, Finish):
+            self._do(self._finish(run))
+        elif isinstance(command, Mark):
+            run.mark(command)
+        else:
+            run.pass_on(command)
+
+    async def _finish(self, run: NodeRun) -> None:
+        await run.end()
+        self._send(Finished(epoch=run.epoch))
+
+    async def _watch_silence(self) -> None:
+        while True:
+            left_s = self._heard_s + self._silence_s - time.monotonic()
+            if left_s > 0:
+                await asyncio.sleep(left_s)
+                continue
+            await asyncio.sleep(_GRACE_S)
+            if time.monotonic() - self._heard_s > self._silence_s:
+                self.stop(f"no heartbeat for {self._silence_s:g} s")
+                return
+
+    def _do(self, work: Coroutine[None, None, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        fault = None if task.cancelled() else task.exception()
+        if fault is not None:
+            _log.error("internal error", exc_info=fault)
+            self._fail(f"internal error: {type(fault).__name__}: {fault}")
+            self.stop("internal error")
+
+    def _fail(self, reason: str) -> None:
+        _log.error("%s", reason)
+        log = str(NodeFolder(Path(self._welcome.folder)).log) if self._welcome else ""
+        self._send(Failed(epoch=self._epoch, slot=AGENT, reason=reason, log=log))
+
+
+def _try_address(address: str) -> None:
+    try:
+        with socket.create_server((address, 0)):
+            pass
+    except OSError as fault:
+        raise RunError(f"the data address {address} cannot be bound: {fault.strerror or fault}") from None
+
+
+def main(silence_s: float = SILENCE_S, command: Sequence[str] = WORKER) -> int:
+    """Be an agent on standard input and output; return the exit status."""
+    source, target = stdio.keep_protocol()
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stderr)
+    try:
+        with select.epoll() as probe:
+            probe.register(source)
+    except OSError:
+        _log.error("a node agent is started by a controller, which talks to it on standard input and output: pipes")
+        return _UNFIT
+    return asyncio.run(_speak(source, target, silence_s, command))
+
+
+async def _speak(source: int, target: int, silence_s: float, command: Sequence[str]) -> int:
+    output = Output(target)
+    agent = Agent(output.send, silence_s, command)
+    output.on_lost = lambda: agent.stop("standard output is closed")
+    with os.fdopen(source, "rb", buffering=0) as pipe:
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: agent, pipe)
+        status = await agent.live()
+        await output.flush()
+        transport.close()
+        return status

@@ -1,0 +1,69 @@
+"""What a node says of itself in its `Hello`; None where it cannot be known."""
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+_CONTAINER_SIGNS = (Path("/.dockerenv"), Path("/run/.containerenv"), Path("/run/systemd/container"))
+_DMI = Path("/sys/class/dmi/id")
+
+
+def gather() -> dict[str, Any]:
+    """Facts of this machine, JSON types only.
+
+    `clock` names the monotonic clock: agents that give the same one read the same clock, so that their times can be
+    compared as they are. `bogomips` and `isa` are what `inventory.cluster.Facts` calls so.
+    """
+    cpu = _first_cpu(_text(Path("/proc/cpuinfo")) or "")
+    flags = (cpu.get("flags") or cpu.get("Features") or "").split()
+    bogomips = cpu.get("bogomips") or cpu.get("BogoMIPS")
+    return {
+        "hostname": platform.node(),
+        "kernel": platform.release(),
+        "architecture": platform.machine(),
+        "cores_online": os.sysconf("SC_NPROCESSORS_ONLN"),
+        "cpu_model": cpu.get("model name"),
+        "bogomips": float(bogomips) if bogomips else None,
+        "isa": flags or None,
+        "memory_bytes": psutil.virtual_memory().total,
+        "clock": _clock(),
+        "virtualisation": _virtualisation("hypervisor" in flags),
+    }
+
+
+def _clock() -> str | None:
+    boot = _text(Path("/proc/sys/kernel/random/boot_id"))
+    if boot is None:
+        return None
+    try:
+        # A time namespace shifts CLOCK_MONOTONIC; kernels without them have the one clock.
+        space = str(Path("/proc/self/ns/time").readlink())
+    except OSError:
+        space = "time:[initial]"
+    return f"monotonic {boot} {space}"
+
+
+def _virtualisation(hypervisor: bool) -> str | None:
+    """A hint in words: what the firmware calls the machine when it is virtual, and whether we are in a container."""
+    hints = []
+    if hypervisor:
+        names = (_text(_DMI / name) for name in ("sys_vendor", "product_name"))
+        hints.append(" ".join(["virtual machine", *filter(None, names)]))
+    if any(sign.exists() for sign in _CONTAINER_SIGNS):
+        hints.append("container")
+    return ", ".join(hints) or None
+
+
+def _first_cpu(cpuinfo: str) -> dict[str, str]:
+    pairs = (line.partition(":") for line in cpuinfo.partition("\n\n")[0].splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace").strip() or None
+    except OSError:
+        return None

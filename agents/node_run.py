@@ -1,0 +1,131 @@
+"""One start of a topology on one node: inputs checked, workers spawned, sensors running; and its end."""
+
+import asyncio
+import ipaddress
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from msgspec import structs
+
+from agents.children import WORKER, Child
+from agents.folders import NodeFolder
+from agents.inputs import check_inputs
+from agents.protocol import Failed, Mark, Message, Start, Welcome
+from agents.sensors.base import Host
+from agents.sensors.sampler import Sampler
+from agents.trace import AGENT, TraceWriter
+from inventory.errors import RunError
+
+_SAMPLER_S = 3.0
+"""How long the last sample may take before the agent goes on without it."""
+
+_log = logging.getLogger(__name__)
+
+
+class NodeRun:
+    """Begun once, ended once; a node without executors of the run has no workers, but its sensors run."""
+
+    def __init__(
+        self, welcome: Welcome, start: Start, send: Callable[[Message], None], command: Sequence[str] = WORKER
+    ) -> None:
+        """Describe it; `begin` starts it.
+
+        Args:
+            welcome: who this node is.
+            start: what to start.
+            send: takes reports; called from the event loop's thread only.
+            command: starts a worker.
+        """
+        self._welcome, self._start, self._send, self._command = welcome, start, send, command
+        self.epoch = start.spec.epoch
+        self._children: list[Child] = []
+        self._sampler: Sampler | None = None
+        self._beginning: asyncio.Future[None] | None = None
+        self._ending: asyncio.Future[None] | None = None
+
+    async def begin(self) -> None:
+        """Check inputs and start everything; what goes wrong is reported as `Failed`, nothing is raised."""
+        if self._ending is None:
+            self._beginning = asyncio.ensure_future(self._begin())
+            await self._beginning
+
+    def pass_on(self, message: Message) -> None:
+        """Give a command to every worker."""
+        for child in self._children:
+            child.tell(message)
+
+    def mark(self, message: Mark) -> None:
+        """Write the event, take a sample, tell the workers."""
+        if self._sampler is not None:
+            self._sampler.mark(message.kind)
+        self.pass_on(message)
+
+    async def end(self) -> None:
+        """End workers and sensors, close the trace files; may be asked for several times and at any moment."""
+        if self._ending is None:
+            self._ending = asyncio.ensure_future(self._end())
+        await asyncio.shield(self._ending)
+
+    async def _begin(self) -> None:
+        spec = self._start.spec
+        node = NodeFolder(Path(self._welcome.folder))
+        try:
+            await asyncio.to_thread(check_inputs, spec.inputs, node, lambda: self._ending is None)
+            if self._ending is not None:
+                return
+            folder = node.run(spec.run)
+            folder.make()
+            self._sampler = self._start_sampler(folder.traces)
+            for slot in sorted({e.place.slot for e in spec.executors if e.place.node == self._welcome.node}):
+                child = Child(slot, self.epoch, folder.log(slot), self._report)
+                await child.spawn(folder.path, self._command)
+                self._children.append(child)
+                self._sampler.event("worker_started", f"worker {slot}", "", float(child.pid))
+                child.tell(structs.replace(self._welcome, slot=slot))
+                child.tell(self._start)
+        except RunError as fault:
+            self._failed(str(fault))
+        except OSError as fault:
+            self._failed(f"the run cannot be started on {self._welcome.node}: {fault}")
+
+    def _start_sampler(self, traces: Path) -> Sampler:
+        welcome = self._welcome
+        host = Host(
+            node=welcome.node,
+            address=welcome.address,
+            shared=ipaddress.ip_address(welcome.address).is_loopback,
+            agent=os.getpid(),
+            workers=lambda: {child.slot: child.pid for child in self._children if child.alive},
+        )
+        loop = asyncio.get_running_loop()
+        writer = TraceWriter(traces, self._start.spec.run, welcome.node, AGENT)
+
+        def on_fault(reason: str) -> None:
+            loop.call_soon_threadsafe(self._failed, reason)
+
+        sampler = Sampler(self._start.sensors, host, writer, on_fault)
+        sampler.start()
+        return sampler
+
+    async def _end(self) -> None:
+        if self._beginning is not None:
+            await self._beginning
+        # The last sample is taken while the workers still live, so that their CPU time is in it.
+        *_, sampled = await asyncio.gather(*(child.end() for child in self._children), self._stop_sampler())
+        if not sampled:
+            self._failed(f"a sensor does not return: the last samples of {self._welcome.node} are missing")
+
+    async def _stop_sampler(self) -> bool:
+        return self._sampler is None or await asyncio.to_thread(self._sampler.stop, _SAMPLER_S)
+
+    def _report(self, message: Message) -> None:
+        if isinstance(message, Failed) and self._sampler is not None:
+            self._sampler.event("worker_failed", f"worker {message.slot}", message.reason)
+        self._send(message)
+
+    def _failed(self, reason: str) -> None:
+        _log.error("epoch %s: %s", self.epoch, reason)
+        log = NodeFolder(Path(self._welcome.folder)).log
+        self._send(Failed(epoch=self.epoch, slot=AGENT, reason=reason, log=str(log)))

@@ -1,0 +1,73 @@
+"""The sending end of the control channel.
+
+Not asyncio's pipe transport, which takes anything readable for a sign that the pipe is closed: sshd gives its
+commands one socket for both directions.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+
+from agents import protocol
+from agents.protocol import Message, Progress
+
+FLUSH_S = 1.0
+"""How long the last lines may take to leave."""
+
+_MOST_WAITING_BYTES = 1024 * 1024
+"""While so much waits for a controller that does not read, `Progress` is dropped: it is for display only."""
+
+
+class Output:
+    """Sends messages without ever waiting for the reader."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Own `descriptor` from now on; to be made within a running event loop."""
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self._loop = asyncio.get_running_loop()
+        self._waiting = bytearray()
+        self._lost = False
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self.on_lost: Callable[[], None] = lambda: None
+
+    def send(self, message: Message) -> None:
+        """Send a message, now or as soon as the reader takes it."""
+        if self._lost or (isinstance(message, Progress) and len(self._waiting) > _MOST_WAITING_BYTES):
+            return
+        idle = not self._waiting
+        self._waiting += protocol.encode(message)
+        if idle:
+            self._write()
+
+    async def flush(self) -> None:
+        """Wait until everything has left, at most `FLUSH_S`."""
+        try:
+            async with asyncio.timeout(FLUSH_S):
+                await self._empty.wait()
+        except TimeoutError:
+            self._lose()
+
+    def _write(self) -> None:
+        try:
+            written = os.write(self._descriptor, self._waiting)
+        except BlockingIOError:
+            written = 0
+        except OSError:
+            self._lose()
+            return
+        del self._waiting[:written]
+        if self._waiting:
+            self._empty.clear()
+            self._loop.add_writer(self._descriptor, self._write)
+        elif not self._empty.is_set():
+            self._loop.remove_writer(self._descriptor)
+            self._empty.set()
+
+    def _lose(self) -> None:
+        self._loop.remove_writer(self._descriptor)
+        self._lost = True
+        self._waiting.clear()
+        self._empty.set()
+        self.on_lost()

@@ -1,0 +1,105 @@
+"""CPU time of every core, every worker and the agent.
+
+Processes are read from their CPU-time clocks (`clock_getcpuclockid(3)`): nanoseconds, all threads, those that have
+ended included, one system call each. Cores are read from `/proc/stat`, which counts in ticks of usually 10 ms.
+"""
+
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from agents.sensors.base import Host, Row, Sensor
+
+_STAT = Path("/proc/stat")
+
+_SHORTEST_TICKS_NS = 200_000_000
+_SHORTEST_CLOCK_NS = 20_000_000
+"""Over a shorter interval, as a forced sample can make it, ticks and clocks say little: the row waits for the next."""
+
+_SCHEDULED = 2
+"""CPUCLOCK_SCHED of the kernel's dynamic clock ids: the time that the scheduler gave to a process."""
+
+
+def process_cpu_ns(pid: int) -> int | None:
+    """CPU time of a process in ns, user and system, or None when there is no such process (any more)."""
+    try:
+        return time.clock_gettime_ns((~pid << 3) | _SCHEDULED)
+    except OSError:
+        return None
+
+
+def core_busy_ns() -> dict[str, int]:
+    """CPU number -> busy time in ns since boot, of the cores on line.
+
+    Busy is user, nice, system, irq and softirq (guests are part of user); idle, iowait and steal are not work.
+
+    Raises:
+        OSError: `/proc/stat` cannot be read.
+    """
+    tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    busy: dict[str, int] = {}
+    for line in _STAT.read_text().splitlines():
+        name, *fields = line.split()
+        if name.startswith("cpu") and name != "cpu":
+            user, nice, system, _idle, _iowait, irq, softirq = map(int, fields[:7])
+            busy[name.removeprefix("cpu")] = (user + nice + system + irq + softirq) * tick_ns
+    return busy
+
+
+class CpuSensor(Sensor):
+    """Fills the table `cpu`.
+
+    Scope `node` is the sum of the cores, or, where the machine is shared with other nodes, of the node's own
+    processes: the agent and its workers. A worker that ends takes its CPU time since the last sample with it.
+    """
+
+    summary = "CPU time of every core, every worker and the agent"
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._last: dict[tuple[str, str, int], tuple[int, int]] = {}
+        self._seen: dict[int, int] = {}
+        self._workers_ns = 0
+
+    def probe(self) -> str | None:
+        try:
+            cores = core_busy_ns()
+        except (OSError, ValueError) as fault:
+            return f"{_STAT} cannot be read: {fault}"
+        return None if cores else f"{_STAT} lists no CPU"
+
+    def read(self, now_ns: int) -> Iterable[Row]:
+        rows: list[Row | None] = []
+        node = self.host.node
+        agent_ns = process_cpu_ns(self.host.agent)
+        if agent_ns is not None:
+            rows.append(self._row(now_ns, "agent", node, self.host.agent, agent_ns))
+        for slot, pid in sorted(self.host.workers().items()):
+            worker_ns = process_cpu_ns(pid)
+            if worker_ns is not None:
+                self._workers_ns += worker_ns - self._seen.get(pid, 0)
+                self._seen[pid] = worker_ns
+                rows.append(self._row(now_ns, "worker", str(slot), pid, worker_ns))
+        cores = core_busy_ns()
+        rows += [self._row(now_ns, "core", name, 0, busy_ns) for name, busy_ns in cores.items()]
+        if not self.host.shared:
+            rows.append(self._row(now_ns, "node", node, len(cores), sum(cores.values())))
+        elif agent_ns is not None:
+            rows.append(self._row(now_ns, "node", node, 0, agent_ns + self._workers_ns))
+        return [row for row in rows if row is not None]
+
+    def _row(self, now_ns: int, scope: str, name: str, holder: int, cpu_ns: int) -> Row | None:
+        """The rate since the last row of the same scope, name and holder (process, or number of cores summed)."""
+        key = (scope, name, holder)
+        before = self._last.get(key)
+        counts_ticks = scope == "core" or (scope == "node" and not self.host.shared)
+        shortest_ns = _SHORTEST_TICKS_NS if counts_ticks else _SHORTEST_CLOCK_NS
+        if before is not None and now_ns - before[0] < shortest_ns:
+            return None
+        self._last[key] = (now_ns, cpu_ns)
+        # A counter that went back belongs to a core that was away: what it did meanwhile is not known.
+        if before is None or cpu_ns < before[1]:
+            return None
+        cores = (cpu_ns - before[1]) / (now_ns - before[0])
+        return Row("cpu", now_ns, (scope, name, cores, self.host.shared and scope == "core"))

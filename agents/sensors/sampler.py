@@ -1,0 +1,190 @@
+"""The thread that reads all sensors once a second, and the one that writes the agent's trace files.
+
+Deadlines are absolute, so that the distance of samples does not drift; a deadline that has passed is skipped and
+counted, never caught up. The thread's own CPU time is part of every second's trace (`sampler_cost`), the time it takes
+to write included.
+
+Events it writes: `sensor_absent` (cannot work here; once), `sensor_failed` (this sample is missing), `sampler_cost`
+(CPU seconds since the last such event), `sample_late` (by how many seconds), `samples_skipped` (how many), and those
+of its callers.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from agents.sensors.base import GROUP, Host, Sensor
+from agents.trace import TraceWriter
+from inventory.errors import MillraceError
+from inventory.plugins import load_plugin
+
+PERIOD_S = 1.0
+
+CLOCK_EVERY_NS = 10_000_000_000
+"""Distance of the rows that map the monotonic clock to UTC."""
+
+LATE_NS = 100_000_000
+"""A sample that begins later than this after its deadline is flagged."""
+
+_SUBJECT = "sampler"
+
+_log = logging.getLogger(__name__)
+
+
+class Sampler:
+    """Samples from `start` to `stop`; the trace writer is its own from then on."""
+
+    def __init__(
+        self,
+        sensors: Sequence[str],
+        host: Host,
+        writer: TraceWriter,
+        on_fault: Callable[[str], None],
+        period_s: float = PERIOD_S,
+    ) -> None:
+        """Take over `writer`.
+
+        Args:
+            sensors: names under `millrace.sensors`.
+            host: what they measure.
+            writer: closed by `stop`.
+            on_fault: called, from the thread, with what went wrong when trace files cannot be written.
+            period_s: distance of samples.
+        """
+        self._names = sensors
+        self._host = host
+        self._writer = writer
+        self._on_fault = on_fault
+        self._period_ns = int(period_s * 1e9)
+        self._sensors: dict[str, Sensor] = {}
+        self._next_clock_ns = 0
+        self._wake = threading.Condition()
+        self._forced = self._stopping = False
+        self._thread = threading.Thread(target=self._live, name="sampler", daemon=True)
+
+    def start(self) -> None:
+        """Begin with a first sample."""
+        self._thread.start()
+
+    def event(self, kind: str, subject: str = "", detail: str = "", value: float | None = None) -> None:
+        """Write an event that happens now; from any thread."""
+        # What a sensor says may hold anything; the file takes UTF-8 only.
+        detail = detail.encode(errors="replace").decode()
+        self._writer.add("event", time.monotonic_ns(), kind, subject, detail, value)
+
+    def mark(self, kind: str) -> None:
+        """Write an event that happens now and take a sample at once; from any thread."""
+        self.event(kind)
+        with self._wake:
+            self._forced = True
+            self._wake.notify()
+
+    def stop(self, patience_s: float) -> bool:
+        """Take a last sample, close sensors and trace files; return False when that takes longer than `patience_s`."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        self._thread.join(patience_s)
+        return not self._thread.is_alive()
+
+    def _live(self) -> None:
+        try:
+            try:
+                self._open_sensors()
+                self._sample_until_stopped()
+            finally:
+                for name, sensor in self._sensors.items():
+                    self._close(name, sensor)
+                self._writer.close()
+        except OSError as fault:
+            self._on_fault(f"the trace files cannot be written: {fault}")
+        except Exception as fault:  # noqa: BLE001 - the agent reports it; a silent thread would lose the run's traces
+            _log.exception("the sampler has failed")
+            self._on_fault(f"the sampler has failed: {_words(fault)}")
+
+    def _sample_until_stopped(self) -> None:
+        cost_ns = time.thread_time_ns()
+        due_ns = time.monotonic_ns()
+        while True:
+            self._sample()
+            self._writer.flush()
+            before_ns, cost_ns = cost_ns, time.thread_time_ns()
+            self.event("sampler_cost", _SUBJECT, "", (cost_ns - before_ns) / 1e9)
+            with self._wake:
+                if self._stopping and not self._forced:
+                    return
+            due_ns = self._after(due_ns)
+            if self._wait_until(due_ns):
+                # The schedule stays as it is: this sample is one more.
+                due_ns -= self._period_ns
+            else:
+                late_ns = time.monotonic_ns() - due_ns
+                if late_ns > LATE_NS:
+                    self.event("sample_late", _SUBJECT, "", late_ns / 1e9)
+
+    def _after(self, due_ns: int) -> int:
+        """The first deadline after `due_ns` that has not passed."""
+        due_ns += self._period_ns
+        behind_ns = time.monotonic_ns() - due_ns
+        if behind_ns <= 0:
+            return due_ns
+        skipped = -(-behind_ns // self._period_ns)
+        self.event("samples_skipped", _SUBJECT, "", float(skipped))
+        return due_ns + skipped * self._period_ns
+
+    def _wait_until(self, due_ns: int) -> bool:
+        """Sleep until `due_ns`; return True when a sample was asked for before that."""
+        with self._wake:
+            while not (self._forced or self._stopping):
+                left_ns = due_ns - time.monotonic_ns()
+                if left_ns <= 0:
+                    return False
+                self._wake.wait(left_ns / 1e9)
+            self._forced = False
+            return True
+
+    def _sample(self) -> None:
+        now_ns = time.monotonic_ns()
+        if now_ns >= self._next_clock_ns:
+            self._next_clock_ns = now_ns + CLOCK_EVERY_NS
+            before_ns = time.monotonic_ns()
+            utc_ns = time.time_ns()
+            self._writer.add("clock", (before_ns + time.monotonic_ns()) // 2, utc_ns, None, None)
+        for name, sensor in self._sensors.items():
+            try:
+                rows = list(sensor.read(now_ns))
+                for row in rows:
+                    self._writer.check(row.table, row.t_ns, *row.values)
+            except Exception as fault:  # noqa: BLE001 - a sensor may be anybody's; its fault must not end the run
+                self.event("sensor_failed", name, _words(fault))
+                continue
+            for row in rows:
+                self._writer.add(row.table, row.t_ns, *row.values)
+
+    def _open_sensors(self) -> None:
+        for name in self._names:
+            try:
+                sensor: Sensor = load_plugin(GROUP, name)(self._host)
+            except Exception as fault:  # noqa: BLE001 - as above
+                self.event("sensor_absent", name, _words(fault))
+                continue
+            try:
+                reason = sensor.probe()
+            except Exception as fault:  # noqa: BLE001 - as above
+                reason = f"its probe failed: {_words(fault)}"
+            if reason is None:
+                self._sensors[name] = sensor
+            else:
+                self.event("sensor_absent", name, str(reason))
+                self._close(name, sensor)
+
+    def _close(self, name: str, sensor: Sensor) -> None:
+        try:
+            sensor.close()
+        except Exception:  # noqa: BLE001 - as above
+            _log.exception("sensor %s cannot be closed", name)
+
+
+def _words(fault: Exception) -> str:
+    return str(fault) if isinstance(fault, MillraceError) else f"{type(fault).__name__}: {fault}"
