@@ -127,7 +127,7 @@ class FrameReader:
                 if flags & ~STAMPED or not 0 < count <= MAX_ROWS or length > MAX_PAYLOAD:
                     raise FrameError(f"a data frame with flags {flags}, {count} rows, {length} bytes")
                 stop = at + HEADER_BYTES + length
-            elif kind in (CREDIT, END) and not flags:
+            elif not flags and (kind == CREDIT or (kind == END and not count and not length)):
                 stop = at + HEADER_BYTES
             else:
                 raise FrameError(f"a frame of kind {kind} with flags {flags}")

@@ -1,0 +1,210 @@
+"""Frames survive any split of the byte stream, and what is no frame is refused before anything is kept for it."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.worker import frame
+from agents.worker.frame import FrameError, FrameReader
+
+EPOCH = 7
+U16 = st.integers(0, 2**16 - 1)
+U32 = st.integers(0, 2**32 - 1)
+
+Plain = tuple[int, ...]
+
+
+@st.composite
+def stamps(draw: st.DrawFn, count: int) -> list[tuple[int, int]]:
+    rows = sorted(draw(st.sets(st.integers(0, count - 1), max_size=6)))
+    return [(row, draw(st.integers(-(2**63), 2**63 - 1))) for row in rows]
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> tuple[bytes, tuple]:
+    """Bytes of a frame and what a reader must make of it."""
+    stream, sender, receiver = draw(U16), draw(U32), draw(U32)
+    kind = draw(st.sampled_from([frame.DATA, frame.CREDIT, frame.END]))
+    if kind == frame.DATA:
+        count = draw(st.integers(1, frame.MAX_ROWS))
+        given_stamps = draw(stamps(count))
+        rows = draw(st.binary(max_size=200))
+        written = b"".join(frame.data(stream, EPOCH, sender, receiver, count, rows, given_stamps))
+        return written, (kind, stream, sender, receiver, count, given_stamps, rows)
+    if kind == frame.CREDIT:
+        count, nbytes = draw(U32), draw(U32)
+        written = frame.credit(stream, EPOCH, sender, receiver, count, nbytes)
+        return written, (kind, stream, sender, receiver, count, nbytes)
+    return frame.end(stream, EPOCH, sender, receiver), (kind, stream, sender, receiver)
+
+
+def seen(received: frame.Frame) -> tuple:
+    """A frame in the terms of `frames`; its payload copied before the next bytes come."""
+    kind, stream, sender, receiver = received.kind, received.stream, received.sender, received.receiver
+    assert received.epoch == EPOCH
+    if kind == frame.DATA:
+        split, rows = frame.split_payload(received)
+        return (kind, stream, sender, receiver, received.count, list(split), bytes(rows))
+    assert not received.payload
+    if kind == frame.CREDIT:
+        return (kind, stream, sender, receiver, received.count, received.length)
+    return (kind, stream, sender, receiver)
+
+
+def pieces(data: bytes, borders: list[int]) -> list[bytes]:
+    cuts = sorted({0, len(data), *(border % (len(data) + 1) for border in borders)})
+    return [data[a:b] for a, b in pairwise(cuts)]
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(frames(), max_size=8), st.lists(U16, max_size=30))
+def test_frames_come_back_in_order_however_the_bytes_are_split(sent: list[tuple[bytes, tuple]], borders: list) -> None:
+    reader = FrameReader(EPOCH)
+    stream = b"".join(written for written, _ in sent)
+    got = [seen(received) for piece in pieces(stream, borders) for received in reader.feed(piece)]
+    assert got == [expected for _, expected in sent]
+
+
+@given(frames(), frames())
+@settings(deadline=None, max_examples=50)
+def test_byte_by_byte_a_frame_appears_with_its_last_byte(first: tuple[bytes, tuple], second: tuple) -> None:
+    reader = FrameReader(EPOCH)
+    appeared = []
+    stream = first[0] + second[0]
+    for at in range(len(stream)):
+        appeared += [(at + 1, seen(received)) for received in reader.feed(stream[at : at + 1])]
+    assert appeared == [(len(first[0]), first[1]), (len(stream), second[1])]
+
+
+@settings(deadline=None, max_examples=100)
+@given(frames(), st.data())
+def test_a_torn_frame_is_kept_back(written: tuple[bytes, tuple], data: st.DataObject) -> None:
+    whole, _ = written
+    torn = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    assert list(FrameReader(EPOCH).feed(torn)) == []
+
+
+def header(
+    kind: int = frame.DATA,
+    flags: int = 0,
+    stream: int = 0,
+    epoch: int = EPOCH,
+    sender: int = 1,
+    receiver: int = 2,
+    count: int = 1,
+    length: int = 10,
+) -> bytes:
+    return frame.HEADER.pack(kind, flags, stream, epoch, sender, receiver, count, length)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        header(kind=0),
+        header(kind=4),
+        header(kind=255),
+        header(flags=2),
+        header(flags=frame.STAMPED | 128),
+        header(kind=frame.CREDIT, flags=frame.STAMPED),
+        header(kind=frame.END, flags=frame.STAMPED, count=0, length=0),
+        header(kind=frame.END, count=1, length=0),
+        header(kind=frame.END, count=0, length=1),
+        header(count=0),
+        header(count=frame.MAX_ROWS + 1),
+        header(count=2**32 - 1),
+        header(length=frame.MAX_PAYLOAD + 1),
+        header(length=2**32 - 1),
+        header(epoch=EPOCH - 1),
+        header(epoch=EPOCH + 1),
+        header(kind=frame.CREDIT, epoch=0),
+    ],
+)
+def test_a_header_outside_its_limits_is_refused_before_its_payload_arrives(wrong: bytes) -> None:
+    with pytest.raises(FrameError):
+        list(FrameReader(EPOCH).feed(wrong))
+    reader = FrameReader(EPOCH)
+    assert list(reader.feed(wrong[:-1])) == []
+    with pytest.raises(FrameError):
+        list(reader.feed(wrong[-1:]))
+
+
+HEADERS = st.builds(
+    header,
+    kind=st.integers(0, 4),
+    flags=st.integers(0, 2),
+    epoch=st.integers(EPOCH - 1, EPOCH + 1),
+    count=st.integers(0, 3) | U32,
+    length=st.integers(0, 60) | U32,
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.binary(max_size=80) | HEADERS, max_size=10))
+def test_rubbish_is_refused_or_awaited(rubbish: list[bytes]) -> None:
+    reader, fed, read = FrameReader(EPOCH), 0, 0
+    try:
+        for piece in rubbish:
+            fed += len(piece)
+            for received in reader.feed(piece):
+                read += frame.HEADER_BYTES + len(received.payload)
+                if received.kind == frame.DATA:
+                    frame.split_payload(received)
+    except FrameError:
+        return
+    assert read <= fed < read + frame.HEADER_BYTES + frame.MAX_PAYLOAD
+
+
+@settings(deadline=None, max_examples=300)
+@given(frames(), st.integers(0, frame.HEADER_BYTES - 1), st.integers(0, 7))
+def test_a_flipped_bit_in_a_header_never_gives_the_same_frame(written: tuple, at: int, bit: int) -> None:
+    whole, expected = written
+    flipped = bytearray(whole)
+    flipped[at] ^= 1 << bit
+    try:
+        got = [seen(received) for received in FrameReader(EPOCH).feed(flipped)]
+    except FrameError:
+        return
+    assert expected not in got
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.binary(max_size=120), st.integers(1, 2**20))
+def test_a_stamp_table_of_rubbish_gives_stamps_of_its_rows_or_an_error(payload: bytes, count: int) -> None:
+    received = frame.Frame(frame.DATA, frame.STAMPED, 0, EPOCH, 1, 2, count, len(payload), memoryview(payload))
+    try:
+        table, rows = frame.split_payload(received)
+    except FrameError:
+        return
+    stamped = [row for row, _ in table]
+    assert stamped == sorted(set(stamped))
+    assert all(0 <= row < count for row in stamped)
+    assert 4 + 12 * len(table) + len(rows) == len(payload)
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        (b"", "without stamps"),
+        (b"\1\0\0", "without stamps"),
+        ((2**32 - 1).to_bytes(4, "little"), "stamps for"),
+        (b"\2\0\0\0" + bytes(23), "stamps for"),
+        (b"\2\0\0\0" + bytes(24), "not in the frame"),
+        (b"\1\0\0\0" + b"\3\0\0\0" + bytes(8), "not in the frame"),
+    ],
+)
+def test_a_wrong_stamp_table_is_refused(table: bytes, why: str) -> None:
+    received = frame.Frame(frame.DATA, frame.STAMPED, 0, EPOCH, 1, 2, 3, len(table), memoryview(table))
+    with pytest.raises(FrameError, match=why):
+        frame.split_payload(received)
+
+
+def test_a_payload_of_the_largest_size_arrives_in_pieces() -> None:
+    rows = bytes(range(256)) * (frame.MAX_PAYLOAD // 256)
+    stream = b"".join(frame.data(1, EPOCH, 2, 3, 9, rows)) + frame.end(1, EPOCH, 2, 3)
+    reader = FrameReader(EPOCH)
+    got = [
+        seen(received) for piece in pieces(stream, [10, 24, 1_000_003, 9_999_999]) for received in reader.feed(piece)
+    ]
+    assert got == [(frame.DATA, 1, 2, 3, 9, [], rows), (frame.END, 1, 2, 3)]
