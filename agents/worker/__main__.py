@@ -9,6 +9,7 @@ import traceback
 
 from agents import protocol
 from agents.protocol import Command, Message, Start, Welcome
+from agents.trace import settle_without_pandas
 from agents.worker.worker import Worker, failed
 from inventory.errors import MillraceError, RunError
 
@@ -56,6 +57,7 @@ def main() -> int:
     libc.prctl(_PR_SET_TIMERSLACK, 1_000)
     # The agent's process group gets Ctrl-C; a worker ends when it is told to.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    settle_without_pandas()
     control = Control(0, os.dup(1))
     # Whatever an operator prints belongs into the log, never into the protocol.
     os.dup2(2, 1)

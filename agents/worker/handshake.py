@@ -25,7 +25,10 @@ _PROOF = 32
 
 
 class HandshakeError(RunError):
-    """The other side is not a worker of this run and epoch."""
+    """The other side is not a worker of this run and epoch.
+
+    Refusals are counted by their text, so that it never holds what the other side chose.
+    """
 
 
 class _Side:
@@ -105,11 +108,11 @@ class Acceptor(_Side):
             return b""
         _, version, epoch, connector, acceptor, nonce = _HELLO.unpack(taken)
         if version != VERSION:
-            raise HandshakeError(f"data protocol {version}, this is {VERSION}")
+            raise HandshakeError("another version of the data protocol")
         if epoch != self._epoch:
-            raise HandshakeError(f"a worker of epoch {epoch} in epoch {self._epoch}")
+            raise HandshakeError("a worker of another epoch")
         if acceptor != self._me or connector >= self._workers or connector == self._me:
-            raise HandshakeError(f"worker {connector} asked for worker {acceptor}, this is {self._me}")
+            raise HandshakeError("meant for another worker")
         self.peer = connector
         mine = secrets.token_bytes(_NONCE)
         self._nonces = nonce + mine

@@ -18,6 +18,9 @@ REPORT_NS = 1_000_000_000
 
 _LONGEST_SLEEP_NS = 100_000_000
 
+_SOURCE_QUANTUM_NS = 500_000
+"""Sources are not woken more often, so that records due close together leave together."""
+
 
 class Loop:
     """Runs an assembly."""
@@ -80,7 +83,7 @@ class Loop:
         for spout in self._assembly.spouts:
             due = spout.next_ns
             if due is not None:
-                wake = min(wake, due)
+                wake = min(wake, max(due, now + _SOURCE_QUANTUM_NS))
         return max(0, wake - now) / 1e9
 
     def _flush(self, link: Link) -> None:
