@@ -1,7 +1,7 @@
 """WordCount as a Bytewax dataflow: running count per word, batched source, keyed exchange between workers.
 
-Runs in Bytewax's own environment. MILLRACE_BENCH_TEXT names a file of lines, MILLRACE_BENCH_LOOPS says how often each of
-two partitions reads it.
+Runs in Bytewax's own environment. MILLRACE_BENCH_TEXT names a file of lines, MILLRACE_BENCH_LOOPS says how often
+each of two partitions reads it.
 """
 
 import os

@@ -2,8 +2,8 @@
 
     python benchmarks/dataplane/wordcount.py [--rounds 3] [--seconds 5]
 
-Both read the same lines (CPython's documentation text), split them, exchange words by key between two processes and keep a
-running count per word. Rounds alternate. CPU seconds are user + system of all processes; start-up is not
+Both read the same lines (CPython's documentation text), split them, exchange words by key between two processes and
+keep a running count per word. Rounds alternate. CPU seconds are user + system of all processes; start-up is not
 counted on our side, and is subtracted on Bytewax's by a second, shorter run. Bytewax gets an environment of its own,
 made at the first call.
 """
