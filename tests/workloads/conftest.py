@@ -2,12 +2,15 @@
 
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
+from inventory.plugins import plugins
 from workloads.keys import KeyRouter
 from workloads.operators import Batch, Bolt, Context, Operator, Row, Spout
+from workloads.registry import GROUP
 from workloads.topology import ACKER, Executor, Input
 from workloads.workload import Answer, PreparedInput, Workload
 
@@ -109,3 +112,21 @@ def simulated() -> Callable[[Workload, Sequence[PreparedInput], int, int], tuple
         return simulation.answer(), workload.reference(list(simulation.positions.values()), inputs)
 
     return run
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str, str], None]]:
+    """Install a package with one workload, as an installer would: `installed(name, source, name of the class)`."""
+
+    def install(name: str, source: str, made: str) -> None:
+        folder = tmp_path / name
+        info = folder / f"{name}_package-1.0.dist-info"
+        info.mkdir(parents=True)
+        (folder / f"{name}_package.py").write_text(source)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}-package\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = {name}_package:{made}\n")
+        monkeypatch.syspath_prepend(folder)
+        plugins.cache_clear()
+
+    yield install
+    plugins.cache_clear()

@@ -1,0 +1,45 @@
+import doctest
+
+import pytest
+
+from workloads import bag, keys, operators
+from workloads.operators import Batch, Bolt, Context, Spout, per_tuple
+from workloads.workload import rows_differ
+
+
+def test_the_examples_in_the_docstrings_run():
+    for module in (bag, keys, operators):
+        outcome = doctest.testmod(module)
+        assert outcome.attempted > 0
+        assert outcome.failed == 0
+
+
+def test_a_function_per_tuple_becomes_a_bolt():
+    @per_tuple
+    def repeat(word, times):
+        """Say it again."""
+        return [(word,)] * times
+
+    bolt = repeat()
+    bolt.open(Context("repeat", 0, 1))
+    assert isinstance(bolt, Bolt)
+    assert bolt.process(Batch("x", "default", [("a", 2), ("b", 0), ("c", 1)])) == {"default": [("a",), ("a",), ("c",)]}
+    assert (repeat.__name__, repeat.__doc__, bolt.snapshot()) == ("repeat", "Say it again.", b"")
+
+
+def test_an_operator_without_its_one_method_says_so():
+    with pytest.raises(NotImplementedError, match="next_batch"):
+        Spout().next_batch(1)
+    with pytest.raises(NotImplementedError, match="process"):
+        Bolt().process(Batch("x", "default", []))
+
+
+def test_keyed_answers_are_compared_whatever_the_order_and_few_differences_are_named():
+    reference = [(1, "a", 0.5), (2, "a", 1.5), (3, "b", None)]
+    assert rows_differ(reversed([list(row) for row in reference]), reference, key_fields=2) == []
+    assert rows_differ([], [], key_fields=1) == []
+    assert len(rows_differ([], [(n, n) for n in range(100)], key_fields=1, most=5)) == 5
+    assert rows_differ([(1, "a", 0.5), (3, "b", 0)], reference, 2) == [
+        "(3, 'b') = (0,), the reference has (None,)",
+        "(2, 'a') is missing",
+    ]
