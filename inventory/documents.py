@@ -103,10 +103,12 @@ class Document:
         message, _, path = text.partition(" - at `")
         inner = _steps(path.rstrip("`"), part)
         steps = (*under, *inner)
+        if "[...]" in path:
+            return self._explained_entry(fault, kind, part, under, inner)
         unknown = re.match(r"Object contains unknown field `(.*)`", message)
         if unknown:
             key = unknown.group(1)
-            return self.error((*steps, key), f"unknown key {key!r}{nearest(key, _keys_at(kind, steps, self.data))}")
+            return self.error((*steps, key), f"unknown key {key!r}{nearest(key, _keys_at(kind, inner, part))}")
         missing = re.match(r"Object missing required field `(.*)`", message)
         if missing:
             return self.error(steps, f"the key {missing.group(1)!r} is missing")
@@ -114,13 +116,29 @@ class Document:
             value = self.value(steps)
         except (KeyError, IndexError, TypeError):
             value = None
+        return self._refused(steps, value, message, _choices(kind, inner, part))
+
+    def _explained_entry(
+        self, fault: msgspec.ValidationError, kind: Any, part: Any, under: Steps, inner: Steps
+    ) -> InputError:
+        """Find the entry of the mapping at `inner` that is wrong: msgspec only says that one of them is."""
+        arguments = get_args(_type_at(kind, inner, part))
+        entries = self.value((*under, *inner))
+        if len(arguments) == 2 and isinstance(entries, dict):
+            for key, value in entries.items():
+                try:
+                    msgspec.convert(value, arguments[1])
+                except msgspec.ValidationError as precise:
+                    return self._explained(precise, arguments[1], value, (*under, *inner, key))
+        return self._refused((*under, *inner), entries, str(fault).partition(" - at `")[0], [])
+
+    def _refused(self, steps: Steps, value: Any, message: str, choices: list[str]) -> InputError:
         shown = msgspec.json.encode(value, enc_hook=str).decode()
         if len(shown) > 60:
             shown = shown[:57] + "..."
-        invalid = re.match(r"Invalid (enum )?value", message)
-        choices = _choices(kind, steps, self.data) if invalid else []
-        hint = nearest(value, choices) if choices else ""
-        return self.error(steps, f"got {shown}: {_plain(message)}{hint}")
+        if re.match(r"Invalid (enum )?value", message):
+            return self.error(steps, f"{value!r} is none of the valid values{nearest(value, choices)}")
+        return self.error(steps, f"got {shown}: {_plain(message)}")
 
 
 def dotted(steps: Steps) -> str:

@@ -5,9 +5,9 @@ field, whose annotations (also `Annotated` with `msgspec.Meta`) say what is allo
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from types import NoneType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from collections.abc import Iterable, Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -103,13 +103,20 @@ def _in_words(hint: Any) -> str:
         return " ".join([_in_words(hint.__origin__), *limits])
     if get_origin(hint) is Literal:
         return " | ".join(str(choice) for choice in get_args(hint))
-    parts = get_args(hint)
-    if get_origin(hint) is not None and NoneType in parts:
-        return " | ".join(_in_words(p) for p in parts if p is not NoneType)
-    words = {int: "whole number", float: "number", str: "text", bool: "true | false"}
-    return words.get(hint, "mapping" if _is_mapping(hint) else getattr(hint, "__name__", str(hint)))
+    if get_origin(hint) in (Union, UnionType):
+        return " | ".join(_in_words(part) for part in get_args(hint) if part is not NoneType)
+    plain = get_origin(hint) or hint
+    for kind, words in _WORDS:
+        if isinstance(plain, type) and issubclass(plain, kind):
+            return words
+    return getattr(plain, "__name__", str(hint))
 
 
-def _is_mapping(hint: Any) -> bool:
-    origin = get_origin(hint) or hint
-    return isinstance(origin, type) and issubclass(origin, Mapping)
+_WORDS: tuple[tuple[type, str], ...] = (
+    (bool, "true | false"),
+    (int, "whole number"),
+    (float, "number"),
+    (str, "text"),
+    (Mapping, "mapping"),
+    (Sequence, "list"),
+)

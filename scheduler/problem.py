@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 from inventory.cluster import Cluster, ExistingWorker
+from inventory.power_index import NodePower
 from workloads.topology import Executor, Topology
 from workloads.traffic import Traffic
 
@@ -57,6 +58,13 @@ class Placement:
     message: str = ""
 
 
+def concluded(topology: Topology, assignments: Mapping[Executor, Slot], message: str = "") -> Placement:
+    """The placement with the status that follows from how many executors have a slot."""
+    if len(assignments) == len(topology.executors):
+        return Placement(assignments, "placed", message)
+    return Placement(assignments, "partial" if assignments else "failed", message)
+
+
 @dataclass(frozen=True)
 class CommunicationSchedule:
     """Which node sends to which in every step.
@@ -88,10 +96,11 @@ class Plan:
 
     Attributes:
         placements: topology id -> placement, one for every topology of the problem.
-        freed: existing workers that the scheduler released.
+        freed: existing workers that the scheduler released; a worker that moves is released from its old slot.
         schedule: communication schedule, where the algorithm makes one.
         frequencies: node id -> clock in Hz, where the algorithm sets one.
         migrations: executors that move away from where they ran.
+        power: available nodes by computing power, where the algorithm ranks them by it with parameters of its own.
         details: the algorithm's own account, JSON types only.
     """
 
@@ -100,6 +109,7 @@ class Plan:
     schedule: CommunicationSchedule | None = None
     frequencies: Mapping[str, int] = field(default_factory=dict)
     migrations: Sequence[Move] = ()
+    power: Sequence[NodePower] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -109,14 +119,18 @@ class Needs:
 
     Attributes:
         resources: uses CPU and memory demands.
+        hardware: uses clock, FLOPs per cycle and RAM of the nodes.
         traffic: uses measured rates (`required`, `used`, or `ignored`).
         online: meant to be asked again while topologies run.
+        cycles: its definition allows topologies with cycles; the others are never given one.
         ignores: in words, what the algorithm does not look at.
     """
 
     resources: bool = False
+    hardware: bool = False
     traffic: Literal["required", "used", "ignored"] = "ignored"
     online: bool = False
+    cycles: bool = False
     ignores: str = ""
 
 

@@ -1,17 +1,18 @@
 """`Traffic`: what was observed of running topologies; online schedulers need it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from inventory.documents import Document, read
+from inventory.documents import Document, Steps, read
 from inventory.errors import nearest
 from workloads.topology import Topology
 
 NonNegative = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Edge(
@@ -34,7 +35,7 @@ class Traffic(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 
     edges: tuple[Edge, ...] = ()
     load: Mapping[str, NonNegative] = {}
-    node_load: Mapping[str, NonNegative] = {}
+    node_load: Mapping[str, Share] = {}
 
     @cached_property
     def rate(self) -> dict[tuple[str, str], float]:
@@ -55,16 +56,43 @@ def load_traffic(path: str | Path, topologies: Sequence[Topology] = ()) -> Traff
     return traffic_of(read(path), topologies)
 
 
-def traffic_of(document: Document, topologies: Sequence[Topology] = ()) -> Traffic:
-    """Turn a document into `Traffic`, checking executor names against `topologies`."""
+def traffic_of(document: Document, topologies: Sequence[Topology] = (), others: Collection[str] = ()) -> Traffic:
+    """Turn a document into `Traffic`, checking executor names against `topologies`.
+
+    Args:
+        document: the traffic file.
+        topologies: whose executors it may name.
+        others: names of further executors that run beside them.
+
+    Raises:
+        InputError: also for a name that two topologies share, since nothing says whose rate it is.
+    """
     traffic = document.convert(Traffic)
-    known = {name for topology in topologies for name in topology.executor_named}
-    if topologies:
-        for at, edge in enumerate(traffic.edges):
-            for key, name in (("from", edge.source), ("to", edge.destination)):
-                if name not in known:
-                    raise document.error(("edges", at, key), f"unknown executor {name!r}{nearest(name, known)}")
-        for name in traffic.load:
-            if name not in known:
-                raise document.error(("load", name), f"unknown executor {name!r}{nearest(name, known)}")
+    if not topologies:
+        return traffic
+    owners: dict[str, list[str]] = {name: [] for name in others}
+    for topology in topologies:
+        for name in topology.executor_named:
+            owners.setdefault(name, []).append(topology.id)
+    for at, edge in enumerate(traffic.edges):
+        here = ("edges", at)
+        source = _owner(document, (*here, "from"), edge.source, owners)
+        destination = _owner(document, (*here, "to"), edge.destination, owners)
+        if source is not None and destination is not None and source != destination:
+            raise document.error(
+                (*here, "to"),
+                f"{edge.source!r} is of topology {source!r} and {edge.destination!r} of {destination!r}",
+            )
+    for name in traffic.load:
+        _owner(document, ("load", name), name, owners)
     return traffic
+
+
+def _owner(document: Document, steps: Steps, name: str, owners: Mapping[str, Sequence[str]]) -> str | None:
+    """The topology whose executor `name` is, None when it is one of another round."""
+    if name not in owners:
+        raise document.error(steps, f"unknown executor {name!r}{nearest(name, owners)}")
+    if len(owners[name]) > 1:
+        both = " and ".join(map(repr, owners[name][:2]))
+        raise document.error(steps, f"the topologies {both} both have an executor {name!r}")
+    return owners[name][0] if owners[name] else None

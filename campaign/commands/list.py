@@ -1,0 +1,59 @@
+"""`millrace list`: what is installed."""
+
+import shutil
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import msgspec
+
+from campaign.listing import KINDS, Entry
+
+EXAMPLE = """\b
+Example:
+  millrace list schedulers
+"""
+
+WIDEST = 110
+
+
+@click.command("list", epilog=EXAMPLE)
+@click.argument("kind", type=click.Choice(list(KINDS)))
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+def command(kind: str, as_json: bool) -> None:
+    """List schedulers, workloads, agendas or sensors, those of installed plug-ins included."""
+    entries = KINDS[kind]()
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(entries), indent=2))
+        return
+    width = min(shutil.get_terminal_size().columns, WIDEST)
+    for entry in entries:
+        click.secho(entry["name"], bold=True)
+        for line in _lines(entry):
+            click.echo(textwrap.fill(line, width, initial_indent="  ", subsequent_indent="    "))
+
+
+def _lines(entry: Entry) -> Iterator[str]:
+    if entry["error"]:
+        yield f"cannot be used: {entry['error']}"
+        return
+    if entry.get("summary"):
+        yield entry["summary"]
+    if "kind" in entry:
+        yield f"{entry['kind']}; uses {_uses(entry)}" + (f"; ignores {entry['ignores']}" if entry["ignores"] else "")
+    if entry.get("params"):
+        yield "parameters: " + ", ".join(f"{p['name']} = {_value(p['default'])}" for p in entry["params"])
+    if entry.get("paper"):
+        yield f"source: {entry['paper']}"
+
+
+def _uses(entry: Entry) -> str:
+    traffic = {"required": "observed traffic", "used": "traffic where observed", "ignored": None}[entry["traffic"]]
+    resources = "CPU and memory demands" if entry["resources"] else None
+    hardware = "clock, FLOPs per cycle and RAM of nodes" if entry["hardware"] else None
+    return ", ".join(filter(None, (resources, hardware, traffic))) or "numbers of executors and slots only"
+
+
+def _value(default: Any) -> str:
+    return "automatic" if default is None else msgspec.json.encode(default).decode()

@@ -1,0 +1,68 @@
+"""Trust no answer: a wrapper around any scheduler that refuses a wrong plan and names all its faults.
+
+It stands around the built-in schedulers too, in tests and at run time. A plan that passes can be started as it
+is: every executor at most once, in slots that exist, are offered and belong to one topology.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from inventory.errors import MillraceError, RunError
+from inventory.params import as_plain
+from scheduler.faults import plan_faults
+from scheduler.problem import Needs, Plan, Problem, Scheduler
+
+MOST_SHOWN = 20
+
+
+class WrongAnswerError(RunError):
+    """A scheduler's plan cannot be used.
+
+    Attributes:
+        faults: all of them, in words; the message shows the first ones.
+    """
+
+    def __init__(self, scheduler: str, faults: Sequence[str]) -> None:
+        self.faults = tuple(faults)
+        shown = "".join(f"\n  - {fault}" for fault in self.faults[:MOST_SHOWN])
+        more = f"\n  ... and {len(self.faults) - MOST_SHOWN} more" if len(self.faults) > MOST_SHOWN else ""
+        super().__init__(f"the scheduler {scheduler!r} gave a wrong answer:{shown}{more}")
+
+
+class Checked:
+    """A scheduler with its parameters, ready to be asked, whose answers are checked.
+
+    Attributes:
+        name: its name.
+        params: its parameters as plain data, defaults filled in.
+        needs: what it must be told.
+    """
+
+    def __init__(self, kind: type[Scheduler], params: Any) -> None:
+        self._inner = kind(params)
+        self.name: str = kind.name
+        self.params: Mapping[str, Any] = as_plain(params)
+        self.needs: Needs = kind.needs
+
+    def place(self, problem: Problem) -> Plan:
+        """Ask the scheduler, and pass its plan on if nothing is wrong with it.
+
+        Raises:
+            InputError: a topology has a cycle and the scheduler's definition allows none, or what the scheduler
+                itself says of its input.
+            WrongAnswerError: the plan is wrong.
+            RunError: the scheduler broke down.
+        """
+        if not self.needs.cycles:
+            for topology in problem.topologies:
+                _ = topology.order  # complains of a cycle
+        try:
+            plan = self._inner.place(problem)
+            faults = plan_faults(problem, plan)
+        except MillraceError:
+            raise
+        except Exception as fault:
+            raise RunError(f"the scheduler {self.name!r} broke down: {type(fault).__name__}: {fault}") from fault
+        if faults:
+            raise WrongAnswerError(self.name, faults)
+        return plan

@@ -1,0 +1,119 @@
+"""What a placement costs: traffic that leaves nodes and workers, nodes and slots used, balance.
+
+An edge is a pair of executors that communicate, in either direction, counted once. With observed
+traffic the rate W between nodes is the sum of what was observed, where a listed 0 is 0 and an unlisted pair
+adds nothing; without, no rate is known and `inter_node_edges` is W at rate 1. Executors without
+a slot take no part.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from msgspec import Struct
+
+from scheduler.classes import Classes, classes_of
+from scheduler.loads import Loads
+from scheduler.problem import Placement, Problem, Slot
+from workloads.topology import Topology
+
+K = TypeVar("K")
+
+
+class Cost(Struct, frozen=True, forbid_unknown_fields=True):
+    """The cost of one round's placements, topologies together.
+
+    Attributes:
+        inter_node_edges: communicating pairs on different nodes.
+        inter_node_tuples_per_s: observed tuples/s between nodes; None when nothing was observed.
+        inter_worker_edges: communicating pairs on one node, in different workers.
+        nodes_used: nodes that hold at least one executor.
+        slots_used: slots that hold at least one executor.
+        load_stddev: standard deviation over available nodes of load / capacity (`scheduler.loads`); None
+            when a loaded node has no capacity or no node is available.
+    """
+
+    inter_node_edges: int
+    inter_node_tuples_per_s: float | None
+    inter_worker_edges: int
+    nodes_used: int
+    slots_used: int
+    load_stddev: float | None
+
+
+def cost(problem: Problem, placements: Mapping[str, Placement]) -> Cost:
+    """Judge `placements` (topology id -> placement); takes time linear in executors and links, not in pairs."""
+    inter_node = inter_worker = 0
+    used: set[Slot] = set()
+    for topology in problem.topologies:
+        placement = placements[topology.id]
+        used.update(placement.assignments.values())
+        between, within = _edges(topology, placement)
+        inter_node += between
+        inter_worker += within
+    return Cost(
+        inter_node_edges=inter_node,
+        inter_node_tuples_per_s=_observed_rate(problem, placements),
+        inter_worker_edges=inter_worker,
+        nodes_used=len({slot.node for slot in used}),
+        slots_used=len(used),
+        load_stddev=_load_stddev(problem, placements),
+    )
+
+
+def _edges(topology: Topology, placement: Placement) -> tuple[int, int]:
+    """Pairs between nodes, and pairs between workers of one node."""
+    classes = classes_of(topology)
+    slots: list[Slot | None] = [placement.assignments.get(executor) for executor in topology.executors]
+    by_slot = [Counter(slot for e in members if (slot := slots[e]) is not None) for members in classes.members]
+    by_node = [Counter(slot.node for e in members if (slot := slots[e]) is not None) for members in classes.members]
+    total = _pairs(classes, [Counter({None: counter.total()}) for counter in by_slot])
+    on_node, in_slot = _pairs(classes, by_node), _pairs(classes, by_slot)
+    return total - on_node, on_node - in_slot
+
+
+def _pairs(classes: Classes, where: Sequence[Counter[K]]) -> int:
+    """Communicating pairs whose two executors are at the same place; `where` counts each class's executors."""
+    pairs = 0
+    for one, others in enumerate(classes.linked):
+        for other in others:
+            if other == one:
+                pairs += sum(count * (count - 1) // 2 for count in where[one].values())
+            elif other > one:
+                fewer, more = sorted((where[one], where[other]), key=len)
+                pairs += sum(count * more[place] for place, count in fewer.items() if place in more)
+    return pairs
+
+
+def _observed_rate(problem: Problem, placements: Mapping[str, Placement]) -> float | None:
+    if problem.traffic is None:
+        return None
+    node_of = {
+        executor.name: slot.node
+        for topology in problem.topologies
+        for executor, slot in placements[topology.id].assignments.items()
+    }
+    return math.fsum(
+        edge.tuples_per_s
+        for edge in problem.traffic.edges
+        if edge.source in node_of and edge.destination in node_of and node_of[edge.source] != node_of[edge.destination]
+    )
+
+
+def _load_stddev(problem: Problem, placements: Mapping[str, Placement]) -> float | None:
+    loads = Loads(problem)
+    carried: dict[str, list[float]] = {node.id: [] for node in problem.cluster.available}
+    for topology in problem.topologies:
+        for executor, slot in placements[topology.id].assignments.items():
+            carried[slot.node].append(loads.of(topology, executor))
+    shares: list[float] = []
+    for node, weights in carried.items():
+        load = math.fsum(weights)
+        if load > 0 and loads.capacity[node] == 0:
+            return None
+        shares.append(load / loads.capacity[node] if load else 0.0)
+    if not shares:
+        return None
+    mean = math.fsum(shares) / len(shares)
+    return math.sqrt(math.fsum((share - mean) ** 2 for share in shares) / len(shares))

@@ -1,0 +1,81 @@
+"""From files to a `Problem`: what only cluster, topologies and traffic together can show to be wrong."""
+
+from collections.abc import Sequence
+
+from inventory.cluster import Cluster, cluster_of
+from inventory.documents import Document
+from inventory.errors import nearest
+from scheduler.problem import Needs, Problem
+from workloads.topology import Executor, Topology, topology_of
+from workloads.traffic import Traffic, traffic_of
+
+
+def pose(needs: Needs, cluster: Document, topologies: Sequence[Document], traffic: Document | None = None) -> Problem:
+    """Build the scheduling round that the documents describe, for a scheduler with these needs.
+
+    Raises:
+        InputError: a document is wrong, or they do not fit together: two topologies of one name, a cycle that the
+            scheduler's definition does not allow, a running worker with unknown executors, traffic of
+            unknown executors or nodes, no traffic where it is required.
+    """
+    nodes = cluster_of(cluster)
+    graphs = [topology_of(document) for document in topologies]
+    _check_names(topologies, graphs)
+    if not needs.cycles:
+        for document, topology in zip(topologies, graphs, strict=True):
+            _check_cycle(document, topology)
+    _check_existing(cluster, nodes, graphs)
+    if traffic is None:
+        if needs.traffic == "required":
+            raise cluster.error((), "the scheduler needs observed traffic; give a traffic file")
+        return Problem(nodes, tuple(graphs))
+    return Problem(nodes, tuple(graphs), _traffic(traffic, nodes, graphs))
+
+
+def _check_names(documents: Sequence[Document], topologies: Sequence[Topology]) -> None:
+    first: dict[str, str] = {}
+    for document, topology in zip(documents, topologies, strict=True):
+        if topology.id in first:
+            raise document.error(
+                ("id",), f"two topologies are called {topology.id!r}; the other one is at {first[topology.id]}"
+            )
+        first[topology.id] = document.where(("id",))
+
+
+def _check_cycle(document: Document, topology: Topology) -> None:
+    if not topology.cycle:
+        return
+    places = {component.id: at for at, component in enumerate(topology.components)}
+    raise document.error(
+        ("components", places[topology.cycle[0]], "inputs"),
+        f"topology {topology.id!r} has a cycle, which this scheduler does not define: {' -> '.join(topology.cycle)}",
+    )
+
+
+def _check_existing(document: Document, cluster: Cluster, topologies: Sequence[Topology]) -> None:
+    by_id = {topology.id: topology for topology in topologies}
+    seen: set[tuple[str, str]] = set()
+    for at, worker in enumerate(cluster.existing):
+        topology = by_id.get(worker.topology)
+        for number, name in enumerate(worker.executors):
+            here = ("existing", at, "executors", number)
+            if (worker.topology, name) in seen:
+                raise document.error(here, f"the executor {name!r} of {worker.topology!r} runs twice")
+            seen.add((worker.topology, name))
+            try:
+                Executor.named(name)
+            except ValueError as fault:
+                raise document.error(here, str(fault)) from None
+            if topology is not None and name not in topology.executor_named:
+                hint = nearest(name, topology.executor_named)
+                raise document.error(here, f"topology {topology.id!r} has no executor {name!r}{hint}")
+
+
+def _traffic(document: Document, cluster: Cluster, topologies: Sequence[Topology]) -> Traffic:
+    ids = {topology.id for topology in topologies}
+    others = {name for worker in cluster.existing if worker.topology not in ids for name in worker.executors}
+    traffic = traffic_of(document, topologies, others)
+    for node in traffic.node_load:
+        if node not in cluster.by_id:
+            raise document.error(("node_load", node), f"unknown node {node!r}{nearest(node, cluster.by_id)}")
+    return traffic

@@ -1,0 +1,45 @@
+"""Schedulers by name: found through entry points, made from checked parameters, wrapped so that answers are checked."""
+
+from collections.abc import Sequence
+
+from inventory.documents import Document, Steps
+from inventory.errors import UnfitError
+from inventory.params import parameters
+from inventory.plugins import load_plugin, plugins
+from scheduler.checking import Checked
+from scheduler.problem import Scheduler
+
+GROUP = "millrace.schedulers"
+
+
+def scheduler_names() -> Sequence[str]:
+    """Names of all installed schedulers, ascending."""
+    return list(plugins(GROUP))
+
+
+def scheduler_class(name: str) -> type[Scheduler]:
+    """The class registered as `name`.
+
+    Raises:
+        InputError: no such scheduler; the message gives the nearest one.
+        UnfitError: it cannot be loaded, or is no scheduler.
+    """
+    found = load_plugin(GROUP, name)
+    missing = [part for part in ("name", "paper", "needs", "Params", "place") if not hasattr(found, part)]
+    if missing:
+        raise UnfitError(f"the scheduler {name!r} ({found!r}) has no {', '.join(missing)}")
+    if found.name != name:
+        raise UnfitError(f"the scheduler {name!r} ({found!r}) calls itself {found.name!r}")
+    kind: type[Scheduler] = found
+    return kind
+
+
+def make_scheduler(name: str, *sources: tuple[Document, Steps]) -> Checked:
+    """Make the scheduler `name` with the parameters that the sources give; later sources win.
+
+    Raises:
+        InputError: no such scheduler, an unknown parameter or a value that is not allowed.
+        UnfitError: the scheduler cannot be loaded.
+    """
+    kind = scheduler_class(name)
+    return Checked(kind, parameters(kind.Params, *sources))

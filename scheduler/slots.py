@@ -1,0 +1,179 @@
+"""What runs and what is free when a round starts; every scheduler that hands out slots shares this view.
+
+Nodes that are not available offer nothing, and what ran on them has died: its executors wait to be
+placed again. Within a node slots go by port, lowest first; slots without named ports go by index.
+"""
+
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
+
+from inventory.cluster import Cluster, Node
+from scheduler.problem import Problem, Slot
+from workloads.topology import Executor, Topology
+
+Workers = dict[Slot, tuple[Executor, ...]]
+"""Slot -> executors of the worker in it."""
+
+
+def running(problem: Problem) -> dict[str, Workers]:
+    """The workers that run on available nodes, by topology; every topology of the problem has an entry."""
+    found: dict[str, Workers] = {topology.id: {} for topology in problem.topologies}
+    for worker in problem.existing:
+        if problem.cluster.by_id[worker.node].available:
+            executors = tuple(Executor.named(name) for name in worker.executors)
+            found.setdefault(worker.topology, {})[Slot(worker.node, worker.slot)] = executors
+    return found
+
+
+def assigned(workers: Workers) -> dict[Executor, Slot]:
+    """Executor -> slot."""
+    return {executor: slot for slot, executors in workers.items() for executor in executors}
+
+
+def waiting(topology: Topology, workers: Workers) -> list[Executor]:
+    """The executors of `topology` that have no worker, in its own order."""
+    alive = assigned(workers)
+    return [executor for executor in topology.executors if executor not in alive]
+
+
+def why_waiting(topology: Topology, workers: Workers, executors: int) -> str:
+    """Why `executors` of a topology got no slot, for schedulers that add nothing to running workers."""
+    if len(workers) >= topology.workers:
+        return f"all {topology.workers} workers run already and take no more: {executors} executors wait"
+    return f"no free slot: {executors} executors wait"
+
+
+def fewer_workers(topology: Topology, possible: int) -> str:
+    """A word on it when a topology gets fewer workers than it asked for."""
+    if possible >= topology.workers:
+        return ""
+    return f"{topology.workers} workers were asked for, there are slots for {possible}"
+
+
+def port_order(cluster: Cluster, slot: Slot) -> int:
+    """What slots of one node are compared by: the port, or the index where ports have no names."""
+    ports = cluster.by_id[slot.node].ports
+    return slot.index if ports is None else ports[slot.index]
+
+
+class FreeSlots:
+    """The free slots of a cluster during a round; they are taken, and may be released again.
+
+    A node's slots are not listed one by one until somebody asks, so that nodes with very many cost nothing.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._nodes = {node.id: _NodeSlots(node) for node in problem.cluster.nodes if node.available}
+        self._total = sum(node.count for node in self._nodes.values())
+        for workers in running(problem).values():
+            for slot in workers:
+                self.take(slot)
+
+    @property
+    def total(self) -> int:
+        """Free slots of the whole cluster."""
+        return self._total
+
+    def count(self, node: str) -> int:
+        """Free slots of `node`; 0 for one that is not available."""
+        return self._nodes[node].count if node in self._nodes else 0
+
+    def nodes(self) -> list[str]:
+        """Ids of the nodes that have a free slot, ascending."""
+        return sorted(node for node, slots in self._nodes.items() if slots.count)
+
+    def of(self, node: str) -> Iterator[Slot]:
+        """Free slots of `node`, lowest port first; do not take or release while iterating."""
+        return (Slot(node, index) for index in self._nodes[node]) if node in self._nodes else iter(())
+
+    def lowest(self, node: str) -> Slot | None:
+        """The free slot of `node` with the lowest port."""
+        index = self._nodes[node].lowest() if node in self._nodes else None
+        return None if index is None else Slot(node, index)
+
+    def is_free(self, slot: Slot) -> bool:
+        """Whether `slot` exists, is offered and holds nothing."""
+        return slot.node in self._nodes and self._nodes[slot.node].is_free(slot.index)
+
+    def take(self, slot: Slot) -> None:
+        """Put a worker into `slot`.
+
+        Raises:
+            ValueError: it is not free.
+        """
+        if not self.is_free(slot):
+            raise ValueError(f"slot {slot.index} of {slot.node} is not free")
+        self._nodes[slot.node].take(slot.index)
+        self._total -= 1
+
+    def release(self, slot: Slot) -> None:
+        """Empty `slot`.
+
+        Raises:
+            ValueError: it is free, or does not exist.
+        """
+        self._nodes[slot.node].release(slot.index)
+        self._total += 1
+
+
+class _NodeSlots:
+    """One node's free slots, as ranks in port order."""
+
+    def __init__(self, node: Node) -> None:
+        self._order: Sequence[int] = node.slot_order
+        named = node.ports is not None
+        self._rank = {index: rank for rank, index in enumerate(self._order)} if named else None
+        self._taken: set[int] = set()
+        self._fresh = 0  # ranks below have been handed out at least once, or were seen to be taken
+        self._returned: list[int] = []  # heap of ranks below `_fresh` that were released; some are taken again
+
+    @property
+    def count(self) -> int:
+        return len(self._order) - len(self._taken)
+
+    def __iter__(self) -> Iterator[int]:
+        return (index for rank, index in enumerate(self._order) if rank not in self._taken)
+
+    def is_free(self, index: int) -> bool:
+        return 0 <= index < len(self._order) and self._at(index) not in self._taken
+
+    def lowest(self) -> int | None:
+        while self._returned and self._returned[0] in self._taken:
+            heappop(self._returned)
+        if self._returned:
+            return self._order[self._returned[0]]
+        while self._fresh < len(self._order) and self._fresh in self._taken:
+            self._fresh += 1
+        return self._order[self._fresh] if self._fresh < len(self._order) else None
+
+    def take(self, index: int) -> None:
+        self._taken.add(self._at(index))
+
+    def release(self, index: int) -> None:
+        rank = self._at(index)
+        if rank not in self._taken:
+            raise ValueError(f"slot {index} is free already")
+        self._taken.remove(rank)
+        if rank < self._fresh:
+            heappush(self._returned, rank)
+
+    def _at(self, index: int) -> int:
+        return index if self._rank is None else self._rank[index]
+
+
+def interleaved(free: FreeSlots) -> Iterator[Slot]:
+    """Storm's slot order: one slot of every node, then a second one, and so on.
+
+    Nodes with more free slots come first, equal ones by id (`storm-server/.../utils/ServerUtils.java`). Do not
+    take or release slots while iterating.
+    """
+    order = sorted(free.nodes(), key=lambda node: -free.count(node))
+    columns = [free.of(node) for node in order]
+    while columns:
+        remaining: list[Iterator[Slot]] = []
+        for column in columns:
+            slot = next(column, None)
+            if slot is not None:
+                yield slot
+                remaining.append(column)
+        columns = remaining
