@@ -1,0 +1,155 @@
+"""How the controller reaches one node: start a program there, put files, take folders back, remove them.
+
+The rest of the campaign knows only `Transport` and `Remote`; whether a node is a child process or a machine behind
+SSH is decided here.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from agents.protocol import MAX_LINE
+from inventory.errors import RunError
+
+
+class Remote(Protocol):
+    """A program that runs on a node and speaks lines on its standard input and output."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its pid on this host; None where it runs elsewhere."""
+        ...
+
+    async def read_line(self) -> bytes:
+        """The next line with its newline; `b""` when its output has ended.
+
+        Raises:
+            RunError: the line is longer than `MAX_LINE`.
+        """
+        ...
+
+    async def write(self, line: bytes) -> None:
+        """Send one line; waits while the pipe is full.
+
+        Raises:
+            ConnectionError: it reads no more.
+        """
+        ...
+
+    def end_input(self) -> None:
+        """Let it see the end of its input."""
+        ...
+
+    async def wait(self) -> int:
+        """Its exit status, negative for a signal, once it has ended."""
+        ...
+
+    def kill(self) -> None:
+        """End it now, with all that it shares a session with."""
+        ...
+
+
+class Transport(Protocol):
+    """One node, as the controller reaches it; `folder` is where the node keeps its files, a path on the node."""
+
+    folder: str
+
+    async def start(self, module: str) -> Remote:
+        """Start `python -P -m module` in a session of its own, its working folder being `folder`.
+
+        Raises:
+            RunError: it cannot be started.
+        """
+        ...
+
+    async def put(self, source: Path, target: str) -> None:
+        """Copy a file to `target` below the node's folder."""
+        ...
+
+    async def fetch(self, source: str) -> Path:
+        """Return a local path with what is in the folder `source` below the node's folder; nothing may be there."""
+        ...
+
+
+class LoopbackTransport:
+    """A node on this host: a child process and a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder
+        self.folder = str(folder)
+
+    async def start(self, module: str) -> Remote:
+        """See `Transport.start`; what it prints before it has a log of its own goes to `stderr.log`."""
+        with (self._path / "stderr.log").open("ab") as log:
+            try:
+                child = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    module,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=log,
+                    cwd=self._path,
+                    start_new_session=True,
+                    limit=MAX_LINE,
+                )
+            except OSError as fault:
+                raise RunError(f"python -m {module} cannot be started: {fault.strerror}") from None
+        return _Child(child)
+
+    async def put(self, source: Path, target: str) -> None:
+        """See `Transport.put`; a hard link where the file system allows it."""
+        place = self._path / target
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            place.unlink()
+        try:
+            place.hardlink_to(source)
+        except OSError:
+            shutil.copyfile(source, place)
+
+    async def fetch(self, source: str) -> Path:
+        """See `Transport.fetch`; the folder itself."""
+        return self._path / source
+
+
+class _Child:
+    """A child process as `Remote`."""
+
+    def __init__(self, child: asyncio.subprocess.Process) -> None:
+        if child.stdin is None or child.stdout is None:
+            raise RunError("a child process without pipes")
+        self._child, self._input, self._output = child, child.stdin, child.stdout
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid
+
+    async def read_line(self) -> bytes:
+        try:
+            return await self._output.readline()
+        except ValueError:
+            raise RunError(f"a line of more than {MAX_LINE} bytes") from None
+
+    async def write(self, line: bytes) -> None:
+        self._input.write(line)
+        await self._input.drain()
+
+    def end_input(self) -> None:
+        self._input.close()
+
+    async def wait(self) -> int:
+        return await self._child.wait()
+
+    def kill(self) -> None:
+        # The child leads its session, so that its number is that of the group, too; unless it has been waited for.
+        if self._child.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._child.pid, signal.SIGKILL)
