@@ -96,22 +96,20 @@ class Outgoing:
             self._stamps.extend([(first + at, stamp) for at in range(len(rows))])
         pending += rows
         if len(pending) >= self._batch_rows:
-            self._send(self._batch_rows)
+            self._send(partial=False)
 
     def flush(self) -> None:
         """Send all that the credit allows, be it less than a batch."""
-        self._send(1)
+        self._send(partial=True)
         if self._ending and not self.pending and not self.ended:
             self.ended = True
             self._deliver_end()
 
-    def _send(self, least: int) -> None:
-        """Send batches while at least `least` rows wait and the credit allows."""
-        while len(self.pending) >= least and self._credit_rows > 0 and self._credit_bytes > 0:
-            count = min(len(self.pending), self._batch_rows, self._credit_rows)
-            rows = self.pending[:count]
+    def _send(self, partial: bool) -> None:
+        """Send full batches, and with `partial` the rest, as far as the credit goes."""
+        while self.pending and (partial or self.blocked) and self._credit_rows > 0 and self._credit_bytes > 0:
+            count, nbytes = self._deliver(self.pending[: min(self._batch_rows, self._credit_rows)])
             del self.pending[:count]
-            nbytes = self._deliver(rows, self._take_stamps(count))
             self._credit_rows -= count
             self._credit_bytes -= nbytes
             self.tuples += count
@@ -124,7 +122,7 @@ class Outgoing:
         if self._ending or (self.pending and self._ager.is_old(self.since_ns)):
             self.flush()
         else:
-            self._send(self._batch_rows)
+            self._send(partial=False)
 
     def end(self) -> None:
         """Nothing more will be added; the receiver is told after the last row."""
@@ -141,8 +139,8 @@ class Outgoing:
         self._stamps = [(row - count, stamp) for row, stamp in stamps if row >= count]
         return [entry for entry in stamps if entry[0] < count]
 
-    def _deliver(self, rows: list[Row], stamps: frame.Stamps) -> int:
-        """Hand a batch over; return the bytes that it takes of the window."""
+    def _deliver(self, rows: list[Row]) -> tuple[int, int]:
+        """Hand the first of `rows` over as one batch; return how many, and the bytes that they take of the window."""
         raise NotImplementedError
 
     def _deliver_end(self) -> None:
@@ -199,9 +197,9 @@ class LocalOutgoing(Outgoing):
         self._receiver_end = receiver_end
         receiver_end.sender_end = self
 
-    def _deliver(self, rows: list[Row], stamps: frame.Stamps) -> int:
-        self._receiver_end.deliver(rows, stamps, 0)
-        return 0
+    def _deliver(self, rows: list[Row]) -> tuple[int, int]:
+        self._receiver_end.deliver(rows, self._take_stamps(len(rows)), 0)
+        return len(rows), 0
 
     def _deliver_end(self) -> None:
         self._receiver_end.deliver_end()
@@ -222,28 +220,37 @@ class RemoteOutgoing(Outgoing):
         self, plan_key: tuple[int, int, int], window: tuple[int, int], ager: Ager, codec: Codec, epoch: int, wire: Wire
     ) -> None:
         super().__init__(plan_key, window, ager)
-        self._codec, self._epoch, self._wire = codec, epoch, wire
+        self._window = window
+        self._codec, self._epoch, self.wire = codec, epoch, wire
         self.nbytes = 0
 
-    def _deliver(self, rows: list[Row], stamps: frame.Stamps) -> int:
+    def credit(self, rows: int, nbytes: int) -> None:
+        """Take a CREDIT frame.
+
+        Raises:
+            FrameError: it gives more back than was taken.
+        """
+        if self._credit_rows + rows > self._window[0] or self._credit_bytes + nbytes > self._window[1]:
+            raise frame.FrameError(f"credit of {rows} rows and {nbytes} bytes that were never used")
+        super().credit(rows, nbytes)
+
+    def _deliver(self, rows: list[Row]) -> tuple[int, int]:
         encoded = self._codec.encode(rows)
-        if len(encoded) > frame.MAX_PAYLOAD // 2 and len(rows) > 1:
-            half = len(rows) // 2
-            first = [entry for entry in stamps if entry[0] < half]
-            second = [(row - half, stamp) for row, stamp in stamps if row >= half]
-            return self._deliver(rows[:half], first) + self._deliver(rows[half:], second)
+        # Rows of several kB fill a batch by bytes; the next batch takes as many as would have fitted.
+        self._batch_rows = max(1, min(BATCH_ROWS, BATCH_BYTES * len(rows) // len(encoded)))
+        if len(encoded) > 2 * BATCH_BYTES and len(rows) > 1:
+            return self._deliver(rows[: self._batch_rows])
         if len(encoded) > frame.MAX_PAYLOAD // 2:
             raise frame.FrameError(f"one row takes {len(encoded)} bytes, the most is {frame.MAX_PAYLOAD // 2}")
+        stamps = self._take_stamps(len(rows))
         pieces = frame.data(self.stream, self._epoch, self.sender, self.receiver, len(rows), encoded, stamps)
-        self._wire.write(pieces)
+        self.wire.write(pieces)
         size = sum(map(len, pieces))
         self.nbytes += size
-        # Rows of several kB fill a batch by bytes; the next batch takes as many as would have fitted.
-        self._batch_rows = max(1, min(BATCH_ROWS, BATCH_BYTES * len(rows) // size))
-        return size
+        return len(rows), size
 
     def _deliver_end(self) -> None:
-        self._wire.write([frame.end(self.stream, self._epoch, self.sender, self.receiver)])
+        self.wire.write([frame.end(self.stream, self._epoch, self.sender, self.receiver)])
 
 
 class RemoteIncoming(Incoming):
@@ -262,20 +269,45 @@ class RemoteIncoming(Incoming):
         super().__init__(*names, queue, window)
         self.sender, self.receiver, self.stream_number = plan_key
         self.codec = codec
-        self._epoch, self._wire = epoch, wire
+        self._window = window
+        self._taken_rows = self._taken_bytes = 0
+        self._ended = False
+        self._epoch, self.wire = epoch, wire
 
     def receive(self, received: frame.Frame) -> None:
         """Take a DATA frame.
 
         Raises:
-            FrameError, CodecError: it is not what its header and schema promise.
+            FrameError, CodecError: it is not what its header and schema promise, or more than the window allows.
         """
+        self._check_open()
+        # A sender with a byte of credit left may send one batch, whatever its size.
+        if self._taken_rows + received.count > self._window[0] or self._taken_bytes >= self._window[1]:
+            raise frame.FrameError(f"{received.count} rows beyond the window of their channel")
+        nbytes = frame.HEADER_BYTES + received.length
+        self._taken_rows += received.count
+        self._taken_bytes += nbytes
         stamps, encoded = frame.split_payload(received)
-        rows = self.codec.decode(encoded, received.count)
-        self.deliver(rows, stamps, frame.HEADER_BYTES + received.length)
+        self.deliver(self.codec.decode(encoded, received.count), stamps, nbytes)
+
+    def deliver_end(self) -> None:
+        """Take an END frame.
+
+        Raises:
+            FrameError: it is the second one.
+        """
+        self._check_open()
+        self._ended = True
+        super().deliver_end()
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise frame.FrameError("a frame after the end of its channel")
 
     def _give_back(self, rows: int, nbytes: int) -> None:
-        self._wire.write([frame.credit(self.stream_number, self._epoch, self.sender, self.receiver, rows, nbytes)])
+        self._taken_rows -= rows
+        self._taken_bytes -= nbytes
+        self.wire.write([frame.credit(self.stream_number, self._epoch, self.sender, self.receiver, rows, nbytes)])
 
 
 def window(channels_of_receiver: int) -> tuple[int, int]:

@@ -1,0 +1,341 @@
+"""A channel delivers every row once, in order, with its stamp, within its window, and its end after the last row."""
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted import Pipe
+
+from agents.worker import channel, frame
+from agents.worker.channel import (
+    FLUSH_AGE_NS,
+    Ager,
+    Delivery,
+    Incoming,
+    LocalIncoming,
+    LocalOutgoing,
+    Outgoing,
+    RemoteIncoming,
+    RemoteOutgoing,
+)
+from agents.worker.codec import Codec
+from agents.worker.frame import FrameError
+
+KEY = (4, 9, 1)
+EPOCH = 2
+SCHEMA = {"n": "int", "text": "bytes"}
+
+
+@contextmanager
+def batches_of(rows: int, nbytes: int = channel.BATCH_BYTES) -> Iterator[None]:
+    with mock.patch.multiple(channel, BATCH_ROWS=rows, BATCH_BYTES=nbytes):
+        yield
+
+
+@dataclass
+class Ends:
+    """Both ends of a channel, the pipes between them, and what has happened so far."""
+
+    outgoing: Outgoing
+    incoming: Incoming
+    ager: Ager
+    queue: deque[Delivery]
+    window: tuple[int, int]
+    there: Pipe = field(default_factory=lambda: Pipe(EPOCH))
+    back: Pipe = field(default_factory=lambda: Pipe(EPOCH))
+    added: list[tuple[tuple, int | None]] = field(default_factory=list)
+    got: list[tuple[tuple, int | None]] = field(default_factory=list)
+    ends: int = 0
+    consumed: int = 0
+    credited: tuple[int, int] = (0, 0)
+
+    def add(self, count: int, size: int, stamp: int | None) -> None:
+        first = len(self.added)
+        rows = [(first + at, bytes(size)) for at in range(count)]
+        self.added += [(row, stamp) for row in rows]
+        self.outgoing.add(rows, stamp)
+
+    def carry(self, nbytes: int) -> None:
+        for received in self.there.carry(nbytes):
+            assert (received.sender, received.receiver, received.stream) == KEY
+            assert isinstance(self.incoming, RemoteIncoming)
+            if received.kind == frame.DATA:
+                self.incoming.receive(received)
+            else:
+                self.incoming.deliver_end()
+
+    def carry_back(self, nbytes: int) -> None:
+        for received in self.back.carry(nbytes):
+            assert received.kind == frame.CREDIT
+            assert (received.sender, received.receiver, received.stream) == KEY
+            self.credited = (self.credited[0] + received.count, self.credited[1] + received.length)
+            self.outgoing.credit(received.count, received.length)
+
+    def consume(self) -> bool:
+        if not self.queue:
+            return False
+        source, rows, stamps, nbytes = self.queue.popleft()
+        assert source is self.incoming
+        if rows is None:
+            self.ends += 1
+            return True
+        assert self.ends == 0
+        stamp_of = dict(stamps)
+        assert len(stamp_of) == len(stamps)
+        self.got += [(row, stamp_of.get(at)) for at, row in enumerate(rows)]
+        self.consumed += len(rows)
+        self.incoming.consumed(len(rows), nbytes)
+        return True
+
+    def advance(self, by_ns: int) -> None:
+        self.ager.now_ns += by_ns
+        self.ager.flush_old()
+
+    def check(self) -> None:
+        """What must hold at every moment."""
+        out = self.outgoing
+        assert self.got == self.added[: len(self.got)]
+        assert out.tuples + len(out.pending) == len(self.added)
+        assert out.tuples - self.consumed <= self.window[0]
+        assert out._credit_rows >= 0
+        if out.blocked:
+            assert out._credit_rows == 0 or out._credit_bytes <= 0
+        if isinstance(out, RemoteOutgoing):
+            assert out.tuples - self.credited[0] <= self.window[0]
+
+    def settle(self) -> None:
+        """Let everything flow that can flow."""
+        while True:
+            before = (len(self.got), self.ends, len(self.there), len(self.back))
+            self.carry(1 << 30)
+            while self.consume():
+                self.check()
+            self.carry_back(1 << 30)
+            if before == (len(self.got), self.ends, len(self.there), len(self.back)):
+                return
+
+
+def remote(window: tuple[int, int]) -> Ends:
+    ager, queue = Ager(), deque[Delivery]()
+    there, back = Pipe(EPOCH), Pipe(EPOCH)
+    codec = Codec(SCHEMA)
+    outgoing = RemoteOutgoing(KEY, window, ager, codec, EPOCH, there)
+    incoming = RemoteIncoming(KEY, ("a", "default"), queue, window, codec, EPOCH, back)
+    return Ends(outgoing, incoming, ager, queue, window, there, back)
+
+
+def local(window: tuple[int, int]) -> Ends:
+    ager, queue = Ager(), deque[Delivery]()
+    incoming = LocalIncoming("a", "default", queue, window)
+    return Ends(LocalOutgoing(KEY, window, ager, incoming), incoming, ager, queue, window)
+
+
+BOTH = pytest.mark.parametrize("ends_of", [remote, local])
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("add"), st.integers(1, 30), st.sampled_from([0, 3, 40, 700]), st.none() | st.integers(-9, 9)),
+    st.tuples(st.just("carry"), st.integers(1, 300)),
+    st.tuples(st.just("carry_back"), st.integers(1, 60)),
+    st.tuples(st.just("consume")),
+    st.tuples(st.just("advance"), st.sampled_from([0, 1, FLUSH_AGE_NS - 1, FLUSH_AGE_NS, 10**9])),
+)
+
+
+@BOTH
+@settings(deadline=None, max_examples=200)
+@given(
+    actions=st.lists(ACTIONS, max_size=60),
+    batch=st.integers(1, 12),
+    batch_bytes=st.sampled_from([1, 100, 2_000, 10**6]),
+    window=st.tuples(st.integers(1, 40), st.sampled_from([1, 60, 1_000, 10**6])),
+)
+def test_rows_arrive_once_in_order_with_their_stamps_whatever_happens_when(
+    ends_of: object, actions: list[tuple], batch: int, batch_bytes: int, window: tuple[int, int]
+) -> None:
+    with batches_of(batch, batch_bytes):
+        ends = ends_of(window)
+        for name, *arguments in actions:
+            # An executor whose channel is blocked gets no turn, so nothing is added then.
+            if name != "add" or not ends.outgoing.blocked:
+                getattr(ends, name)(*arguments)
+            ends.check()
+        ends.outgoing.end()
+        ends.settle()
+    assert ends.got == ends.added
+    assert (ends.ends, ends.outgoing.ended) == (1, True)
+    assert not ends.outgoing.pending
+
+
+@BOTH
+@settings(deadline=None, max_examples=100)
+@given(adds=st.lists(st.integers(1, 30), min_size=1, max_size=20), batch=st.integers(1, 12), rows=st.integers(1, 40))
+def test_credit_comes_back_so_that_half_a_window_is_always_free_when_all_is_consumed(
+    ends_of: object, adds: list[int], batch: int, rows: int
+) -> None:
+    with batches_of(batch):
+        ends = ends_of((rows, 2_000))
+        for count in adds:
+            ends.add(count, 50, None)
+            ends.advance(FLUSH_AGE_NS)
+            ends.settle()
+            assert len(ends.got) == len(ends.added)
+            assert ends.outgoing._credit_rows >= rows - rows // 2
+            assert ends.outgoing._credit_bytes >= 1_000
+            assert ends.outgoing._credit_rows + ends.incoming._rows == rows
+            assert ends.outgoing._credit_bytes + ends.incoming._bytes == 2_000
+
+
+@BOTH
+def test_a_batch_leaves_when_it_is_full_and_not_before_its_age(ends_of: object) -> None:
+    with batches_of(4):
+        ends = ends_of((100, 10**6))
+        ends.add(3, 1, None)
+        assert ends.outgoing.tuples == 0
+        ends.add(1, 1, None)
+        assert ends.outgoing.tuples == 4
+        ends.add(6, 1, None)
+        assert ends.outgoing.tuples == 8
+        ends.advance(FLUSH_AGE_NS - 1)
+        assert ends.outgoing.tuples == 8
+        assert ends.ager.next_ns == FLUSH_AGE_NS
+        ends.advance(1)
+        assert ends.outgoing.tuples == 10
+        assert ends.ager.next_ns is None
+        assert ends.outgoing.batches == 3
+
+
+@BOTH
+def test_rows_that_grew_old_without_credit_leave_with_the_first_credit(ends_of: object) -> None:
+    with batches_of(4):
+        ends = ends_of((4, 10**6))
+        ends.add(4, 1, None)
+        ends.add(1, 1, None)
+        ends.advance(FLUSH_AGE_NS)
+        assert ends.outgoing.tuples == 4
+        ends.settle()
+        assert ends.outgoing.tuples == 5
+        assert len(ends.got) == 5
+
+
+@BOTH
+def test_the_end_waits_for_the_rows_before_it(ends_of: object) -> None:
+    with batches_of(4):
+        ends = ends_of((2, 10**6))
+        ends.add(3, 1, None)
+        ends.outgoing.end()
+        ends.outgoing.end()
+        assert not ends.outgoing.ended
+        ends.settle()
+        assert (len(ends.got), ends.ends) == (3, 1)
+
+
+def test_huge_rows_make_small_batches_and_overshoot_the_window_by_one_at_most() -> None:
+    window, one_batch = 300_000, 2 * channel.BATCH_BYTES + frame.HEADER_BYTES
+    ends = remote((16_384, window))
+    ends.add(300, 100_000, 7)
+    assert isinstance(ends.outgoing, RemoteOutgoing)
+    most = largest = 0
+    ends.outgoing.end()
+    while not ends.ends:
+        most = max(most, ends.outgoing.nbytes - ends.credited[1])
+        ends.carry(1 << 30)
+        largest = max([largest, *(delivery.nbytes for delivery in ends.queue)])
+        ends.consume()
+        ends.carry_back(1 << 30)
+        ends.check()
+    assert largest <= one_batch
+    assert window <= most <= window + one_batch
+    assert ends.got == ends.added
+
+
+def test_a_batch_that_turns_out_full_by_bytes_does_not_leave_rows_behind_while_there_is_credit() -> None:
+    # The first batch teaches that fewer rows fit; what is left may already be full, and must not look blocked.
+    ends = remote((16_384, 1 << 30))
+    ends.add(channel.BATCH_ROWS + 100, 2_000, None)
+    assert not ends.outgoing.blocked
+
+
+def test_one_huge_row_among_small_ones_leaves_in_a_frame_of_its_size() -> None:
+    ends = remote((16_384, 1 << 30))
+    ends.add(100, 10, 1)
+    ends.add(1, 5_000_000, 2)
+    ends.add(155, 10, 3)
+    ends.outgoing.end()
+    ends.settle()
+    assert ends.got == ends.added
+
+
+def test_a_row_beyond_the_limit_is_an_error_that_says_so() -> None:
+    with mock.patch.object(frame, "MAX_PAYLOAD", 2_000), batches_of(4, 500):
+        ends = remote((100, 10_000))
+        ends.add(4, 900, None)
+        with pytest.raises(FrameError, match="one row takes 10.. bytes, the most is 1000"):
+            ends.add(4, 1_000, None)
+
+
+def received(count: int, nbytes: int = 0) -> frame.Frame:
+    """A DATA frame as another worker sends it."""
+    rows = Codec(SCHEMA).encode([(at, bytes(nbytes)) for at in range(count)])
+    pipe = Pipe(EPOCH)
+    pipe.write(frame.data(KEY[2], EPOCH, KEY[0], KEY[1], count, rows))
+    return pipe.carry(1 << 30)[0]
+
+
+def test_a_peer_that_sends_beyond_its_window_is_refused() -> None:
+    incoming = remote((10, 10**6)).incoming
+    assert isinstance(incoming, RemoteIncoming)
+    incoming.receive(received(10))
+    with pytest.raises(FrameError, match="window"):
+        incoming.receive(received(1))
+    incoming = remote((10, 100)).incoming
+    assert isinstance(incoming, RemoteIncoming)
+    incoming.receive(received(1, 200))
+    with pytest.raises(FrameError, match="window"):
+        incoming.receive(received(1))
+
+
+@pytest.mark.parametrize(("rows", "nbytes"), [(1, 0), (0, 1), (2**32 - 1, 2**32 - 1)])
+def test_a_peer_that_gives_more_credit_than_was_used_is_refused(rows: int, nbytes: int) -> None:
+    with pytest.raises(FrameError, match="credit"):
+        remote((10, 100)).outgoing.credit(rows, nbytes)
+
+
+def test_nothing_may_follow_the_end() -> None:
+    incoming = remote((10, 100)).incoming
+    assert isinstance(incoming, RemoteIncoming)
+    incoming.deliver_end()
+    with pytest.raises(FrameError, match="end"):
+        incoming.deliver_end()
+    with pytest.raises(FrameError, match="end"):
+        incoming.receive(received(1))
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 7, 100, 10_000])
+def test_windows_share_out_a_queue_but_are_never_too_small_to_work(channels: int) -> None:
+    rows, nbytes = channel.window(channels)
+    assert rows == max(16, channel.QUEUE_ROWS // channels)
+    assert nbytes == max(64 * 1024, channel.QUEUE_BYTES // channels)
+
+
+def test_ages_of_many_channels_are_kept_apart() -> None:
+    ager, queue = Ager(), deque[Delivery]()
+    ends = [LocalOutgoing((at, 0, 0), (99, 99), ager, LocalIncoming("a", "s", queue, (99, 99))) for at in range(3)]
+    for at, outgoing in enumerate(ends):
+        ager.now_ns = at * 1_000
+        outgoing.add([(at,)], None)
+    for at in range(3):
+        ager.now_ns = FLUSH_AGE_NS + at * 1_000
+        assert ager.next_ns == ager.now_ns
+        ager.flush_old()
+        assert [delivery.rows for delivery in queue] == [[(before,)] for before in range(at + 1)]
+    # What left as a full batch or with its end is not sent again when its old age comes.
+    ends[0].add([(9,)], None)
+    ends[0].end()
+    ager.now_ns += FLUSH_AGE_NS
+    ager.flush_old()
+    assert [delivery.rows for delivery in queue][3:] == [[(9,)], None]
