@@ -147,6 +147,7 @@ def test_what_is_no_text_at_all_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     for source, said in (
         (str(tmp_path / "nothing.txt"), "does not exist"),
+        (str(tmp_path / ("long" * 99)), "cannot be read: File name too long"),
         (str(tmp_path / "empty"), "has no file in it"),
         ("/dev/null", "is neither a file nor a folder"),
         ((), "expected the paths of one or more files"),

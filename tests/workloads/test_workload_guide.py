@@ -1,0 +1,37 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from workloads.registry import load_workload
+
+GUIDE = Path(__file__).parents[2] / "docs" / "add-a-workload.md"
+
+
+@pytest.fixture
+def lengths(installed):
+    """The guide's workload, installed as the guide says."""
+    text = GUIDE.read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    registered = re.search(r'\[project\.entry-points\."millrace\.workloads"\]\n(\w+) = "[\w.]+:(\w+)"', text)
+    assert registered is not None
+    name, made = registered.groups()
+    installed(name, code, made)
+    return name
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_guide_s_workload_gives_its_reference_answer(lengths, simulated, tmp_path, seed):
+    workload = load_workload(lengths, {"parallelism": {"tally": 3}})
+    answer, reference = simulated(workload, workload.prepare(tmp_path / "inputs"), seed, 400)
+    verdict = workload.compare(answer, reference)
+    assert verdict.passed, verdict.message
+    assert verdict.checked > 5
+
+
+def test_a_wrong_answer_to_the_guide_s_workload_is_found(lengths, simulated, tmp_path):
+    workload = load_workload(lengths, {})
+    answer, reference = simulated(workload, workload.prepare(tmp_path / "inputs"), 4, 400)
+    (length, lines), *others = answer["lengths"]
+    wrong = {"lengths": [(length, lines + 1), *others]}
+    assert f"({length},) = ({lines + 1},), the reference has ({lines},)" in workload.compare(wrong, reference).message
