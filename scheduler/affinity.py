@@ -4,7 +4,7 @@ Two ways to the same answer. `ClassAffinity` counts communicating pairs (rate 1 
 pairs, `RateAffinity` adds observed rates. Both take time linear in what really communicates.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Protocol
 
@@ -81,8 +81,8 @@ class ClassAffinity:
 class RateAffinity:
     """Observed rates between executors."""
 
-    def __init__(self, rates: Sequence[Sequence[tuple[int, float]]], waiting: Iterable[int]) -> None:
-        """`rates[i]` lists (j, rate) for every executor j that i exchanges tuples with, both directions added."""
+    def __init__(self, rates: Sequence[Mapping[int, float]], waiting: Iterable[int]) -> None:
+        """`rates[i][j]` is the rate between i and j, both directions added, where they exchange tuples."""
         self._rates = rates
         self._waiting = set(waiting)
         self.start()
@@ -98,7 +98,7 @@ class RateAffinity:
 
     def attract(self, executor: int) -> None:
         """See `Affinity.attract`."""
-        for other, rate in self._rates[executor]:
+        for other, rate in self._rates[executor].items():
             if other in self._waiting and rate > 0:
                 self._rate[other] = self._rate.get(other, 0.0) + rate
                 heappush(self._heap, (-self._rate[other], other))

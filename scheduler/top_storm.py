@@ -147,24 +147,20 @@ def _free_pairs(topology: Topology, left: set[int]) -> Iterator[tuple[int, int]]
             lowest[source.id] += 1
 
 
-def _rates(topology: Topology, traffic: Traffic | None) -> list[list[tuple[int, float]]] | None:
+def _rates(topology: Topology, traffic: Traffic | None) -> list[dict[int, float]] | None:
     """Observed rates per executor, both directions added; None when nothing of the topology was observed."""
     if traffic is None:
         return None
     number_of = {executor.name: number for number, executor in enumerate(topology.executors)}
-    both: dict[tuple[int, int], float] = {}
-    for (source, destination), rate in traffic.rate.items():
-        if source in number_of and destination in number_of:
-            one, other = sorted((number_of[source], number_of[destination]))
-            if one != other:
-                both[one, other] = both.get((one, other), 0.0) + rate
-    if not both:
-        return None
-    rates: list[list[tuple[int, float]]] = [[] for _ in topology.executors]
-    for (one, other), rate in sorted(both.items()):
-        rates[one].append((other, rate))
-        rates[other].append((one, rate))
-    return rates
+    rates: list[dict[int, float]] = [{} for _ in topology.executors]
+    observed = False
+    for edge in traffic.edges:
+        one, other = number_of.get(edge.source), number_of.get(edge.destination)
+        if one is None or other is None or one == other:
+            continue
+        observed = True
+        rates[one][other] = rates[other][one] = rates[one].get(other, 0.0) + edge.tuples_per_s
+    return rates if observed else None
 
 
 def _deal(groups: Sequence[list[int]], cap: int, executors: Sequence[int]) -> None:
