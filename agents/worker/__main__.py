@@ -1,6 +1,7 @@
 """`python -P -m agents.worker`: one worker process, spoken to over standard input and output."""
 
 import ctypes
+import gc
 import os
 import selectors
 import signal
@@ -16,6 +17,7 @@ from inventory.errors import MillraceError, RunError
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
 _READ_BYTES = 64 * 1024
+_GC_THRESHOLDS = (100_000, 20, 100)
 
 
 class Control:
@@ -97,6 +99,10 @@ def _live(control: Control, welcome: Welcome, start: Start, rest: list[Command])
         selector.register(0, selectors.EVENT_READ, obey)
         for command in rest:
             worker.obey(command)
+        # Rows are tuples of plain values, which never form cycles; left at its defaults, the collector walks through
+        # every batch on its way and takes a seventh of the CPU time of word count.
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
         try:
             while not worker.loop.stopped:
                 worker.loop.run_pass()
