@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from agents.protocol import Place
+from agents.worker import frame
 from agents.worker.channel import (
     Ager,
     Delivery,
@@ -49,6 +50,26 @@ class Assembly:
     def executors(self) -> list[Running]:
         """All executors."""
         return [*self.spouts, *self.bolts]
+
+    def take(self, received: frame.Frame, wire: Wire) -> None:
+        """Give a frame that `wire`'s other side sent to the channel it belongs to.
+
+        Raises:
+            FrameError, CodecError: that side has no such channel to here, or broke a channel's rules.
+        """
+        key = (received.sender, received.receiver, received.stream)
+        end: Outgoing | RemoteIncoming | None
+        end = self.outgoing.get(key) if received.kind == frame.CREDIT else self.incoming.get(key)
+        if not isinstance(end, RemoteOutgoing | RemoteIncoming) or end.wire is not wire:
+            raise frame.FrameError(
+                f"a frame of kind {received.kind} for the channel {key}, which does not come this way"
+            )
+        if isinstance(end, RemoteOutgoing):
+            end.credit(received.count, received.length)
+        elif received.kind == frame.DATA:
+            end.receive(received)
+        else:
+            end.deliver_end()
 
 
 class _Idle(Bolt):

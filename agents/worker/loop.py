@@ -8,7 +8,6 @@ import selectors
 import time
 from collections.abc import Callable
 
-from agents.worker import frame
 from agents.worker.assembly import Assembly
 from agents.worker.channel import Ager
 from agents.worker.link import Link, LinkError
@@ -105,7 +104,8 @@ class Loop:
 
     def _take(self, link: Link) -> None:
         try:
-            self._dispatch(link)
+            for received in link.receive():
+                self._assembly.take(received, link)
         except LinkError as fault:
             self._lose(link, fault)
 
@@ -113,21 +113,3 @@ class Loop:
         self._links.remove(link)
         self._selector.unregister(link.sock)
         self._on_lost(link, fault)
-
-    def _dispatch(self, link: Link) -> None:
-        assembly = self._assembly
-        for received in link.receive():
-            key = (received.sender, received.receiver, received.stream)
-            if received.kind == frame.CREDIT:
-                outgoing = assembly.outgoing.get(key)
-                if outgoing is None:
-                    raise frame.FrameError(f"credit from worker {link.peer} for a channel {key} that is not here")
-                outgoing.credit(received.count, received.length)
-                continue
-            incoming = assembly.incoming.get(key)
-            if incoming is None:
-                raise frame.FrameError(f"a frame from worker {link.peer} for a channel {key} that is not here")
-            if received.kind == frame.DATA:
-                incoming.receive(received)
-            else:
-                incoming.deliver_end()

@@ -15,8 +15,6 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from workloads.registry import load_workload
-
 from agents import protocol
 from agents.protocol import (
     Connect,
@@ -43,6 +41,7 @@ from agents.worker.plan import RunPlan
 from agents.worker.report import Reporter
 from inventory.errors import RunError
 from workloads.rates import rate_of
+from workloads.registry import load_workload
 
 
 class Worker:
