@@ -49,7 +49,7 @@ from agents.protocol import (
     Stop,
     Welcome,
 )
-from agents.trace import AGENT
+from agents.trace import AGENT, settle_without_pandas
 from inventory.errors import RunError
 
 _UNFIT = 3
@@ -233,6 +233,7 @@ def main(silence_s: float = SILENCE_S, command: Sequence[str] = WORKER) -> int:
     except OSError:
         _log.error("a node agent is started by a controller, which talks to it on standard input and output: pipes")
         return _UNFIT
+    settle_without_pandas()
     return asyncio.run(_speak(source, target, silence_s, command))
 
 

@@ -30,7 +30,7 @@ class NodeRun:
     def __init__(
         self, welcome: Welcome, start: Start, send: Callable[[Message], None], command: Sequence[str] = WORKER
     ) -> None:
-        """Describe it; `begin` starts it.
+        """Start the sensors; `begin` starts the workers.
 
         Args:
             welcome: who this node is.
@@ -40,14 +40,21 @@ class NodeRun:
         """
         self._welcome, self._start, self._send, self._command = welcome, start, send, command
         self.epoch = start.spec.epoch
+        self._slots = sorted({e.place.slot for e in start.spec.executors if e.place.node == welcome.node})
         self._children: list[Child] = []
         self._sampler: Sampler | None = None
         self._beginning: asyncio.Future[None] | None = None
         self._ending: asyncio.Future[None] | None = None
+        try:
+            folder = self._node_folder.run(start.spec.run)
+            folder.make()
+            self._sampler = self._start_sampler(folder.traces)
+        except (RunError, OSError) as fault:
+            self._failed(f"the run cannot be started on {welcome.node}: {fault}")
 
     async def begin(self) -> None:
-        """Check inputs and start everything; what goes wrong is reported as `Failed`, nothing is raised."""
-        if self._ending is None:
+        """Check inputs and start workers; what goes wrong is reported as `Failed`, nothing is raised."""
+        if self._ending is None and self._sampler is not None and self._slots:
             self._beginning = asyncio.ensure_future(self._begin())
             await self._beginning
 
@@ -70,25 +77,22 @@ class NodeRun:
 
     async def _begin(self) -> None:
         spec = self._start.spec
-        node = NodeFolder(Path(self._welcome.folder))
         try:
-            await asyncio.to_thread(check_inputs, spec.inputs, node, lambda: self._ending is None)
-            if self._ending is not None:
-                return
-            folder = node.run(spec.run)
-            folder.make()
-            self._sampler = self._start_sampler(folder.traces)
-            for slot in sorted({e.place.slot for e in spec.executors if e.place.node == self._welcome.node}):
-                child = Child(slot, self.epoch, folder.log(slot), self._report)
-                await child.spawn(folder.path, self._command)
-                self._children.append(child)
-                self._sampler.event("worker_started", f"worker {slot}", "", float(child.pid))
-                child.tell(structs.replace(self._welcome, slot=slot))
-                child.tell(self._start)
-        except RunError as fault:
-            self._failed(str(fault))
-        except OSError as fault:
+            await asyncio.to_thread(check_inputs, spec.inputs, self._node_folder, lambda: self._ending is None)
+            for slot in self._slots:
+                if self._ending is None:
+                    await self._spawn(slot)
+        except (RunError, OSError) as fault:
             self._failed(f"the run cannot be started on {self._welcome.node}: {fault}")
+
+    async def _spawn(self, slot: int) -> None:
+        folder = self._node_folder.run(self._start.spec.run)
+        child = Child(slot, self.epoch, folder.log(slot), self._report)
+        await child.spawn(folder.path, self._command)
+        self._children.append(child)
+        self._event("worker_started", f"worker {slot}", "", float(child.pid))
+        child.tell(structs.replace(self._welcome, slot=slot))
+        child.tell(self._start)
 
     def _start_sampler(self, traces: Path) -> Sampler:
         welcome = self._welcome
@@ -121,11 +125,18 @@ class NodeRun:
         return self._sampler is None or await asyncio.to_thread(self._sampler.stop, _SAMPLER_S)
 
     def _report(self, message: Message) -> None:
-        if isinstance(message, Failed) and self._sampler is not None:
-            self._sampler.event("worker_failed", f"worker {message.slot}", message.reason)
+        if isinstance(message, Failed):
+            self._event("worker_failed", f"worker {message.slot}", message.reason)
         self._send(message)
+
+    def _event(self, kind: str, subject: str, detail: str, value: float | None = None) -> None:
+        if self._sampler is not None:
+            self._sampler.event(kind, subject, detail, value)
 
     def _failed(self, reason: str) -> None:
         _log.error("epoch %s: %s", self.epoch, reason)
-        log = NodeFolder(Path(self._welcome.folder)).log
-        self._send(Failed(epoch=self.epoch, slot=AGENT, reason=reason, log=str(log)))
+        self._send(Failed(epoch=self.epoch, slot=AGENT, reason=reason, log=str(self._node_folder.log)))
+
+    @property
+    def _node_folder(self) -> NodeFolder:
+        return NodeFolder(Path(self._welcome.folder))

@@ -9,7 +9,7 @@ to UTC. A value that is not available is null, never 0.
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,9 @@ TABLES: Mapping[str, pa.Schema] = {
 """Table name -> Arrow schema; documented in docs/reference/traces.md."""
 
 _SUFFIX = ".arrows"
+
+_MOST_STARTS = 10_000
+"""Files per table and process; a run that was started so often has another problem."""
 
 _ROW_GROUP = 100_000
 """Rows after which a Parquet file starts a new row group."""
@@ -198,18 +201,18 @@ class TraceWriter:
 
     def _open(self, table: str) -> tuple[Any, pa.ipc.RecordBatchStreamWriter]:
         if table not in self._files:
-            sink = self._new_path(table).open("xb")
+            sink = self._new_file(table)
             self._files[table] = (sink, pa.ipc.new_stream(sink, TABLES[table]))
         return self._files[table]
 
-    def _new_path(self, table: str) -> Path:
+    def _new_file(self, table: str) -> Any:
         # An earlier start of the same run on this slot has left a file: its rows stay.
         stem = f"{table}-{self._node}-{self._worker}"
-        path, number = self._folder / f"{stem}{_SUFFIX}", 0
-        while path.exists():
-            number += 1
+        for number in range(_MOST_STARTS):
             path = self._folder / f"{stem}-{number}{_SUFFIX}"
-        return path
+            with suppress(FileExistsError):
+                return path.open("xb")
+        raise FileExistsError(f"{self._folder} holds {_MOST_STARTS} files of {stem}")
 
 
 def read_stream(path: Path) -> Iterator[pa.RecordBatch]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -107,11 +108,29 @@ class AgentProcess:
                 pytest.fail(f"the agent ended without {kind.__name__}: {self.said[-5:]}")
             if isinstance(report, kind) and where(report):
                 return report
-            if isinstance(report, Failed):
+            if isinstance(report, Failed) and kind is not Failed:
                 pytest.fail(f"failed: {report.reason} ({report.log})")
 
     def expect_progress(self, where: Callable[[Progress], bool]) -> Progress:
         return self.expect(Progress, where)
+
+    def expect_after_failures(self, kind: type[Kind]) -> Kind:
+        """The next report of this kind, whatever else fails before it."""
+        while True:
+            report = self.expect(kind | Failed)  # type: ignore[arg-type]  # a union of classes is fine for isinstance
+            if isinstance(report, kind):
+                return report
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + LONG_S
+        while not condition():
+            assert time.monotonic() < deadline, f"waited too long; the agent said {self.said[-5:]}"
+            time.sleep(0.05)
+
+    def child(self) -> int | None:
+        """Process id of the agent's first child, if it has one."""
+        children = psutil.Process(self.pid).children()
+        return children[0].pid if children else None
 
     def wait(self) -> int:
         """Exit status of the agent."""

@@ -1,0 +1,254 @@
+"""What goes wrong in a run is named, and the agent is ready for the next one."""
+
+import os
+import signal
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from agents.protocol import Bye, Connect, Drained, Failed, Finish, Finished, Go, Heartbeat, Mark, Pulse, Start, Stop
+from campaign.process import identify
+
+pytestmark = pytest.mark.loopback
+
+
+def _agent_with_worker(folder: Path, body: str) -> tuple[str, ...]:
+    """An agent whose workers run `body`: for what a worker that works would never do."""
+    script = folder / "misbehaving.py"
+    script.write_text("import os, signal, sys, time\n" + textwrap.dedent(body))
+    code = f"import sys; from agents.agent import main; sys.exit(main(command=(sys.executable, {str(script)!r})))"
+    return (sys.executable, "-P", "-c", code)
+
+
+def _still_answers(agent) -> None:
+    agent.send(Heartbeat(sent_ns=99))
+    agent.expect(Pulse, lambda p: p.sent_ns == 99)
+
+
+def _ends_well(agent, epoch: int) -> None:
+    agent.send(Finish(epoch=epoch))
+    agent.expect(Finished, lambda r: r.epoch == epoch)
+    agent.send(Bye())
+    assert agent.wait() == 0
+
+
+def test_a_killed_worker_is_reported_with_its_signal_and_the_next_run_works(start_agent, wordcount, tmp_path: Path):
+    agent = start_agent()
+    agent.welcome()
+    run = wordcount(agent)
+    listening = run.start()
+    run.connect(listening)
+    run.go()
+    agent.expect_progress(lambda p: p.emitted > 0)
+    victim = listening["n1/1"]
+    os.kill(victim.pid, signal.SIGKILL)
+    failed = agent.expect(Failed, lambda r: r.slot == 1)
+    assert f"process {victim.pid}) was killed by SIGKILL" in failed.reason
+    assert failed.epoch == 1
+    assert Path(failed.log) == agent.folder / "run-1" / "logs" / "worker-1.log"
+    agent.send(Finish(epoch=1))
+    agent.expect_after_failures(Finished)
+    events = run.traces(tmp_path / "traces")["event"].to_pylist()
+    assert "worker 1" in [e["subject"] for e in events if e["kind"] == "worker_failed"]
+
+    listening = run.start(2)
+    run.connect(listening, 2)
+    run.go(2)
+    run.drain(2)
+    run.finish(2)
+
+
+def test_messages_of_an_older_epoch_are_ignored(start_agent, wordcount):
+    agent = start_agent()
+    agent.welcome()
+    run = wordcount(agent)
+    run.start(3)
+    run.finish(3)
+    listening = run.start(5)
+    workers = run.processes(listening)
+    for epoch in (3, 4):
+        for old in (
+            Start(spec=run.spec(epoch)),
+            Connect(epoch=epoch, ports={"n1/0": 1, "n1/1": 1}),
+            Go(epoch=epoch, at_ns=0),
+            Mark(epoch=epoch, kind="old"),
+            Stop(epoch=epoch),
+            Finish(epoch=epoch),
+        ):
+            agent.send(old)
+    agent.send(Start(spec=run.spec(5)))
+    _still_answers(agent)
+    run.connect(listening, 5)
+    run.go(5)
+    agent.expect_progress(lambda p: p.epoch == 5 and p.emitted > 0)
+    assert all(worker.is_alive() for worker in workers)
+    run.drain(5)
+    run.finish(5)
+    assert {report.epoch for report in agent.said if isinstance(report, Finished | Drained)} == {3, 5}
+
+
+def test_a_newer_start_ends_what_still_runs(start_agent, wordcount, gone_within):
+    agent = start_agent()
+    agent.welcome()
+    run = wordcount(agent)
+    first = run.start(1)
+    run.connect(first, 1)
+    run.go(1)
+    old = run.processes(first)
+    second = run.start(2)
+    assert gone_within(old, 0.0)
+    run.connect(second, 2)
+    run.drain(2)
+    run.finish(2)
+
+
+def test_a_changed_or_missing_input_is_refused_by_name(start_agent, wordcount):
+    agent = start_agent()
+    agent.welcome()
+    run = wordcount(agent)
+    copy = agent.folder / "inputs" / run.inputs[0].path.name
+    copy.write_bytes(copy.read_bytes().replace(b"be", b"bE", 1))
+    agent.send(Start(spec=run.spec(1)))
+    failed = agent.expect(Failed)
+    assert failed.slot == -1
+    assert str(copy) in failed.reason
+    assert "'text' differs" in failed.reason
+    assert run.inputs[0].sha256 in failed.reason
+    run.finish(1)
+    copy.unlink()
+    agent.send(Start(spec=run.spec(2)))
+    failed = agent.expect(Failed)
+    assert "'text' is missing" in failed.reason
+    _ends_well(agent, 2)
+
+
+def test_an_input_outside_the_input_folder_is_refused(start_agent, wordcount):
+    agent = start_agent()
+    agent.welcome()
+    run = wordcount(agent)
+    inputs = (run.spec().inputs[0].__class__("text", "../secret", "0" * 64),)
+    agent.send(Start(spec=run.spec(1, inputs=inputs)))
+    assert "'../secret' cannot be a file name" in agent.expect(Failed).reason
+    _ends_well(agent, 1)
+
+
+def test_a_run_that_names_no_executor_of_this_node_has_no_workers(start_agent, wordcount, tmp_path: Path):
+    busy, idle = start_agent("n1", "127.0.0.2"), start_agent("n2", "127.0.0.3")
+    busy.welcome()
+    idle.welcome()
+    run = wordcount(busy)
+    idle.send(Start(spec=run.spec(1, inputs=()), sensors=("cpu",)))
+    idle.send(Mark(epoch=1, kind="measure_start"))
+    _ends_well(idle, 1)
+    assert list((idle.folder / "run-1" / "logs").iterdir()) == []
+    run.agents = [idle]
+    traces = run.traces(tmp_path / "traces")
+    assert traces["event"]["kind"].to_pylist().count("measure_start") == 1
+    assert traces["clock"].num_rows > 0
+
+
+def test_a_run_whose_name_is_no_file_name_is_refused(start_agent, wordcount):
+    agent = start_agent()
+    agent.welcome()
+    run = wordcount(agent)
+    agent.send(Start(spec=run.spec(1, run="../elsewhere")))
+    assert "'../elsewhere' cannot be a file name" in agent.expect(Failed).reason
+    _ends_well(agent, 1)
+
+
+def test_a_worker_that_the_workload_does_not_let_start_says_why(start_agent, wordcount):
+    agent = start_agent()
+    agent.welcome()
+    run = wordcount(agent)
+    agent.send(Start(spec=run.spec(1, workload="wordcont")))
+    assert "did you mean 'wordcount'" in agent.expect(Failed).reason
+    agent.send(Finish(epoch=1))
+    agent.expect_after_failures(Finished)
+
+
+def test_a_worker_that_will_not_end_is_killed(start_agent, wordcount, gone_within, tmp_path: Path):
+    body = """
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print("I stay", file=sys.stderr, flush=True)
+        while True:
+            time.sleep(60)
+    """
+    agent = start_agent(command=_agent_with_worker(tmp_path, body))
+    agent.welcome()
+    run = wordcount(agent, slots=1)
+    agent.send(Start(spec=run.spec()))
+    log = agent.folder / "run-1" / "logs" / "worker-0.log"
+    agent.wait_for(lambda: log.exists() and "I stay" in log.read_text())
+    worker = identify(agent.child())
+    agent.hang_up()
+    assert gone_within([worker], 5.0)
+    assert agent.wait() == 1
+
+
+def test_a_helper_that_a_dead_worker_left_behind_is_ended_and_does_not_hide_the_death(
+    start_agent, wordcount, gone_within, tmp_path: Path
+):
+    body = f"""
+        helper = os.fork()
+        if helper == 0:
+            time.sleep(600)
+        open({str(tmp_path / "helper.tmp")!r}, "w").write(str(helper))
+        os.rename({str(tmp_path / "helper.tmp")!r}, {str(tmp_path / "helper")!r})
+        sys.stdin.readline()
+        sys.stdin.readline()
+        time.sleep(1)
+        print("out of luck", file=sys.stderr, flush=True)
+        os._exit(7)
+    """
+    agent = start_agent(command=_agent_with_worker(tmp_path, body))
+    agent.welcome()
+    run = wordcount(agent, slots=1)
+    agent.send(Start(spec=run.spec()))
+    agent.wait_for((tmp_path / "helper").exists)
+    helper = identify(int((tmp_path / "helper").read_text()))
+    failed = agent.expect(Failed)
+    assert "ended with status 7; the last line of its log: out of luck" in failed.reason
+    assert gone_within([helper], 5.0)
+    _ends_well(agent, 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("print('Hello, operator here')", "not a report"),
+        ("""print('{"type":"finished","epoch":1}')""", "no business to send Finished"),
+        ("""print('{"type":"connected","epoch":1,"slot":3}')""", "speaks of epoch 1, slot 3"),
+        ("""print('{"type":"connected","epoch":2,"slot":0}')""", "speaks of epoch 2, slot 0"),
+        ("""print("x" * (17 * 1024 * 1024))""", "a line of more than"),
+    ],
+)
+def test_a_worker_that_talks_nonsense_is_ended(start_agent, wordcount, gone_within, tmp_path: Path, line, words):
+    agent = start_agent(
+        command=_agent_with_worker(tmp_path, f"time.sleep(1)\n{line}\nsys.stdout.flush()\ntime.sleep(600)")
+    )
+    agent.welcome()
+    run = wordcount(agent, slots=1)
+    agent.send(Start(spec=run.spec()))
+    agent.wait_for(lambda: agent.child() is not None)
+    worker = identify(agent.child())
+    failed = agent.expect(Failed)
+    assert words in failed.reason
+    assert failed.slot == 0
+    assert gone_within([worker], 5.0)
+    _ends_well(agent, 1)
+
+
+def test_what_a_worker_said_in_an_older_epoch_is_not_passed_on(start_agent, wordcount, tmp_path: Path):
+    body = """
+        print('{"type":"listening","epoch":6,"slot":0,"pid":1,"port":1}', flush=True)
+        print('{"type":"listening","epoch":7,"slot":0,"pid":2,"port":2}', flush=True)
+        sys.stdin.read()
+    """
+    agent = start_agent(command=_agent_with_worker(tmp_path, body))
+    agent.welcome()
+    run = wordcount(agent, slots=1)
+    assert run.start(7)["n1/0"].pid == 2
+    assert not [report for report in agent.said if getattr(report, "epoch", 7) == 6]
+    _ends_well(agent, 7)
