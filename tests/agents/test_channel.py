@@ -149,7 +149,7 @@ ACTIONS = st.one_of(
 @BOTH
 @settings(deadline=None, max_examples=200)
 @given(
-    actions=st.lists(ACTIONS, max_size=60),
+    actions=st.lists(ACTIONS, min_size=12, max_size=60),
     batch=st.integers(1, 12),
     batch_bytes=st.sampled_from([1, 100, 2_000, 10**6]),
     window=st.tuples(st.integers(1, 40), st.sampled_from([1, 60, 1_000, 10**6])),
@@ -274,7 +274,7 @@ def test_a_row_beyond_the_limit_is_an_error_that_says_so() -> None:
     with mock.patch.object(frame, "MAX_PAYLOAD", 2_000), batches_of(4, 500):
         ends = remote((100, 10_000))
         ends.add(4, 900, None)
-        with pytest.raises(FrameError, match="one row takes 10.. bytes, the most is 1000"):
+        with pytest.raises(FrameError, match=r"one row takes 10\d\d bytes, the most is 1000"):
             ends.add(4, 1_000, None)
 
 
