@@ -3,6 +3,7 @@
 import errno
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,26 +12,52 @@ from inventory.errors import UnfitError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
+_LEAST_BYTES = 256 * 1024
+
 
 class DiskFullError(UnfitError):
     """There is no room for results; what was complete before is untouched."""
 
 
 @contextmanager
+def noticing_full_disk(folder: Path) -> Iterator[None]:
+    """Turn the fault of a full disk into one message; `folder` is what was written to when the fault does not say.
+
+    Raises:
+        DiskFullError: no space, or no quota, is left.
+    """
+    try:
+        yield
+    except OSError as fault:
+        if fault.errno not in _FULL:
+            raise
+        raise DiskFullError(f"the disk of {fault.filename or folder} is full") from None
+
+
+@contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Turn what the file system refuses inside the block into one message about `folder`.
+    """Turn whatever the file system refuses inside the block, which does nothing but write, into one message.
 
     Raises:
         DiskFullError: no space, or no quota, is left.
         UnfitError: it cannot be written for another reason.
     """
     try:
-        yield
+        with noticing_full_disk(folder):
+            yield
     except OSError as fault:
-        if fault.errno in _FULL:
-            raise DiskFullError(f"{folder}: the disk is full") from None
         reason = fault.strerror or str(fault)
         raise UnfitError(f"{fault.filename or folder}: cannot be written: {reason}") from None
+
+
+def check_room(folder: Path) -> None:
+    """Find out whether a fault that somebody else reported may be that of a full disk.
+
+    Raises:
+        DiskFullError: there is practically no room where `folder` lies.
+    """
+    if shutil.disk_usage(folder).free < _LEAST_BYTES:
+        raise DiskFullError(f"the disk of {folder} is full")
 
 
 def replace_file(path: Path, content: bytes) -> None:

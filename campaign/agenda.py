@@ -1,0 +1,147 @@
+"""The agenda: one file that says what a campaign runs, where, how often and for how long.
+
+Here it is read and checked as far as it can be on its own; `campaign.plan` turns its names into workloads, schedulers
+and placements.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from agents.sensors.base import GROUP as SENSORS
+from campaign.order import Order
+from inventory.documents import Document
+from inventory.errors import InputError, nearest
+from inventory.plugins import plugins
+from scheduler.registry import GROUP as SCHEDULERS
+from workloads.rates import Rate
+from workloads.registry import GROUP as WORKLOADS
+
+SHIPPED = Path(__file__).parent / "agendas"
+
+POWER = "power"
+"""A sensor that every agenda may ask for, whether or not an energy reader is installed: nodes record what is absent."""
+
+AtLeastOne = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
+SomeSeconds = Annotated[float, Meta(gt=0)]
+FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$")]
+"""Text that becomes a part of file names."""
+
+
+class WorkloadEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A workload with its parameters and rate; `label` tells apart entries of one workload (default: its name)."""
+
+    name: str
+    label: FileName | None = None
+    params: Mapping[str, Any] | None = None
+    rate: Rate
+
+
+class SchedulerEntry(Struct, frozen=True, forbid_unknown_fields=True):
+    """A scheduler with its parameters."""
+
+    name: str
+    params: Mapping[str, Any] | None = None
+
+
+class OnFailure(Struct, frozen=True, forbid_unknown_fields=True):
+    """How often a failed run is tried again, and then: `skip` to the next run, or `stop` and skip all that are left."""
+
+    retry: Count = 0
+    then: Literal["skip", "stop"] = "skip"
+
+
+class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole file; the reference is docs/reference/agenda.md."""
+
+    name: FileName
+    inventory: str = "loopback"
+    repetitions: AtLeastOne = 1
+    order: Order = "interleaved"
+    seed: Count = 0
+    warmup_s: Seconds = 10.0
+    duration_s: SomeSeconds = 60.0
+    on_failure: OnFailure = OnFailure()
+    workloads: Annotated[tuple[WorkloadEntry, ...], Meta(min_length=1)]
+    timeline: tuple[Mapping[str, Any], ...] = ()
+    schedulers: Annotated[tuple[str | SchedulerEntry, ...], Meta(min_length=1)]
+    baseline: str | None = None
+    sensors: tuple[str, ...] = ("cpu", "memory", "network", POWER)
+
+    @property
+    def labels(self) -> list[str]:
+        """The workloads' labels, as listed."""
+        return [entry.label or entry.name for entry in self.workloads]
+
+    @property
+    def scheduler_names(self) -> list[str]:
+        """The schedulers' names, as listed."""
+        return [entry if isinstance(entry, str) else entry.name for entry in self.schedulers]
+
+
+def shipped_agendas() -> dict[str, Path]:
+    """Name -> file of the agendas that come with Millrace."""
+    return {path.stem: path for path in sorted(SHIPPED.glob("*.yaml"))}
+
+
+def find_agenda(name_or_path: str) -> Path:
+    """Return the file that `name_or_path` means; a file of that name wins over a shipped agenda.
+
+    Raises:
+        InputError: there is neither.
+    """
+    path = Path(name_or_path)
+    if path.is_file():
+        return path
+    shipped = shipped_agendas()
+    if name_or_path in shipped:
+        return shipped[name_or_path]
+    hint = nearest(name_or_path, shipped)
+    raise InputError(f"{name_or_path}: there is no such file, and no agenda of that name{hint}")
+
+
+def agenda_of(document: Document) -> Agenda:
+    """Turn a document into an `Agenda`; every name in it is one that is installed.
+
+    Raises:
+        InputError: the document is wrong; the message names file, line, key, value and the nearest valid choice.
+    """
+    agenda = document.convert(Agenda)
+    _check_names(document, agenda)
+    if agenda.timeline:
+        raise document.error(("timeline",), "scripted events are not supported by this version; leave the key out")
+    if agenda.baseline is not None and agenda.baseline not in agenda.scheduler_names:
+        hint = nearest(agenda.baseline, agenda.scheduler_names)
+        raise document.error(("baseline",), f"{agenda.baseline!r} is none of the agenda's schedulers{hint}")
+    return replace(agenda, baseline=agenda.baseline or agenda.scheduler_names[0])
+
+
+def _check_names(document: Document, agenda: Agenda) -> None:
+    for at, workload in enumerate(agenda.workloads):
+        _check_known(document, ("workloads", at, "name"), "workload", workload.name, WORKLOADS)
+        if agenda.labels.index(workload.label or workload.name) != at:
+            raise document.error(
+                ("workloads", at), f"a second workload is called {agenda.labels[at]!r}; give each one a 'label'"
+            )
+    for at, entry in enumerate(agenda.schedulers):
+        steps: tuple[str | int, ...] = ("schedulers", at)
+        if not isinstance(entry, str):
+            steps = (*steps, "name")
+        _check_known(document, steps, "scheduler", agenda.scheduler_names[at], SCHEDULERS)
+        if agenda.scheduler_names.index(agenda.scheduler_names[at]) != at:
+            raise document.error(steps, f"the scheduler {agenda.scheduler_names[at]!r} is listed twice")
+    for at, sensor in enumerate(agenda.sensors):
+        if sensor != POWER:
+            _check_known(document, ("sensors", at), "sensor", sensor, SENSORS)
+        if agenda.sensors.index(sensor) != at:
+            raise document.error(("sensors", at), f"the sensor {sensor!r} is listed twice")
+
+
+def _check_known(document: Document, steps: tuple[str | int, ...], kind: str, name: str, group: str) -> None:
+    if name not in plugins(group):
+        raise document.error(steps, f"unknown {kind} {name!r}{nearest(name, plugins(group))}")

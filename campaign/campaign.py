@@ -1,0 +1,221 @@
+"""The loop over a campaign's runs: tried, tried again, recorded; interrupted in an orderly way.
+
+One Ctrl-C finishes the run under way and stops, a second one stops at once. What is complete by then stays; the
+rest is done by `--resume`.
+"""
+
+import asyncio
+import shutil
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from campaign.addresses import address_of
+from campaign.cluster import Member
+from campaign.disk import DiskFullError, check_room, noticing_full_disk, writing
+from campaign.live import Board, in_words, write_live
+from campaign.order import Run
+from campaign.plan import Plan
+from campaign.progress import View
+from campaign.run import Conditions, Execution, Job, forget
+from campaign.state import RunState
+from campaign.store import FAILED, OK, SKIPPED, Store
+from campaign.transport import LoopbackTransport
+from inventory.errors import MillraceError, RunError
+from workloads.workload import PreparedInput
+
+NOW = 2
+"""So many interrupts stop a campaign at once."""
+
+AFTER_FAILURE = "an earlier run failed, and the agenda says to stop then"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a campaign ended: whether it was interrupted, and the runs that are not `ok` with their reasons."""
+
+    interrupted: bool
+    failed: Mapping[str, str]
+
+
+class Campaign:
+    """Runs of one campaign, done one after the other."""
+
+    def __init__(self, plan: Plan, store: Store, state: RunState, work: Path, view: View) -> None:
+        """Prepare it.
+
+        Args:
+            plan: what to do.
+            store: where results go.
+            state: is told of everything that is started or made.
+            work: folder for the nodes' files, removed by its owner.
+            view: shows progress.
+        """
+        self._plan, self._store, self._state, self._work, self._view = plan, store, state, work, view
+        agenda = plan.agenda
+        self._conditions = Conditions(agenda.name, agenda.warmup_s, agenda.duration_s, agenda.sensors)
+        self._board = Board(agenda.name, 0, agenda.warmup_s + agenda.duration_s)
+        self._interrupts = 0
+        self._current: asyncio.Task[dict[str, Any]] | None = None
+
+    def carry_out(self, runs: Sequence[Run], inputs: Mapping[str, Sequence[PreparedInput]]) -> Ending:
+        """Do those of `runs` that have no good result yet.
+
+        Args:
+            runs: which of the plan's, in order.
+            inputs: prepared inputs by the workload's label.
+
+        Raises:
+            UnfitError: results cannot be written any more; what was complete is kept.
+        """
+        todo = [run for run in runs if not self._store.is_done(run.name)]
+        self._board.total = len(runs)
+        self._board.outcomes[OK] = len(runs) - len(todo)
+        self._view.open()
+        how = "failed"
+        try:
+            ending = asyncio.run(self._loop(todo, inputs))
+            how = "interrupted" if ending.interrupted else "finished"
+            return ending
+        finally:
+            self._view.close()
+            self._board.close(how)
+            write_live(self._board, self._store.folder)
+
+    async def _loop(self, todo: Sequence[Run], inputs: Mapping[str, Sequence[PreparedInput]]) -> Ending:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._interrupt, 1)
+        loop.add_signal_handler(signal.SIGTERM, self._interrupt, NOW)
+        ticker = loop.create_task(self._tick())
+        failed: dict[str, str] = {}
+        try:
+            for at, run in enumerate(todo):
+                left = len(todo) - at - 1
+                self._current = loop.create_task(self._do(run, inputs[run.workload], left))
+                outcome = await self._current
+                if outcome["status"] != OK:
+                    failed[run.name] = outcome["reason"]
+                if self._interrupts:
+                    return Ending(True, failed)
+                if failed and self._plan.agenda.on_failure.then == "stop":
+                    return Ending(False, failed | self._skip(todo[at + 1 :], inputs))
+            return Ending(False, failed)
+        except asyncio.CancelledError:
+            if self._interrupts < NOW:
+                raise
+            return Ending(True, failed)
+        finally:
+            ticker.cancel()
+            with suppress(asyncio.CancelledError):
+                await ticker
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    def _interrupt(self, weight: int) -> None:
+        self._interrupts += weight
+        if self._interrupts >= NOW:
+            self._view.say("stopping now")
+            if self._current is not None:
+                self._current.cancel()
+        else:
+            self._view.say("interrupted: finishing this run; once more stops at once", "yellow")
+
+    async def _tick(self) -> None:
+        while True:
+            self._view.draw(self._board)
+            write_live(self._board, self._store.folder)
+            await asyncio.sleep(1)
+
+    async def _do(self, run: Run, inputs: Sequence[PreparedInput], left: int) -> dict[str, Any]:
+        """One run with its retries, and its result stored."""
+        partial = self._state.partial(self._store.runs / run.name)
+        with writing(self._store.folder):
+            partial.mkdir()
+        attempts = 1 + self._plan.agenda.on_failure.retry
+        outcome: dict[str, Any] = {}
+        for attempt in range(1, attempts + 1):
+            self._board.start(run, attempt, left)
+            try:
+                outcome = await self._attempt(run, inputs, attempt, partial)
+            except DiskFullError as fault:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise self._store.full(fault) from None
+            last = outcome["status"] == OK or attempt == attempts or self._interrupts > 0
+            if last:
+                break
+            self._view.say(f"{self._title(run)}: {outcome['reason']}; trying again", "yellow")
+            forget(partial)
+        self._store.complete(run.name, partial, outcome)
+        self._tell(run, outcome)
+        return outcome
+
+    async def _attempt(self, run: Run, inputs: Sequence[PreparedInput], attempt: int, partial: Path) -> dict[str, Any]:
+        work = self._work / f"{run.name}.{attempt}"
+        with writing(work):
+            members = {
+                node.id: Member(address_of(node), LoopbackTransport(work / node.id))
+                for node in self._plan.cluster.available
+            }
+        placed = self._plan.placed[run.workload, run.scheduler]
+        job = Job(run, self._plan.applications[run.workload], placed, inputs, members, attempt)
+        execution = Execution(job, self._conditions, partial, self._board, self._state)
+        try:
+            with noticing_full_disk(self._store.folder):
+                return await execution.run()
+        except DiskFullError:
+            raise
+        except Exception as fault:  # noqa: BLE001 - one run, maybe with somebody else's code, must not end the campaign
+            for folder in (work, partial):
+                check_room(folder)
+            error = fault if isinstance(fault, MillraceError) else RunError(f"{type(fault).__name__}: {fault}")
+            with writing(self._store.folder):
+                log = await execution.keep_logs(error)
+            return execution.record(FAILED, f"{error}; log: {log}")
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def _skip(self, runs: Sequence[Run], inputs: Mapping[str, Sequence[PreparedInput]]) -> dict[str, str]:
+        """Record runs that are not tried."""
+        for run in runs:
+            partial = self._state.partial(self._store.runs / run.name)
+            with writing(self._store.folder):
+                partial.mkdir()
+            placed = self._plan.placed[run.workload, run.scheduler]
+            job = Job(run, self._plan.applications[run.workload], placed, inputs[run.workload], {}, 0)
+            execution = Execution(job, self._conditions, partial, self._board, self._state)
+            self._store.complete(run.name, partial, execution.record(SKIPPED, AFTER_FAILURE))
+            self._board.outcomes[SKIPPED] += 1
+        return {run.name: AFTER_FAILURE for run in runs}
+
+    def _title(self, run: Run) -> str:
+        return f"run {self._board.number}/{self._board.total} {run.name}"
+
+    def _tell(self, run: Run, outcome: Mapping[str, Any]) -> None:
+        title = self._title(run)
+        took = self._board.end(outcome["status"])
+        if outcome["status"] != OK:
+            self._view.say(f"{title} failed: {outcome['reason']} (in {self._store.runs / run.name})", "red")
+            return
+        measured = outcome["measured"]
+        latency = measured["latency_ms"]
+        parts = [f"{title} ok in {in_words(took)}"]
+        if measured["throughput_tuples_per_s"] is not None:
+            parts.append(f"{measured['throughput_tuples_per_s']:,.0f} tuples/s")
+        if latency["p50"] is not None:
+            parts.append(f"p50 {latency['p50']:.3g} ms, p99 {latency['p99']:.3g} ms")
+        if measured["saturated"]:
+            parts.append("saturated")
+        self._view.say(", ".join(parts))
+
+
+def prepare_inputs(plan: Plan, labels: Sequence[str], folder: Path) -> dict[str, Sequence[PreparedInput]]:
+    """Prepare the inputs of the workloads with these labels below `folder`.
+
+    Raises:
+        InputError: an input cannot be used.
+        UnfitError: it cannot be prepared on this machine.
+    """
+    return {label: plan.applications[label].workload.prepare(folder / label) for label in labels}

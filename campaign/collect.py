@@ -1,0 +1,82 @@
+"""Gathering what a run left on its nodes: traces, answers and logs, into the run's folder."""
+
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet
+
+from agents import trace
+from agents.folders import NodeFolder
+from campaign.transport import Transport
+from inventory.errors import RunError
+from workloads.operators import Row
+
+Nodes = Mapping[str, Transport]
+
+HERE = NodeFolder(Path())
+"""A node's folder as seen from itself: its paths are those that a transport takes."""
+
+
+async def collect_traces(nodes: Nodes, run: str, target: Path) -> dict[str, int]:
+    """Write `target/<table>.parquet` from the trace files of all nodes; return rows per table.
+
+    Raises:
+        RunError: a trace file is not of this version.
+        OSError: they cannot be written.
+    """
+    below = str(HERE.run(run).traces)
+    return trace.collect([await transport.fetch(below) for transport in nodes.values()], target)
+
+
+async def collect_answer(nodes: Nodes, parts: Iterable[tuple[str, str, str]], target: Path) -> dict[str, Sequence[Row]]:
+    """Write the sinks' answer as `target/<table>/part-<k>.parquet` and return its rows by table.
+
+    Args:
+        nodes: how each is reached.
+        parts: (table, node, path below the node's folder) of each part.
+        target: folder of the tables.
+
+    Raises:
+        RunError: a part is missing or is no Arrow file.
+        OSError: they cannot be written.
+    """
+    rows: dict[str, list[Row]] = {}
+    written: dict[str, int] = {}
+    for table, node, path in parts:
+        place = Path(path)
+        found = _read_part(await nodes[node].fetch(str(place.parent)) / place.name)
+        number = written.get(table, 0)
+        written[table] = number + 1
+        folder = target / table
+        folder.mkdir(parents=True, exist_ok=True)
+        pyarrow.parquet.write_table(found, folder / f"part-{number:05d}.parquet")
+        rows.setdefault(table, []).extend(zip(*(column.to_pylist() for column in found.columns), strict=True))
+    return dict(rows)
+
+
+async def collect_logs(nodes: Nodes, run: str, target: Path) -> None:
+    """Copy the logs of agents and workers to `target/<node>/`; empty ones are left out.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    for node, transport in nodes.items():
+        for below in (HERE.path, HERE.log.parent, HERE.run(run).log(0).parent):
+            folder = await transport.fetch(str(below))
+            for log in sorted(folder.glob("*.log")) if folder.is_dir() else ():
+                if log.stat().st_size:
+                    (target / node).mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(log, target / node / log.name)
+
+
+def _read_part(path: Path) -> pa.Table:
+    try:
+        with pa.OSFile(str(path), "rb") as source:
+            return pyarrow.ipc.open_file(source).read_all()
+    except FileNotFoundError:
+        raise RunError(f"a part of the answer is missing: {path}") from None
+    except pa.ArrowInvalid as fault:
+        raise RunError(f"a part of the answer cannot be read: {path}: {fault}") from None

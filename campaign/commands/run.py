@@ -1,0 +1,128 @@
+"""`millrace run`: a campaign from its agenda to its report."""
+
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from campaign.addresses import check_addresses
+from campaign.campaign import Campaign, Ending, prepare_inputs
+from campaign.clean import clean
+from campaign.cli import INTERRUPTED, Settings
+from campaign.disk import writing
+from campaign.lock import ClusterLock
+from campaign.opening import Opened, new, resumed
+from campaign.order import Run
+from campaign.plan import only
+from campaign.progress import view_for
+from campaign.state import RunState
+from inventory.errors import InputError
+
+CLUSTER = "loopback"
+"""All loopback clusters of a host share its processors: one campaign at a time."""
+
+RUN_FAILED = 1
+
+
+@click.command()
+@click.argument("agenda", required=False)
+@click.option("--inventory", metavar="I", help="Cluster file or name of an inventory, in place of the agenda's.")
+@click.option(
+    "--out",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    default=Path("results"),
+    show_default=True,
+    help="Where results go: DIR/<campaign>/<UTC start>/.",
+)
+@click.option(
+    "--resume",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Go on with the campaign in DIR, which holds campaign.json; finished runs stay as they are.",
+)
+@click.option("--dry-run", is_flag=True, help="Show the runs and where everything would be placed; start nothing.")
+@click.option("--only", "choice", metavar="K=V,...", help="Only these runs: workload=LABEL, scheduler=NAME.")
+@click.pass_obj
+def command(
+    settings: Settings,
+    agenda: str | None,
+    inventory: str | None,
+    out: Path,
+    resume: Path | None,
+    dry_run: bool,
+    choice: str | None,
+) -> int:
+    """Run the campaign of an AGENDA, a file or the name of one that comes with Millrace, and report it.
+
+    Ctrl-C once finishes the run under way and stops, twice stops at once; --resume goes on.
+
+    Example: millrace run demo
+    """
+    if resume is not None:
+        opened = resumed(resume, agenda, inventory)
+    elif agenda is not None:
+        opened = new(agenda, inventory, out)
+    else:
+        raise InputError("run: give an agenda, or --resume with the folder of a campaign; example: millrace run demo")
+    runs = only(opened.plan, choice)
+    check_addresses(opened.plan.cluster)
+    if dry_run:
+        _show(opened, runs, settings.color)
+        return 0
+    ending = _carry_out(opened, runs, settings)
+    click.echo(f"results: {opened.folder}")
+    if ending.interrupted:
+        click.echo(f"interrupted; go on with: millrace run --resume {opened.folder}", err=True)
+        return INTERRUPTED
+    return _report(opened.folder, ending)
+
+
+def _carry_out(opened: Opened, runs: list[Run], settings: Settings) -> Ending:
+    """Everything that starts processes or writes; what it leaves when it is killed is found by its state file."""
+    for line in clean().done:
+        click.echo(f"left by a campaign that was killed, removed: {line}", err=True)
+    with ExitStack() as stack:
+        stack.enter_context(ClusterLock(CLUSTER, opened.folder))
+        state = stack.enter_context(RunState(opened.folder))
+        work = state.partial(Path(tempfile.gettempdir()) / f"millrace-{state.path.stem}")
+        with writing(work):
+            work.mkdir(mode=0o700)
+        labels = sorted({run.workload for run in runs})
+        inputs = prepare_inputs(opened.plan, labels, work / "inputs")
+        campaign = Campaign(opened.plan, opened.store(), state, work, view_for(settings.quiet, settings.color))
+        return campaign.carry_out(runs, inputs)
+
+
+def _report(folder: Path, ending: Ending) -> int:
+    for name, reason in ending.failed.items():
+        click.echo(f"millrace: {name}: {reason}", err=True)
+    return RUN_FAILED if ending.failed else 0
+
+
+def _show(opened: Opened, runs: list[Run], color: bool) -> None:
+    plan = opened.plan
+    console = Console(no_color=not color, highlight=False)
+    table = Table("run", "seed", "nodes", "slots", "pairs between nodes", "placement", box=None, pad_edge=False)
+    for run in runs:
+        answer = plan.placed[run.workload, run.scheduler].answer
+        placed = next(iter(answer.topologies.values()))
+        per_slot: dict[str, int] = {}
+        for entry in placed.assignments:
+            place = f"{entry.node}/{entry.slot}"
+            per_slot[place] = per_slot.get(place, 0) + 1
+        cost = answer.cost
+        table.add_row(
+            run.name,
+            str(run.seed),
+            str(cost.nodes_used),
+            str(cost.slots_used),
+            str(cost.inter_node_edges),
+            " ".join(f"{place}:{count}" for place, count in sorted(per_slot.items())),
+        )
+    console.print(table)
+    seconds = plan.agenda.warmup_s + plan.agenda.duration_s
+    console.print(f"{len(runs)} runs of {seconds:g} s each, without start and collection; nothing was started")

@@ -1,0 +1,153 @@
+"""What a campaign is doing now: the board that the run loop writes on, and `live.json`, from which others read.
+
+The views of `campaign.progress` draw the board for people; `millrace top` and scripts read the file, which is
+replaced every second.
+"""
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from campaign.order import Run
+from campaign.session import Sample
+from campaign.store import FAILED, OK, SKIPPED
+
+LIVE_FILE = "live.json"
+
+OVERHEAD_S = 4.0
+"""What a run takes beside warm-up and measured interval, as long as none has been timed."""
+
+Sampler = Callable[[], Sample]
+
+
+class Board:
+    """The state of a campaign, as of now.
+
+    Attributes:
+        campaign: its name.
+        total: how many runs it has.
+        outcomes: runs with each status, those of an earlier session included.
+        run: the run under way, or None.
+        attempt: which attempt at it.
+        stage_name: what is being done.
+        stage_s: how long the stage is meant to take, or None.
+    """
+
+    def __init__(self, campaign: str, total: int, nominal_s: float) -> None:
+        """Start a board; `nominal_s` is the time of a run's warm-up and measured interval."""
+        self.campaign, self.total = campaign, total
+        self.outcomes: Counter[str] = Counter()
+        self.run: Run | None = None
+        self.attempt = 1
+        self.stage_name = "preparing"
+        self.stage_s: float | None = None
+        self._stage_since = self._run_since = time.monotonic()
+        self._sampler: Sampler | None = None
+        self._nominal_s = nominal_s
+        self._took: list[float] = []
+        self._left = 0
+
+    def start(self, run: Run, attempt: int, left: int) -> None:
+        """A run begins; `left` runs come after it."""
+        self.run, self.attempt, self._left = run, attempt, left
+        self._run_since = time.monotonic()
+        self.stage("starting")
+
+    def stage(self, name: str, seconds: float | None = None, sampler: Sampler | None = None) -> None:
+        """The run enters a stage, which is meant to take `seconds`; `sampler` says what goes through the topology."""
+        self.stage_name, self.stage_s, self._sampler = name, seconds, sampler
+        self._stage_since = time.monotonic()
+
+    def end(self, status: str) -> float:
+        """The run has ended; return how many seconds it took."""
+        took = time.monotonic() - self._run_since
+        self.outcomes[status] += 1
+        if status == OK:
+            self._took.append(took)
+        self.run = None
+        self.stage("between runs")
+        return took
+
+    def close(self, how: str) -> None:
+        """The campaign ends: `finished`, `interrupted` or `failed`."""
+        self.run, self._left = None, 0
+        self.stage(how)
+
+    @property
+    def in_stage_s(self) -> float:
+        """Seconds since the stage began."""
+        return time.monotonic() - self._stage_since
+
+    @property
+    def sample(self) -> Sample:
+        """What goes through the topology now."""
+        return self._sampler() if self._sampler is not None else Sample(None, None)
+
+    @property
+    def time_left_s(self) -> float:
+        """Estimated seconds until the last run has ended."""
+        expected = sum(self._took) / len(self._took) if self._took else self._nominal_s + OVERHEAD_S
+        current = max(0.0, expected - (time.monotonic() - self._run_since)) if self.run else 0.0
+        return current + expected * self._left
+
+    @property
+    def number(self) -> int:
+        """How many runs have ended or are under way."""
+        return sum(self.outcomes.values()) + (self.run is not None)
+
+    def document(self) -> dict[str, Any]:
+        """The board as plain data; what is not known is None."""
+        sample = self.sample
+        return {
+            "campaign": self.campaign,
+            "pid": os.getpid(),
+            "updated_utc": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "run": None if self.run is None else self.run.name,
+            "attempt": None if self.run is None else self.attempt,
+            "number": self.number,
+            "of": self.total,
+            "stage": self.stage_name,
+            "stage_elapsed_s": round(self.in_stage_s, 1),
+            "stage_s": self.stage_s,
+            "tuples_per_s": _rounded(sample.tuples_per_s),
+            "latency_p50_ms": _rounded(sample.latency_p50_ms),
+            "time_left_s": round(self.time_left_s, 1),
+            "outcomes": {status: self.outcomes[status] for status in (OK, FAILED, SKIPPED)},
+        }
+
+
+def write_live(board: Board, folder: Path) -> None:
+    """Replace `live.json`; nothing happens when it cannot be written, for it is worth no campaign."""
+    beside = folder / f".{LIVE_FILE}.new"
+    try:
+        beside.write_text(json.dumps(board.document()) + "\n")
+        beside.replace(folder / LIVE_FILE)
+    except OSError:
+        with suppress(OSError):
+            beside.unlink()
+
+
+def in_words(seconds: float) -> str:
+    """A duration for people: `45 s`, `3 min 05 s`, `2 h 10 min`, `3 d 4 h`.
+
+    >>> in_words(45), in_words(185), in_words(7800), in_words(274000)
+    ('45 s', '3 min 05 s', '2 h 10 min', '3 d 4 h')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)

@@ -1,0 +1,123 @@
+"""Opening a campaign: a new one from an agenda file, or an earlier one from its folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from campaign.addresses import cluster_named, with_addresses
+from campaign.agenda import agenda_of, find_agenda
+from campaign.plan import Plan, plan_of
+from campaign.provenance import provenance
+from campaign.store import CAMPAIGN_FILE, Store, new_folder
+from inventory.cluster import cluster_of
+from inventory.documents import Document, read, to_plain
+from inventory.errors import InputError, UnfitError
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A campaign that can go on.
+
+    Attributes:
+        plan: what is to be done in all.
+        folder: where its results are; not there yet for a new one.
+        record: the content of `campaign.json`.
+        is_new: whether the folder is still to be made.
+    """
+
+    plan: Plan
+    folder: Path
+    record: dict[str, Any]
+    is_new: bool
+
+    def store(self) -> Store:
+        """Make the folder, or take up the one that is there; call it while the cluster is locked.
+
+        Raises:
+            DiskFullError, UnfitError: it cannot be written.
+        """
+        if self.is_new:
+            return Store.create(self.folder, self.record)
+        store = Store(self.folder)
+        store.rewrite(self.record)
+        store.drop_partial()
+        return store
+
+
+def new(name_or_path: str, inventory: str | None, out: Path) -> Opened:
+    """A new campaign; nothing is written yet.
+
+    Args:
+        name_or_path: the agenda.
+        inventory: takes the place of the agenda's.
+        out: folder of all campaigns' results.
+
+    Raises:
+        InputError, UnfitError: the agenda cannot be run, see `plan_of`.
+    """
+    plan = _plan(name_or_path, inventory)
+    record = {
+        "agenda": plan.agenda,
+        **provenance(),
+        "seeds": {"campaign": plan.agenda.seed, "runs": {run.name: run.seed for run in plan.runs}},
+        "cluster": plan.cluster,
+        "resumed": [],
+    }
+    return Opened(plan, new_folder(out, plan.agenda.name), record, is_new=True)
+
+
+def resumed(folder: Path, name_or_path: str | None, inventory: str | None) -> Opened:
+    """An earlier campaign, exactly as it was begun.
+
+    Args:
+        folder: holds `campaign.json`.
+        name_or_path: its agenda, if it is given again: it must be the same.
+        inventory: given with the agenda, if at all.
+
+    Raises:
+        InputError: the folder holds no campaign, or another one than the agenda's.
+        UnfitError: this version would do other runs than the campaign has.
+    """
+    _, document = Store.open(folder)
+    agenda, seeds, cluster, earlier = (_part(document, key) for key in ("agenda", "seeds", "cluster", "resumed"))
+    plan = plan_of(agenda, agenda_of(agenda), cluster_of(cluster))
+    if seeds.data.get("runs") != {run.name: run.seed for run in plan.runs}:
+        raise UnfitError(f"{folder}: this version of Millrace would do other runs than those of {CAMPAIGN_FILE}")
+    if name_or_path is not None:
+        _check_same(folder, plan, name_or_path, _plan(name_or_path, inventory))
+    elif inventory is not None:
+        raise InputError(
+            "--inventory: a resumed campaign keeps its cluster; leave the option out, or give the agenda too"
+        )
+    record = {**document.data, "resumed": [*earlier.data, provenance()]}
+    return Opened(plan, folder.resolve(), record, is_new=False)
+
+
+def _plan(name_or_path: str, inventory: str | None) -> Plan:
+    path = find_agenda(name_or_path)
+    document = read(path)
+    agenda = agenda_of(document)
+    # The agenda's inventory may lie beside it, one from the command line where the user stands.
+    cluster = cluster_named(agenda.inventory, path.parent) if inventory is None else cluster_named(inventory, Path())
+    return plan_of(document, replace(agenda, inventory=inventory or agenda.inventory), with_addresses(cluster))
+
+
+def _check_same(folder: Path, plan: Plan, name_or_path: str, again: Plan) -> None:
+    # The same cluster may be called by another path from another folder; what counts is what is in it.
+    theirs, ours = ({**to_plain(each.agenda), "inventory": to_plain(each.cluster)} for each in (plan, again))
+    different = [key for key in theirs if ours[key] != theirs[key]]
+    if different:
+        raise InputError(
+            f"{name_or_path}: is not the agenda of {folder}, which has another {', '.join(different)}; "
+            "leave the agenda out to go on with the campaign as it was begun"
+        )
+
+
+def _part(document: Document, key: str) -> Document:
+    """What stands under `key`, with its lines."""
+    if key not in document.data:
+        raise document.error((), f"the key {key!r} is missing; the folder of a campaign was expected")
+    lines = {steps[1:]: line for steps, line in document.lines.items() if steps[:1] == (key,)}
+    return Document(document.source, document.data[key], lines)

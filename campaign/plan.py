@@ -1,0 +1,159 @@
+"""From an agenda to runs that can be started: workloads made, placements computed, everything checked.
+
+Nothing is started and no node is touched here. A placement depends on the workload and the scheduler only, so that it
+is computed once and serves all repetitions.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from campaign.agenda import Agenda, SchedulerEntry, WorkloadEntry
+from campaign.order import Run, runs_of
+from inventory.cluster import Cluster
+from inventory.documents import Document, Steps
+from inventory.errors import InputError, nearest
+from inventory.params import as_plain
+from scheduler.answer import Answer, answer_of
+from scheduler.checking import Checked
+from scheduler.problem import Placement, Problem
+from scheduler.registry import make_scheduler
+from workloads.rates import Rate
+from workloads.registry import workload_of
+from workloads.topology import Topology
+from workloads.workload import Workload
+
+
+@dataclass(frozen=True)
+class Application:
+    """A workload of the agenda, made: its parameters in full, its topology, its rate."""
+
+    label: str
+    name: str
+    workload: Workload
+    params: Mapping[str, Any]
+    topology: Topology
+    rate: Rate
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where a scheduler puts a workload, and the document that says so."""
+
+    placement: Placement
+    answer: Answer
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a campaign will do.
+
+    Attributes:
+        agenda: as resolved: nothing in it is left to defaults.
+        cluster: its nodes, each with an address.
+        applications: by label.
+        placed: by (workload's label, scheduler).
+        runs: in order.
+    """
+
+    agenda: Agenda
+    cluster: Cluster
+    applications: Mapping[str, Application]
+    placed: Mapping[tuple[str, str], Placed]
+    runs: tuple[Run, ...]
+
+
+def plan_of(document: Document, agenda: Agenda, cluster: Cluster) -> Plan:
+    """Work out everything that the agenda asks for.
+
+    Args:
+        document: where the agenda stands, for messages.
+        agenda: as read from it.
+        cluster: with addresses.
+
+    Raises:
+        InputError: a parameter is wrong, a topology cannot run, or a scheduler finds no place for one.
+        UnfitError: a plug-in cannot be loaded.
+        RunError: a scheduler gives a wrong answer.
+    """
+    applications = {
+        label: _application(document, ("workloads", at), label, entry)
+        for at, (label, entry) in enumerate(zip(agenda.labels, agenda.workloads, strict=True))
+    }
+    schedulers = [_scheduler(document, at, name) for at, name in enumerate(agenda.scheduler_names)]
+    placed = {
+        (label, scheduler.name): _place(scheduler, application, cluster)
+        for label, application in applications.items()
+        for scheduler in schedulers
+    }
+    resolved = replace(
+        agenda,
+        workloads=tuple(
+            replace(entry, label=label, params=applications[label].params)
+            for label, entry in zip(agenda.labels, agenda.workloads, strict=True)
+        ),
+        schedulers=tuple(SchedulerEntry(scheduler.name, scheduler.params) for scheduler in schedulers),
+    )
+    runs = runs_of(agenda.labels, agenda.scheduler_names, agenda.repetitions, agenda.order, agenda.seed)
+    return Plan(resolved, cluster, applications, placed, tuple(runs))
+
+
+def only(plan: Plan, choice: str | None) -> list[Run]:
+    """The runs that `choice` names: `workload=LABEL`, `scheduler=NAME`, separated by commas; None for all.
+
+    Raises:
+        InputError: the choice is not of that form, or names what the campaign does not have.
+    """
+    runs = list(plan.runs)
+    for part in choice.split(",") if choice is not None else ():
+        key, _, value = part.strip().partition("=")
+        names = {"workload": plan.agenda.labels, "scheduler": plan.agenda.scheduler_names}
+        if key not in names:
+            raise InputError(f"--only: got {part!r}, expected workload=LABEL or scheduler=NAME{nearest(key, names)}")
+        if value not in names[key]:
+            raise InputError(f"--only: the agenda has no {key} {value!r}{nearest(value, names[key])}")
+        runs = [run for run in runs if getattr(run, key) == value]
+    return runs
+
+
+def _application(document: Document, steps: Steps, label: str, entry: WorkloadEntry) -> Application:
+    sources = [(document, (*steps, "params"))] if entry.params is not None else []
+    try:
+        workload = workload_of(entry.name, *sources)
+        topology = workload.topology()
+    except InputError as fault:
+        # What is wrong with values together is said without a place.
+        if str(fault).startswith(document.source):
+            raise
+        raise document.error(steps, str(fault)) from None
+    return Application(label, entry.name, workload, as_plain(workload.params), topology, entry.rate)
+
+
+def _scheduler(document: Document, at: int, name: str) -> Checked:
+    entry = document.value(("schedulers", at))
+    has_params = isinstance(entry, dict) and entry.get("params") is not None
+    scheduler = make_scheduler(name, *([(document, ("schedulers", at, "params"))] if has_params else []))
+    if scheduler.needs.traffic == "required":
+        raise document.error(
+            ("schedulers", at), f"the scheduler {name!r} needs observed traffic, which a campaign does not give yet"
+        )
+    return scheduler
+
+
+def _place(scheduler: Checked, application: Application, cluster: Cluster) -> Placed:
+    topology = application.topology
+    problem = Problem(cluster, (topology,))
+    begun = time.perf_counter()
+    plan = scheduler.place(problem)
+    answer = answer_of(scheduler.name, scheduler.params, problem, plan, time.perf_counter() - begun)
+    placement = plan.placements[topology.id]
+    if placement.status != "placed":
+        left = len(topology.executors) - len(placement.assignments)
+        raise InputError(
+            f"the scheduler {scheduler.name!r} finds no place for {left} of {len(topology.executors)} executors of "
+            f"{application.label!r}: {placement.message or placement.status}"
+        )
+    return Placed(placement, answer)

@@ -1,0 +1,255 @@
+"""One run, start to finish: agents, workers, warm-up, measured interval, drain, verification, collection."""
+
+import asyncio
+import secrets
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from agents.facts import gather
+from agents.protocol import ExecutorSpec, InputFile, Place, RunSpec
+from campaign.cluster import Agents, Member
+from campaign.collect import HERE, collect_answer, collect_logs, collect_traces
+from campaign.failures import RunFailedError
+from campaign.live import Board
+from campaign.measured import measure
+from campaign.order import Run
+from campaign.plan import Application, Placed
+from campaign.session import Session
+from campaign.state import RunState
+from campaign.store import FAILED, OK
+from inventory.documents import to_plain
+from inventory.errors import MillraceError, RunError
+from workloads.rates import NS
+from workloads.workload import PreparedInput, Verdict
+
+EPOCH = 1
+"""Every run has agents of its own, for which it is the first start of a topology."""
+
+TIER = 1
+"""Loopback by addresses only: the nodes share this host's kernel and hardware."""
+
+NOT_QUARANTINED = {"malformed": 0, "outlier": 0, "out_of_order": 0}
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What is the same for all runs of a campaign."""
+
+    campaign: str
+    warmup_s: float
+    duration_s: float
+    sensors: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run, and all that it needs.
+
+    Attributes:
+        run: which one.
+        application, placed: what runs where.
+        inputs: the prepared inputs.
+        members: all nodes of the cluster, by id.
+        attempt: which attempt it is, from 1.
+    """
+
+    run: Run
+    application: Application
+    placed: Placed
+    inputs: Sequence[PreparedInput]
+    members: Mapping[str, Member]
+    attempt: int
+
+
+class Execution:
+    """One attempt at a run; its `record` can be asked for at any time and says how far it came."""
+
+    def __init__(self, job: Job, conditions: Conditions, folder: Path, board: Board, state: RunState) -> None:
+        """Prepare it.
+
+        Args:
+            job: what to run.
+            conditions: of the campaign.
+            folder: of the run's results, still partial.
+            board: is told of stages and of what goes through the topology.
+            state: is told of the agents.
+        """
+        self._job, self._conditions, self._folder = job, conditions, folder
+        self._board, self._state = board, state
+        self._transports = {node: member.transport for node, member in job.members.items()}
+        self._times: dict[str, Any] = {"created_utc": _utc()}
+        self._nodes: dict[str, Any] = {}
+        self._verdict: Verdict | None = None
+        self._measured: dict[str, Any] | None = None
+
+    async def run(self) -> dict[str, Any]:
+        """Do it; return the content of `run.json`, whose status is `ok` or, for a wrong answer, `failed`.
+
+        Raises:
+            RunError: it could not be brought to its end.
+            OSError: its results could not be written.
+        """
+        session = await self._stream()
+        self._board.stage("verifying")
+        answer = await collect_answer(self._transports, session.answers, self._folder / "answer")
+        self._verdict = await asyncio.to_thread(self._verify, self._in_order(session.positions), answer)
+        self._board.stage("collecting")
+        traces = self._folder / "traces"
+        await collect_traces(self._transports, self._job.run.name, traces)
+        await collect_logs(self._transports, self._job.run.name, self._folder / "logs")
+        self._measured = await asyncio.to_thread(measure, traces, self._measured_s, self._due())
+        self._times["ended_utc"] = _utc()
+        if not self._verdict.passed:
+            return self.record(FAILED, f"wrong answer: {self._verdict.message}")
+        return self.record(OK, "")
+
+    async def keep_logs(self, fault: MillraceError) -> str:
+        """Keep the logs of a failed attempt; return where, below the run's folder, the one that tells most lies."""
+        target = self._folder / "logs" / f"attempt-{self._job.attempt}"
+        await collect_logs(self._transports, self._job.run.name, target)
+        failure = fault.failure if isinstance(fault, RunFailedError) else None
+        if failure is None or not failure.log:
+            return str(target.relative_to(self._folder))
+        log = target / failure.node / Path(failure.log).name
+        return str((log if log.is_file() else target).relative_to(self._folder))
+
+    def record(self, status: str, reason: str) -> dict[str, Any]:
+        """The content of `run.json`."""
+        run, verdict = self._job.run, self._verdict
+        return {
+            "status": status,
+            "reason": reason,
+            "attempt": self._job.attempt,
+            "workload": self._job.application.name,
+            "label": run.workload,
+            "scheduler": run.scheduler,
+            "repetition": run.repetition,
+            "seed": run.seed,
+            "tier": TIER,
+            "placement": self._job.placed.answer,
+            "inputs": [
+                {"name": i.name, "sha256": i.sha256, "records": i.records, "origin": i.origin} for i in self._job.inputs
+            ],
+            "nodes": self._nodes,
+            "times": self._times,
+            "verification": {
+                "status": "none" if verdict is None else "passed" if verdict.passed else "failed",
+                "checked": None if verdict is None else verdict.checked,
+                "message": "" if verdict is None else verdict.message,
+                "quarantined": NOT_QUARANTINED,
+            },
+            "measured": self._measured,
+            "calibration": [],
+        }
+
+    async def _stream(self) -> Session:
+        """From the first agent's start to the last one's end."""
+        job, board = self._job, self._board
+        board.stage("starting agents")
+        async with Agents(job.members, self._conditions.campaign, self._agent_started) as agents:
+            await self._put_inputs()
+            session = Session(agents, self._spec(agents), self._conditions.sensors)
+            board.stage("starting workers")
+            await session.start()
+            board.stage("connecting")
+            await session.connect()
+            source_start = await session.go()
+            self._times |= {"started_utc": _utc(), "source_start_ns": source_start}
+            board.stage("warming up", self._conditions.warmup_s, session.sample)
+            await session.wait_until(source_start + round(self._conditions.warmup_s * NS))
+            self._times["measure_start_ns"] = begun = await session.mark("measure_start")
+            board.stage("measuring", self._conditions.duration_s, session.sample)
+            await session.wait_until(begun + round(self._conditions.duration_s * NS))
+            self._times["measure_end_ns"] = await session.mark("measure_end")
+            board.stage("draining", None, session.sample)
+            self._times["stopped_ns"] = time.monotonic_ns()
+            await session.stop()
+            self._times["drained_ns"] = time.monotonic_ns()
+            self._note_nodes(agents)
+            await session.finish()
+        return session
+
+    def _agent_started(self, node: str, pid: int) -> None:
+        self._state.started(pid, f"agent {node}")
+
+    async def _put_inputs(self) -> None:
+        for place in {slot.node for slot in self._job.placed.placement.assignments.values()}:
+            for entry in self._job.inputs:
+                await self._transports[place].put(entry.path, str(HERE.input(entry.path.name)))
+
+    def _spec(self, agents: Agents) -> RunSpec:
+        job = self._job
+        slots = job.placed.placement.assignments
+        return RunSpec(
+            run=job.run.name,
+            epoch=EPOCH,
+            workload=job.application.name,
+            params=job.application.params,
+            topology=to_plain(job.application.topology),
+            executors=tuple(
+                ExecutorSpec(executor.component, executor.index, Place(*slots[executor]))
+                for executor in job.application.topology.executors
+            ),
+            addresses={node: member.address for node, member in job.members.items()},
+            key=secrets.token_hex(32),
+            rate=to_plain(job.application.rate),
+            seed=job.run.seed,
+            inputs=tuple(InputFile(entry.name, entry.path.name, entry.sha256) for entry in job.inputs),
+            shared_clock=agents.share_clock,
+        )
+
+    def _note_nodes(self, agents: Agents) -> None:
+        """Facts of nodes on this host are those of `campaign.json`, and are not repeated in every run."""
+        ours, offsets = gather(), agents.offsets
+        for node, facts in agents.facts.items():
+            self._nodes[node] = {
+                "address": agents.members[node].address,
+                "facts": None if facts == ours else facts,
+                "clock": {"offset_ns": offsets[node].offset_ns, "bound_ns": offsets[node].bound_ns},
+            }
+
+    def _verify(self, positions: Sequence[int], answer: Mapping[str, Any]) -> Verdict:
+        workload = self._job.application.workload
+        return workload.compare(answer, workload.reference(positions, self._job.inputs))
+
+    def _in_order(self, positions: Mapping[str, int]) -> list[int]:
+        """Positions of all spout executors in the topology's order.
+
+        Raises:
+            RunError: one of them did not say where it stands.
+        """
+        topology = self._job.application.topology
+        spouts = [e.name for e in topology.executors if topology.component[e.component].kind == "spout"]
+        missing = [name for name in spouts if name not in positions]
+        if missing:
+            raise RunError(f"the positions of {', '.join(missing)} are missing")
+        return [positions[name] for name in spouts]
+
+    @property
+    def _measured_s(self) -> float:
+        return float(self._times["measure_end_ns"] - self._times["measure_start_ns"]) / NS
+
+    def _due(self) -> int | None:
+        """How many tuples the schedule holds in the measured interval; None when there is no schedule."""
+        schedule = self._job.application.rate.schedule()
+        if schedule is None:
+            return None
+        start, end = (
+            self._times[key] - self._times["source_start_ns"] for key in ("measure_start_ns", "measure_end_ns")
+        )
+        return schedule.due_count(end) - schedule.due_count(start)
+
+
+def forget(folder: Path) -> None:
+    """Remove what an attempt that is tried again has left in the run's folder, except logs."""
+    for name in ("traces", "answer"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def _utc() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
