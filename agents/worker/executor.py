@@ -166,10 +166,10 @@ class SpoutExecutor(Running):
 
     @property
     def next_ns(self) -> int | None:
-        """When the next record is due; None before start, after the end, or when credit decides."""
-        if self._start_ns is None or self.ending or self._schedule is None or self.router.blocked:
+        """When the next record is due; None before start is known, after the end, or when credit decides."""
+        if self._start_ns is None or self.ending or self.router.blocked:
             return None
-        return self._due_ns(self.position)
+        return self._start_ns if self._schedule is None else self._due_ns(self.position)
 
     def _due_ns(self, record: int) -> int:
         if self._schedule is None or self._start_ns is None:

@@ -60,15 +60,17 @@ class Loop:
     def run_pass(self) -> None:
         """One pass."""
         now = self._ager.now_ns = time.monotonic_ns()
+        # Before the turns: what leaves for an executor of this worker must not lie in its queue while the loop sleeps.
+        self._ager.flush_old()
         ran = False
         for executor in self._assembly.executors:
             ran |= executor.turn(now)
-        self._ager.flush_old()
         for link in list(self._links):
             if link.backlog:
                 self._flush(link)
         if now >= self._next_report_ns:
-            self._next_report_ns += REPORT_NS
+            # After a turn of several seconds there is one report over all of them.
+            self._next_report_ns += REPORT_NS * (1 + (now - self._next_report_ns) // REPORT_NS)
             self._report(now)
         timeout = 0.0 if ran else self._sleep_s()
         for key, mask in self._selector.select(timeout):

@@ -1,0 +1,138 @@
+"""The loop sleeps exactly when there is nothing to do, and wakes for what is due; on a scripted clock."""
+
+import selectors
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import pytest
+from scripted import run_spec
+from witness import SCHEMA, SIDE, Ledger
+
+from agents.protocol import Place
+from agents.worker import loop as loop_module
+from agents.worker.assembly import Assembly, assemble
+from agents.worker.channel import FLUSH_AGE_NS, Ager
+from agents.worker.loop import REPORT_NS, Loop
+from agents.worker.plan import RunPlan
+from workloads.topology import Component, Input, Topology
+
+HERE = Place("n1", 0)
+
+
+class Clock(selectors.SelectSelector):
+    """Time that passes only while the loop sleeps in its selector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ns = 5_000_000_000
+        self.assembly = Assembly()
+        self.slept: list[float] = []
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def select(self, timeout: float | None = None) -> list:
+        assert timeout is not None
+        if timeout > 0:
+            assert not any(bolt.queue for bolt in self.assembly.bolts), "asleep over queued rows"
+            self.slept.append(timeout)
+        self.now_ns += round(timeout * 1e9)
+        return super().select(0)
+
+
+class Every:
+    """A schedule: one record every so many ns."""
+
+    def __init__(self, step_ns: int) -> None:
+        self._step_ns = step_ns
+
+    def due_ns(self, record: int) -> int:
+        return record * self._step_ns
+
+    def due_count(self, elapsed_ns: int) -> int:
+        return 0 if elapsed_ns < 0 else elapsed_ns // self._step_ns + 1
+
+
+def line(length: int) -> Topology:
+    outputs = {"default": SCHEMA, SIDE: SCHEMA}
+    bolts = [
+        Component(f"b{at}", "bolt", outputs=outputs, inputs=(Input(f"b{at - 1}" if at else "s0"),))
+        for at in range(length)
+    ]
+    return Topology("line", (Component("s0", "spout", outputs={"default": SCHEMA}), *bolts))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(loop_module, "time", SimpleNamespace(monotonic_ns=clock.monotonic_ns))
+    return clock
+
+
+def looped(clock: Clock, topology: Topology, schedule: Every | None, records: int) -> tuple[Loop, Assembly, list[int]]:
+    """A loop that runs the whole topology in one worker, and the times at which it reported."""
+    reports: list[int] = []
+    ager = Ager()
+    ledger = Ledger(topology, records, [HERE] * len(topology.executors))
+    plan = RunPlan(run_spec(topology, ledger.places))
+    loop = Loop(clock, ager, reports.append, lambda *_: pytest.fail("no link can break here"))
+    clock.assembly = assemble(plan, HERE, lambda _: pytest.fail("nobody else"), ager, ledger.operator, schedule, {})
+    loop.use(clock.assembly)
+    return loop, clock.assembly, reports
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_a_row_waits_for_its_age_on_every_hop_and_for_nothing_else(clock: Clock, length: int) -> None:
+    loop, assembly, _ = looped(clock, line(length), Every(50_000_000), 1_000)
+    start = clock.now_ns + 10_000_000
+    assembly.spouts[0].start(start)
+    sink = assembly.bolts[-1]
+    seen: list[int] = []
+    while len(seen) < 10:
+        loop.run_pass()
+        seen += [clock.now_ns] * (sink.meter.processed - len(seen))
+    late = [at - start - record * 50_000_000 for record, at in enumerate(seen)]
+    # The loop wakes sources a little later than due, so that records due close together leave together.
+    allowed = length * FLUSH_AGE_NS + loop_module._SOURCE_QUANTUM_NS
+    assert all(0 <= by <= allowed for by in late), late
+
+
+def test_nothing_is_polled_while_nothing_is_due(clock: Clock) -> None:
+    loop, assembly, _ = looped(clock, line(2), Every(400_000_000), 3)
+    assembly.spouts[0].start(clock.now_ns)
+    passes = 0
+    while not all(running.drained for running in assembly.executors):
+        loop.run_pass()
+        passes += 1
+    assert assembly.bolts[-1].meter.processed == 3
+    # 1.2 s: a few passes per record and one per longest sleep.
+    assert passes < 60
+    assert max(clock.slept) <= 0.1
+
+
+def test_sources_without_a_schedule_start_when_they_are_told_to(clock: Clock) -> None:
+    loop, assembly, _ = looped(clock, line(1), None, 10)
+    start = clock.now_ns + 30_000_000
+    assembly.spouts[0].start(start)
+    while not assembly.spouts[0].meter.emitted:
+        loop.run_pass()
+    assert clock.now_ns - start <= loop_module._SOURCE_QUANTUM_NS
+
+
+def test_reports_come_once_a_second_also_after_a_long_turn(clock: Clock) -> None:
+    loop, assembly, reports = looped(clock, line(1), Every(10_000_000), 10_000)
+    start = clock.now_ns
+    assembly.spouts[0].start(start)
+    while len(reports) < 3:
+        loop.run_pass()
+    # An operator that takes six seconds for a batch.
+    clock.now_ns += 6 * REPORT_NS
+    while len(reports) < 6:
+        loop.run_pass()
+    assert gaps(reports[:3], start) == [1, 1, 1]
+    assert gaps(reports[3:], reports[2]) == [6, 1, 1]
+
+
+def gaps(times: Sequence[int], before: int) -> list[int]:
+    """Whole seconds between reports."""
+    return [round((b - a) / REPORT_NS) for a, b in zip([before, *times], times, strict=False)]
