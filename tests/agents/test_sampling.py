@@ -1,0 +1,158 @@
+"""Samples are unbiased and repeatable, and a histogram's values are at most one percent off."""
+
+import math
+from bisect import bisect_left
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hdrh.histogram import HdrHistogram
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.worker.latency import FIRST_STRIDE, SAMPLES_PER_S, Histogram, Sampler, bucket, mix, percentile
+
+NS = st.one_of(
+    st.integers(0, 2**62), st.integers(0, 5_000), st.sampled_from([2**k + d for k in range(62) for d in (-1, 0)])
+)
+
+
+def chi_square(counts: list[int]) -> float:
+    expected = sum(counts) / len(counts)
+    return sum((count - expected) ** 2 / expected for count in counts)
+
+
+def bound(freedom: int) -> float:
+    """The chi-square value that chance exceeds about once in a million (Wilson and Hilferty 1931)."""
+    spread = 2 / (9 * freedom)
+    return freedom * (1 - spread + 4.75 * math.sqrt(spread)) ** 3
+
+
+@pytest.mark.parametrize("seed", [0, 1, 7, 2**63, mix(3)])
+def test_every_place_in_a_block_is_equally_likely(seed: int) -> None:
+    blocks = 20_000
+    chosen = Sampler(seed).sampled(0, blocks * FIRST_STRIDE)
+    places = Counter(record % FIRST_STRIDE for record in chosen)
+    assert chi_square([places[at] for at in range(FIRST_STRIDE)]) < bound(FIRST_STRIDE - 1)
+    assert len(chosen) == blocks
+
+
+@pytest.mark.parametrize("period", [2, 3, 5, 10, 64, 100, 128, 256])
+def test_a_pattern_in_the_input_is_neither_preferred_nor_missed(period: int) -> None:
+    # Round-robin keys, batches of 256 rows, a file read in a loop: none may beat with the choice.
+    chosen = Sampler(11).sampled(0, 20_000 * FIRST_STRIDE)
+    residues = Counter(record % period for record in chosen)
+    assert chi_square([residues[at] for at in range(period)]) < bound(max(1, period - 1))
+
+
+def test_neighbouring_blocks_and_executors_choose_independently() -> None:
+    ours, theirs = (Sampler(mix(5 ^ mix(number))).sampled(0, 20_000 * FIRST_STRIDE) for number in (0, 1))
+    pairs = Counter((a % 8, b % 8) for a, b in zip(ours, theirs, strict=True))
+    assert chi_square([pairs[a, b] for a in range(8) for b in range(8)]) < bound(63)
+    pairs = Counter((a % 8, b % 8) for a, b in pairwise(ours))
+    assert chi_square([pairs[a, b] for a in range(8) for b in range(8)]) < bound(63)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(0, 2**64 - 1), st.lists(st.integers(0, 400), max_size=20))
+def test_the_choice_depends_on_the_seed_and_the_record_and_not_on_the_batches(seed: int, sizes: list[int]) -> None:
+    sampler, first, pieced = Sampler(seed), 0, []
+    for size in sizes:
+        pieced += sampler.sampled(first, size)
+        first += size
+    assert pieced == Sampler(seed).sampled(0, first)
+    assert all(at * FIRST_STRIDE <= record < (at + 1) * FIRST_STRIDE for at, record in enumerate(pieced))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32), st.lists(st.floats(0, 3e6), min_size=1, max_size=6))
+def test_samples_keep_to_their_limit_per_second_at_any_rate(seed: int, rates: list[float]) -> None:
+    sampler, first = Sampler(seed), 0
+    for rate in rates:
+        sampler.adapt(rate)
+        # The block that is under way keeps its size.
+        first += 10 * max(FIRST_STRIDE, *(int(each) for each in rates)) // SAMPLES_PER_S + FIRST_STRIDE
+        sampler.sampled(0, first)
+        chosen = sampler.sampled(first, int(rate))
+        first += int(rate)
+        assert len(chosen) <= SAMPLES_PER_S + 2
+        assert len(chosen) >= min(int(rate), SAMPLES_PER_S // 2) - 2
+
+
+def test_at_low_rates_every_record_is_sampled() -> None:
+    sampler = Sampler(1)
+    sampler.adapt(10.0)
+    sampler.sampled(0, FIRST_STRIDE)
+    assert sampler.sampled(FIRST_STRIDE, 50) == list(range(FIRST_STRIDE, FIRST_STRIDE + 50))
+
+
+@settings(deadline=None, max_examples=500)
+@given(NS)
+def test_a_bucket_holds_its_value_within_one_percent(value: int) -> None:
+    highest = bucket(value)
+    assert value <= highest <= value * 1.01
+    assert bucket(highest) == highest
+    assert bucket(highest + 1) > highest
+
+
+@settings(deadline=None, max_examples=200)
+@given(NS, NS)
+def test_buckets_are_in_the_order_of_their_values(a: int, b: int) -> None:
+    assert (bucket(a) <= bucket(b)) == (a <= b or bucket(a) == bucket(b))
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.integers(1, 3_600 * 10**9))
+def test_buckets_are_those_of_hdrhistogram_with_two_digits(value: int) -> None:
+    assert bucket(value) == HDR.get_highest_equivalent_value(value)
+
+
+HDR = HdrHistogram(1, 3_600 * 10**9, 2)
+
+
+def test_a_negative_latency_counts_as_none() -> None:
+    assert bucket(-5) == bucket(0) == 0
+
+
+VALUES = st.lists(st.integers(0, 10**6) | NS, min_size=1, max_size=60)
+
+
+@settings(deadline=None, max_examples=300)
+@given(VALUES, st.sampled_from([0.0, 0.01, 0.25, 0.5, 0.9, 0.95, 0.99, 1.0]) | st.floats(0, 1))
+def test_a_percentile_is_the_bucket_of_the_sorted_lists(values: list[int], share: float) -> None:
+    histogram = Histogram()
+    for value in values:
+        histogram.record(value)
+    ordered = sorted(values)
+    at = next(at for at in range(len(values)) if at + 1 >= share * len(values))
+    assert percentile(histogram.take(), share) == bucket(ordered[at])
+
+
+@settings(deadline=None, max_examples=100)
+@given(VALUES, VALUES)
+def test_histograms_of_two_sinks_merge_to_the_one_of_both(ours: list[int], theirs: list[int]) -> None:
+    first, second, both = Histogram(), Histogram(), Histogram()
+    for values, histogram in ((ours, first), (theirs, second), (ours + theirs, both)):
+        for value in values:
+            histogram.record(value)
+    merged = Counter(dict(first.take()))
+    merged.update(dict(second.take()))
+    assert sorted(merged.items()) == both.take()
+    assert both.take() == []
+
+
+def test_several_rows_of_a_sampled_record_count_as_many() -> None:
+    histogram = Histogram()
+    histogram.record(1_000, 7)
+    assert histogram.take() == [(bucket(1_000), 7)]
+
+
+def test_there_is_no_percentile_of_nothing() -> None:
+    assert percentile([], 0.5) is None
+
+
+def test_the_number_of_buckets_is_bounded() -> None:
+    # Memory of a sink, whatever its latencies: 128 per power of two.
+    buckets = sorted({bucket((1 << k) + (at << max(0, k - 8))) for k in range(63) for at in range(256)})
+    hours = bisect_left(buckets, 3_600 * 10**9)
+    assert hours <= 256 + 128 * 34
