@@ -1,0 +1,222 @@
+"""What the built-in sensors say is true: compared with what processes know of themselves."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agents.sensors import cpu
+from agents.sensors.base import Host, Row
+from agents.sensors.cpu import CpuSensor, core_busy_ns, process_cpu_ns
+from agents.sensors.memory import MemorySensor
+from agents.sensors.network import NetworkSensor, interface_of
+
+
+def _host(workers: dict[int, int] | None = None, address: str = "127.0.0.2", shared: bool = True) -> Host:
+    return Host("n1", address, shared, os.getpid(), lambda: workers or {})
+
+
+SAY = """
+import json, os, sys, threading, time
+def say(what):
+    print(json.dumps(what), flush=True)
+    sys.stdin.readline()
+"""
+
+
+@contextmanager
+def _child(code: str) -> Iterator[subprocess.Popen]:
+    """A Python child that waits after every line it prints until it gets one."""
+    child = subprocess.Popen([sys.executable, "-c", SAY + code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+        child.stdin.close()
+        child.stdout.close()
+
+
+def _hear(child: subprocess.Popen):
+    return json.loads(child.stdout.readline())
+
+
+def _go_on(child: subprocess.Popen) -> None:
+    child.stdin.write(b"\n")
+    child.stdin.flush()
+
+
+def _of(rows: list[Row], scope: str) -> dict[str, float]:
+    return {row.values[1]: row.values[2] for row in rows if row.values[0] == scope}
+
+
+BURN = """
+def burn(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end: pass
+say(time.process_time())
+thread = threading.Thread(target=burn, args=(0.2,))
+thread.start()
+thread.join()
+burn(0.3)
+say(time.process_time())
+"""
+
+
+def test_a_busy_worker_shows_the_cpu_time_that_it_used_ended_threads_included():
+    with _child(BURN) as child:
+        sensor = CpuSensor(_host({3: child.pid}))
+        assert sensor.probe() is None
+        before = _hear(child)
+        begin = time.monotonic_ns()
+        assert _of(list(sensor.read(begin)), "worker") == {}
+        _go_on(child)
+        after = _hear(child)
+        end = time.monotonic_ns()
+        rows = list(sensor.read(end))
+        used = _of(rows, "worker")["3"] * (end - begin) / 1e9
+        assert used == pytest.approx(after - before, abs=0.05)
+        assert used > 0.45
+        assert all(row.table == "cpu" and row.t_ns == end for row in rows)
+
+
+def test_the_node_on_a_shared_machine_is_its_agent_and_its_workers_a_new_one_included():
+    workers: dict[int, int] = {}
+    sensor = CpuSensor(Host("n1", "127.0.0.2", True, os.getpid(), lambda: workers))
+    sensor.probe()
+    begin = time.monotonic_ns()
+    agent_before = process_cpu_ns(os.getpid())
+    sensor.read(begin)
+    with _child(BURN) as child:
+        _hear(child)
+        _go_on(child)
+        used_s = _hear(child)
+        workers[0] = child.pid
+        end = time.monotonic_ns()
+        rows = list(sensor.read(end))
+        agent_after = process_cpu_ns(os.getpid())
+        assert _of(rows, "worker") == {}
+        node = _of(rows, "node")["n1"] * (end - begin) / 1e9
+        assert node == pytest.approx(used_s + (agent_after - agent_before) / 1e9, abs=0.05)
+
+
+def test_a_worker_that_has_ended_has_no_row_rather_than_zero():
+    with _child("say(1)") as child:
+        workers = {0: child.pid}
+        processor, memory = CpuSensor(_host(workers)), MemorySensor(_host(workers))
+        _hear(child)
+        assert "worker" in {row.values[0] for row in memory.read(1)}
+        list(processor.read(time.monotonic_ns()))
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        # Not yet reaped: it has no memory any more, but the CPU time it used is still known.
+        assert "worker" not in {row.values[0] for row in memory.read(2)}
+        child.wait()
+        assert "worker" not in {row.values[0] for row in memory.read(3)}
+        assert "worker" not in {row.values[0] for row in processor.read(time.monotonic_ns() + 10**9)}
+
+
+def test_cores_are_those_on_line_and_add_up_over_any_two_samples():
+    sensor = CpuSensor(_host(shared=False))
+    sensor.probe()
+    first = core_busy_ns()
+    begin = time.monotonic_ns()
+    sensor.read(begin)
+    counted = dict.fromkeys(first, 0.0)
+    last = dict.fromkeys(first, begin)
+    # The second sample is too near for ticks: its share must turn up in the third.
+    for wait_s in (0.01, 0.5, 0.3):
+        time.sleep(wait_s)
+        now = time.monotonic_ns()
+        rows = _of(list(sensor.read(now)), "core")
+        assert wait_s > 0.1 or rows == {}
+        for name, cores in rows.items():
+            assert 0 <= cores <= 1.1
+            counted[name] += cores * (now - last[name]) / 1e9
+            last[name] = now
+    busy = core_busy_ns()
+    assert set(first) == {str(n) for n in range(os.cpu_count())}
+    for name, seconds in counted.items():
+        assert seconds == pytest.approx((busy[name] - first[name]) / 1e9, abs=0.05)
+
+
+def test_a_machine_of_its_own_has_its_cores_as_node():
+    sensor = CpuSensor(_host(address="192.0.2.7", shared=False))
+    sensor.probe()
+    sensor.read(time.monotonic_ns())
+    time.sleep(0.3)
+    rows = list(sensor.read(time.monotonic_ns()))
+    assert _of(rows, "node")["n1"] == pytest.approx(sum(_of(rows, "core").values()))
+    assert not any(row.values[3] for row in rows)
+
+
+def test_without_proc_stat_the_cpu_sensor_is_absent(monkeypatch, tmp_path: Path):
+    monkeypatch.setattr(cpu, "_STAT", tmp_path / "stat")
+    assert "cannot be read" in CpuSensor(_host()).probe()
+    (tmp_path / "stat").write_text("intr 1 2 3\n")
+    assert "lists no CPU" in CpuSensor(_host()).probe()
+
+
+def test_memory_shows_what_a_worker_holds_and_what_the_host_has():
+    with _child("say(1)\nheld = b'x' * (64 << 20)\nsay(2)") as child:
+        sensor = MemorySensor(_host({1: child.pid}))
+        assert sensor.probe() is None
+
+        def rss() -> int:
+            rows = list(sensor.read(5))
+            return next(r.values[3] for r in rows if r.values[:3] == ("worker", "1", "rss"))
+
+        _hear(child)
+        before = rss()
+        _go_on(child)
+        _hear(child)
+        assert rss() - before == pytest.approx(64 << 20, rel=0.1)
+    rows = {row.values[:3]: row.values[3:] for row in sensor.read(5)}
+    assert rows["host", "n1", "total"] == (psutil.virtual_memory().total, True)
+    assert 0 < rows["host", "n1", "available"][0] < rows["host", "n1", "total"][0]
+    assert rows["agent", "n1", "rss"][0] > 1 << 20
+
+
+@pytest.mark.loopback
+def test_network_counts_what_goes_over_the_data_address():
+    sensor = NetworkSensor(_host(address="127.0.0.5"))
+    assert sensor.probe() is None
+    (before,) = sensor.read(1)
+    sent = 3_000_000
+    with socket.create_server(("127.0.0.5", 0)) as server, socket.create_connection(server.getsockname()) as ours:
+        theirs, _ = server.accept()
+        with theirs:
+            for _ in range(sent // 10_000):
+                ours.sendall(b"x" * 10_000)
+                left = 10_000
+                while left:
+                    left -= len(theirs.recv(left))
+    (after,) = sensor.read(2)
+    interface, rx, tx, rx_packets, tx_packets, shared = after.values
+    assert (interface, shared) == ("lo", True)
+    assert rx - before.values[1] >= sent
+    assert tx - before.values[2] >= sent
+    assert rx_packets > before.values[3]
+    assert tx_packets > before.values[4]
+
+
+def test_an_address_that_no_interface_has_makes_the_network_sensor_absent():
+    assert (
+        "no network interface carries the data address 192.0.2.1" in NetworkSensor(_host(address="192.0.2.1")).probe()
+    )
+    assert interface_of("127.3.4.5") == "lo"
+
+
+def test_the_interface_of_an_address_is_the_one_that_lists_it():
+    for name, entries in psutil.net_if_addrs().items():
+        for entry in entries:
+            if entry.family == socket.AF_INET and not entry.address.startswith("127."):
+                assert interface_of(entry.address) == name

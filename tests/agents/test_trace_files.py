@@ -1,0 +1,133 @@
+"""Trace files hold what was added, in order, whoever adds, and as much as possible of what a crash left."""
+
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.trace import TABLES, TraceWriter, collect, read_stream
+from inventory.errors import RunError
+
+KEY = 4
+
+_VALUES = {
+    pa.string(): st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.float64(): st.floats(allow_nan=False),
+    pa.bool_(): st.booleans(),
+}
+
+
+def _row(table: str) -> st.SearchStrategy[tuple]:
+    columns = list(TABLES[table])[KEY:]
+    return st.tuples(
+        st.just(table),
+        st.integers(0, 2**63 - 1),
+        st.tuples(*(st.none() | _VALUES[column.type] for column in columns)),
+    )
+
+
+rows_of_any_table = st.lists(st.sampled_from(sorted(TABLES)).flatmap(_row) | st.just("flush"), max_size=30)
+
+
+@settings(deadline=None, max_examples=50)
+@given(rows_of_any_table)
+def test_collected_rows_are_the_rows_that_were_added(tmp_path_factory, steps):
+    folder = tmp_path_factory.mktemp("traces")
+    writer = TraceWriter(folder / "in", "r", "n1", 2)
+    for step in steps:
+        if step == "flush":
+            writer.flush()
+        else:
+            writer.check(*step[:2], *step[2])
+            writer.add(*step[:2], *step[2])
+    writer.close()
+    added = [step for step in steps if step != "flush"]
+    counts = collect([folder / "in"], folder / "out")
+    for table, schema in TABLES.items():
+        read = pq.read_table(folder / "out" / f"{table}.parquet")
+        assert read.schema.equals(schema)
+        expected = [("r", "n1", 2, t_ns, *values) for name, t_ns, values in added if name == table]
+        assert list(zip(*(column.to_pylist() for column in read.columns), strict=True)) == expected
+        assert counts[table] == len(expected)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data())
+def test_a_file_cut_anywhere_gives_its_first_whole_batches(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("cut")
+    writer = TraceWriter(folder, "r", "n1", 0)
+    sizes = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+    ends = []
+    for size in sizes:
+        for _ in range(size):
+            writer.add("event", len(ends), "kind", "subject", "", 1.0)
+        writer.flush()
+        (path,) = folder.glob("event-*")
+        ends.append(path.stat().st_size)
+    writer.close()
+    whole = path.read_bytes()
+    cut = data.draw(st.integers(0, len(whole)))
+    path.write_bytes(whole[:cut])
+    readable = [batch.num_rows for batch in read_stream(path)]
+    assert readable == sizes[: sum(end <= cut for end in ends)]
+
+
+def test_rows_added_by_threads_while_another_flushes_are_all_there_once(tmp_path: Path):
+    writer = TraceWriter(tmp_path, "r", "n1", -1)
+    threads, each = 4, 2000
+
+    def add(thread: int) -> None:
+        for number in range(each):
+            writer.add("event", thread, "kind", "", "", float(number))
+
+    adding = [threading.Thread(target=add, args=(thread,)) for thread in range(threads)]
+    for thread in adding:
+        thread.start()
+    while any(thread.is_alive() for thread in adding):
+        writer.flush()
+    writer.close()
+    collect([tmp_path], tmp_path / "out")
+    rows = pq.read_table(tmp_path / "out" / "event.parquet")
+    by_thread = {t: [] for t in range(threads)}
+    for t, value in zip(rows["t_ns"].to_pylist(), rows["value"].to_pylist(), strict=True):
+        by_thread[t].append(value)
+    assert all(values == [float(n) for n in range(each)] for values in by_thread.values())
+
+
+def test_a_later_start_of_the_same_run_keeps_what_the_earlier_one_wrote(tmp_path: Path):
+    for start in range(3):
+        writer = TraceWriter(tmp_path, "r", "n1", 0)
+        writer.add("event", start, "kind", "", "", None)
+        writer.close()
+    assert collect([tmp_path], tmp_path / "out")["event"] == 3
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (("cpus", 1, "core", "0", 0.5, True), "did you mean 'cpu'"),
+        (("cpu", 1, "core", "0", 0.5), "4 columns"),
+        (("cpu", 1, "core", 0, 0.5, True), "does not fit table cpu"),
+        (("cpu", None, "core", "0", "half", True), "does not fit table cpu"),
+        (("memory", 1, "host", "n1", "rss", 2**63, True), "does not fit table memory"),
+        (("event", 1, "kind", "\ud800", "", None), "does not fit table event"),
+    ],
+)
+def test_a_foreign_row_that_does_not_fit_is_refused_before_it_can_spoil_a_file(tmp_path: Path, row, words):
+    with pytest.raises(RunError, match=words):
+        TraceWriter(tmp_path, "r", "n1", 0).check(*row)
+
+
+def test_a_value_that_is_missing_stays_missing(tmp_path: Path):
+    writer = TraceWriter(tmp_path, "r", "n1", 0)
+    writer.add("cpu", 1, "core", "0", None, None)
+    writer.close()
+    collect([tmp_path], tmp_path / "out")
+    (row,) = pq.read_table(tmp_path / "out" / "cpu.parquet").to_pylist()
+    assert row["cores"] is None
+    assert row["shared"] is None
