@@ -176,7 +176,8 @@ def parse(text: str, source: str = "<text>") -> Document:
         root = loader.get_single_node()
     except yaml.MarkedYAMLError as fault:
         mark = fault.problem_mark or fault.context_mark
-        place = f"{source}:{mark.line + 1}" if mark else source
+        # What is missing at the end is reported one line below the last.
+        place = f"{source}:{min(mark.line, text.rstrip().count(chr(10))) + 1}" if mark else source
         raise InputError(f"{place}: not valid YAML or JSON: {fault.problem or fault.context}") from None
     except yaml.YAMLError as fault:
         raise InputError(f"{source}: not valid YAML or JSON: {fault}") from None
@@ -226,8 +227,13 @@ def dump_yaml(value: Any) -> str:
 
 
 def dump_json(value: Any) -> str:
-    """`value` as indented JSON text with a final newline."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+    """`value` as indented JSON text with a final newline; `parse` reads it back to the same value."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+    return _NOT_YAML.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+
+
+_NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+"""Characters that JSON allows as they are, and YAML refuses or takes for the end of a line."""
 
 
 class _CoreDumper(yaml.SafeDumper):
@@ -245,7 +251,12 @@ def _represent_float(dumper: yaml.SafeDumper, value: float) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:float", repr(value))
 
 
+def _represent_text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, '"' if _NOT_YAML.search(value) else None)
+
+
 _CoreDumper.add_representer(float, _represent_float)
+_CoreDumper.add_representer(str, _represent_text)
 
 
 def _steps(path: str, data: Any) -> Steps:
@@ -269,13 +280,26 @@ def _steps(path: str, data: Any) -> Steps:
     return tuple(steps)
 
 
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "array": "a list",
+    "object": "a mapping",
+    "bool": "true or false",
+    "null": "nothing",
+}
+
+
 def _plain(message: str) -> str:
-    for ours, theirs in (("a whole number", "`int`"), ("a number", "`float`"), ("text", "`str`")):
-        message = message.replace(theirs, ours)
-    for ours, theirs in (("a list", "`array`"), ("a mapping", "`object`"), ("true or false", "`bool`")):
-        message = message.replace(theirs, ours)
-    message = message.replace("`null`", "nothing").replace("`", "'")
+    """msgspec's words in the user's: "Expected `array | null`, got `str`" as "expected a list, got text"."""
+    message = re.sub(r"`([^`]*)`", lambda kinds: _kinds(kinds.group(1)), message)
     return message[0].lower() + message[1:]
+
+
+def _kinds(text: str) -> str:
+    kinds = [kind for kind in text.split(" | ") if kind != "null"] or ["null"]
+    return " or ".join(_WORDS.get(kind, kind) for kind in kinds)
 
 
 def _type_at(kind: Any, steps: Steps, data: Any) -> Any:
