@@ -197,6 +197,8 @@ class SpoutExecutor(Running):
         started = time.thread_time_ns()
         try:
             rows = self._spout.next_batch(due)
+            if len(rows) > due:
+                raise RunError(f"next_batch gave {len(rows)} rows, the limit was {due}")
             self._emit(rows, now_ns)
         except Exception as fault:
             raise self._fault(fault) from fault
