@@ -6,13 +6,17 @@ from campaign.clean import clean
 from inventory.errors import RunError
 
 
-@click.command()
+EXAMPLE = """\b
+Example:
+  millrace clean
+"""
+
+
+@click.command(epilog=EXAMPLE)
 def command() -> None:
     """Undo what a crashed campaign left on this host: its processes, incomplete result folders, state and locks.
 
     Campaigns that are still running are left alone. Doing it twice does no harm.
-
-    Example: millrace clean
     """
     outcome = clean()
     for line in outcome.running:

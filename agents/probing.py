@@ -1,0 +1,85 @@
+"""What a host can do: findings in words, and the files that they are read from.
+
+A probe is a function from `HostFiles` to a `Finding`. It reads and never writes, and it does not raise: whatever goes
+wrong is its finding.
+"""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+Status = Literal["ok", "absent", "denied", "unreadable"]
+"""`absent`: this host has no such thing; `denied`: it has, but not for us; `unreadable`: it answers with nonsense."""
+
+
+class Finding(Struct, frozen=True):
+    """What a probe found.
+
+    Attributes:
+        status: whether it can be used by this process.
+        reason: what was found, or what is in the way, in words.
+    """
+
+    status: Status
+    reason: str
+
+
+class HostFiles:
+    """The files of a host below `root`, which stands for `/`.
+
+    A root other than `/` holds the recorded `/sys` and `/proc` of some machine. Paths are given from the root,
+    without a leading slash.
+    """
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self.root = root
+
+    def read(self, path: str) -> str:
+        """The text of a file, without blanks around it.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        return (self.root / path).read_text(encoding="utf-8", errors="replace").strip()
+
+    def read_if_there(self, path: str) -> str | None:
+        """The text of a file, or None when it cannot be read."""
+        try:
+            return self.read(path)
+        except OSError:
+            return None
+
+    def names(self, path: str) -> list[str]:
+        """The names in a folder, in order; none when there is no such folder."""
+        try:
+            return sorted(entry.name for entry in (self.root / path).iterdir())
+        except OSError:
+            return []
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file or folder, as far as this process may see."""
+        try:
+            return (self.root / path).exists()
+        except OSError:
+            return False
+
+    def is_writable(self, path: str) -> bool:
+        """Whether this process may write there; never on a file system that is mounted read-only."""
+        return os.access(self.root / path, os.W_OK)
+
+    def check_number(self, path: str) -> Finding | None:
+        """None when the file holds a whole number; otherwise what is wrong with it."""
+        try:
+            text = self.read(path)
+            int(text)
+        except FileNotFoundError:
+            return Finding("absent", f"there is no /{path}")
+        except PermissionError:
+            return Finding("denied", f"/{path} may not be read by this user")
+        except OSError as fault:
+            return Finding("unreadable", f"/{path} cannot be read: {fault.strerror}")
+        except ValueError:
+            return Finding("unreadable", f"/{path} holds {text[:40]!r}, not a number")
+        return None
