@@ -5,7 +5,6 @@ import click
 from campaign.clean import clean
 from inventory.errors import RunError
 
-
 EXAMPLE = """\b
 Example:
   millrace clean
