@@ -15,7 +15,7 @@ from agents.protocol import ExecutorSpec, InputFile, Place, RunSpec
 from campaign.cluster import Agents, Member
 from campaign.collect import HERE, collect_answer, collect_logs, collect_traces
 from campaign.failures import RunFailedError
-from campaign.live import Board
+from campaign.live import Board, Sampler
 from campaign.measured import measure
 from campaign.order import Run
 from campaign.plan import Application, Placed
@@ -82,7 +82,9 @@ class Execution:
         self._job, self._conditions, self._folder = job, conditions, folder
         self._board, self._state = board, state
         self._transports = {node: member.transport for node, member in job.members.items()}
-        self._times: dict[str, Any] = {"created_utc": _utc()}
+        self._stages: dict[str, float] = {}
+        self._times: dict[str, Any] = {"created_utc": _utc(), "stages_s": self._stages}
+        self._stage, self._stage_since = "", time.monotonic()
         self._nodes: dict[str, Any] = {}
         self._verdict: Verdict | None = None
         self._measured: dict[str, Any] | None = None
@@ -95,15 +97,14 @@ class Execution:
             OSError: its results could not be written.
         """
         session = await self._stream()
-        self._board.stage("verifying")
+        self._enter("verifying")
         answer = await collect_answer(self._transports, session.answers, self._folder / "answer")
         self._verdict = await asyncio.to_thread(self._verify, self._in_order(session.positions), answer)
-        self._board.stage("collecting")
+        self._enter("collecting")
         traces = self._folder / "traces"
         await collect_traces(self._transports, self._job.run.name, traces)
         await collect_logs(self._transports, self._job.run.name, self._folder / "logs")
         self._measured = await asyncio.to_thread(measure, traces, self._measured_s, self._due())
-        self._times["ended_utc"] = _utc()
         if not self._verdict.passed:
             return self.record(FAILED, f"wrong answer: {self._verdict.message}")
         return self.record(OK, "")
@@ -121,6 +122,8 @@ class Execution:
     def record(self, status: str, reason: str) -> dict[str, Any]:
         """The content of `run.json`."""
         run, verdict = self._job.run, self._verdict
+        self._leave()
+        self._times["ended_utc"] = _utc()
         return {
             "status": status,
             "reason": reason,
@@ -149,30 +152,43 @@ class Execution:
 
     async def _stream(self) -> Session:
         """From the first agent's start to the last one's end."""
-        job, board = self._job, self._board
-        board.stage("starting agents")
+        job = self._job
+        self._enter("starting agents")
         async with Agents(job.members, self._conditions.campaign, self._agent_started) as agents:
             await self._put_inputs()
             session = Session(agents, self._spec(agents), self._conditions.sensors)
-            board.stage("starting workers")
+            self._enter("starting workers")
             await session.start()
-            board.stage("connecting")
+            self._enter("connecting")
             await session.connect()
             source_start = await session.go()
             self._times |= {"started_utc": _utc(), "source_start_ns": source_start}
-            board.stage("warming up", self._conditions.warmup_s, session.sample)
+            self._enter("warming up", self._conditions.warmup_s, session.sample)
             await session.wait_until(source_start + round(self._conditions.warmup_s * NS))
             self._times["measure_start_ns"] = begun = await session.mark("measure_start")
-            board.stage("measuring", self._conditions.duration_s, session.sample)
+            self._enter("measuring", self._conditions.duration_s, session.sample)
             await session.wait_until(begun + round(self._conditions.duration_s * NS))
             self._times["measure_end_ns"] = await session.mark("measure_end")
-            board.stage("draining", None, session.sample)
+            self._enter("draining", None, session.sample)
             self._times["stopped_ns"] = time.monotonic_ns()
             await session.stop()
             self._times["drained_ns"] = time.monotonic_ns()
             self._note_nodes(agents)
+            self._enter("finishing")
             await session.finish()
         return session
+
+    def _enter(self, stage: str, seconds: float | None = None, sampler: Sampler | None = None) -> None:
+        """Tell the board of a stage, and note how long it takes until the next."""
+        self._board.stage(stage, seconds, sampler)
+        self._leave()
+        self._stage = stage
+
+    def _leave(self) -> None:
+        now = time.monotonic()
+        if self._stage:
+            self._stages[self._stage] = round(now - self._stage_since, 3)
+        self._stage, self._stage_since = "", now
 
     def _agent_started(self, node: str, pid: int) -> None:
         self._state.started(pid, f"agent {node}")

@@ -5,14 +5,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from campaign.addresses import check_addresses
 from campaign.campaign import Campaign, Ending, prepare_inputs
 from campaign.clean import clean
 from campaign.cli import INTERRUPTED, Settings
 from campaign.disk import writing
+from campaign.live import in_words
 from campaign.lock import ClusterLock
 from campaign.opening import Opened, new, resumed
 from campaign.order import Run
@@ -71,7 +70,7 @@ def command(
     runs = only(opened.plan, choice)
     check_addresses(opened.plan.cluster)
     if dry_run:
-        _show(opened, runs, settings.color)
+        _show(opened, runs)
         return 0
     ending = _carry_out(opened, runs, settings)
     click.echo(f"results: {opened.folder}")
@@ -103,26 +102,23 @@ def _report(folder: Path, ending: Ending) -> int:
     return RUN_FAILED if ending.failed else 0
 
 
-def _show(opened: Opened, runs: list[Run], color: bool) -> None:
+def _show(opened: Opened, runs: list[Run]) -> None:
+    """The runs in their order, then every placement once."""
     plan = opened.plan
-    console = Console(no_color=not color, highlight=False)
-    table = Table("run", "seed", "nodes", "slots", "pairs between nodes", "placement", box=None, pad_edge=False)
+    widest = max((len(run.name) for run in runs), default=0)
     for run in runs:
-        answer = plan.placed[run.workload, run.scheduler].answer
-        placed = next(iter(answer.topologies.values()))
-        per_slot: dict[str, int] = {}
-        for entry in placed.assignments:
-            place = f"{entry.node}/{entry.slot}"
-            per_slot[place] = per_slot.get(place, 0) + 1
+        click.echo(f"{run.name:<{widest}}  seed {run.seed}")
+    for workload, scheduler in dict.fromkeys((run.workload, run.scheduler) for run in runs):
+        answer = plan.placed[workload, scheduler].answer
         cost = answer.cost
-        table.add_row(
-            run.name,
-            str(run.seed),
-            str(cost.nodes_used),
-            str(cost.slots_used),
-            str(cost.inter_node_edges),
-            " ".join(f"{place}:{count}" for place, count in sorted(per_slot.items())),
+        click.echo(
+            f"\n{workload} by {scheduler}: {cost.nodes_used} nodes, {cost.slots_used} slots, "
+            f"{cost.inter_node_edges} executor pairs between nodes"
         )
-    console.print(table)
-    seconds = plan.agenda.warmup_s + plan.agenda.duration_s
-    console.print(f"{len(runs)} runs of {seconds:g} s each, without start and collection; nothing was started")
+        slots: dict[tuple[str, int], list[str]] = {}
+        for entry in (entry for topology in answer.topologies.values() for entry in topology.assignments):
+            slots.setdefault((entry.node, entry.slot), []).append(entry.executor)
+        for (node, slot), executors in slots.items():
+            click.echo(f"  {node} slot {slot}: {' '.join(executors)}")
+    seconds = len(runs) * (plan.agenda.warmup_s + plan.agenda.duration_s)
+    click.echo(f"\n{len(runs)} runs, {in_words(seconds)} without their starts and ends; nothing was started")

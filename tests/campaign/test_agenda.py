@@ -1,0 +1,181 @@
+"""Agendas: read in full, refused with file, line, value and the nearest valid choice."""
+
+from pathlib import Path
+
+import pytest
+
+from campaign.addresses import check_addresses, cluster_named, with_addresses
+from campaign.agenda import Agenda, agenda_of, find_agenda, shipped_agendas
+from campaign.plan import Plan, only, plan_of
+from inventory.cluster import cluster_of
+from inventory.documents import Document, dump_json, parse, read, to_plain
+from inventory.errors import InputError, UnfitError
+
+GOOD = """\
+name: mine
+repetitions: 2
+seed: 7
+workloads:
+  - {name: wordcount, rate: {kind: constant, tuples_per_s: 10}}
+  - {name: wordcount, label: stepped, params: {workers: 2}, rate: {kind: steps, steps: [[0, 10], [60, 20]]}}
+schedulers:
+  - even
+  - {name: top-storm, params: {alpha: 0.5}}
+"""
+
+
+def plan(text: str, cluster: str = "loopback") -> Plan:
+    document = parse(text, "a.yaml")
+    return plan_of(document, agenda_of(document), with_addresses(cluster_named(cluster, Path())))
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    agenda = agenda_of(parse(GOOD))
+    assert agenda.inventory == "loopback"
+    assert agenda.order == "interleaved"
+    assert agenda.on_failure.retry == 0
+    assert agenda.baseline == "even"
+    assert agenda.labels == ["wordcount", "stepped"]
+    assert agenda.sensors == ("cpu", "memory", "network", "power")
+
+
+def test_a_resolved_agenda_says_everything_and_reads_back_to_the_same_plan() -> None:
+    first = plan(GOOD)
+    plain = to_plain(first.agenda)
+    assert plain["workloads"][1]["params"]["parallelism"] == {"spout": 5, "split": 8, "count": 12}
+    assert plain["schedulers"][1]["params"]["alpha"] == 0.5
+    assert plain["schedulers"][0]["params"] != {}
+    again = plan(dump_json(first.agenda))
+    assert again.agenda == first.agenda
+    assert again.runs == first.runs
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("- even", "- evn", r"a\.yaml:8: schedulers\[0\]: unknown scheduler 'evn'; did you mean 'even'"),
+        ("name: top-storm", "name: top-strom", r"a\.yaml:9: schedulers\[1\]\.name: .*did you mean 'top-storm'"),
+        (
+            "{name: wordcount, rate",
+            "{name: wordcont, rate",
+            r"a\.yaml:5: workloads\[0\]\.name: .*'wordcont'.*'wordcount'",
+        ),
+        ("alpha: 0.5", "alfa: 0.5", r"a\.yaml:9: schedulers\[1\]\.params\.alfa: .*did you mean 'alpha'"),
+        ("alpha: 0.5", "alpha: 7", r"a\.yaml:9: schedulers\[1\]\.params\.alpha: got 7"),
+        ("workers: 2", "wrkers: 2", r"a\.yaml:6: workloads\[1\]\.params\.wrkers: .*did you mean 'workers'"),
+        ("workers: 2", "parallelism: {split: 0}", r"a\.yaml:6: workloads\[1\].*parallelism\.split: got 0"),
+        ("workers: 2", "parallelism: {splt: 2}", r"a\.yaml:6: workloads\[1\].*'splt'; did you mean 'split'"),
+        ("label: stepped, ", "", r"a\.yaml:6: workloads\[1\]: a second workload is called 'wordcount'"),
+        ("label: stepped", "label: a/b", r"a\.yaml:6: workloads\[1\]\.label: got \"a/b\""),
+        ("name: mine", "name: ../up", r"a\.yaml:1: name: got"),
+        ("kind: constant", "kind: constan", r"a\.yaml:5: workloads\[0\]\.rate\.kind: .*did you mean 'constant'"),
+        ("tuples_per_s: 10", "tuples_per_s: -1", r"a\.yaml:5: workloads\[0\]\.rate\.tuples_per_s: got -1"),
+        ("[60, 20]", "[0, 20]", r"a\.yaml:6: .*start times must rise"),
+        ("seed: 7", "sed: 7", r"a\.yaml:3: sed: unknown key 'sed'; did you mean 'seed'"),
+        ("seed: 7", "baseline: top-strm", r"a\.yaml:3: baseline: .*did you mean 'top-storm'"),
+        ("seed: 7", "sensors: [cpu, memry]", r"a\.yaml:3: sensors\[1\]: unknown sensor 'memry'; did you mean 'memory'"),
+        ("seed: 7", "sensors: [cpu, cpu]", r"a\.yaml:3: sensors\[1\]: the sensor 'cpu' is listed twice"),
+        ("seed: 7", "order: shuffled", r"a\.yaml:3: order: 'shuffled'.*valid: interleaved, sequential"),
+        ("seed: 7", "on_failure: {then: retry}", r"a\.yaml:3: on_failure\.then: 'retry'"),
+        ("seed: 7", "duration_s: 0", r"a\.yaml:3: duration_s: got 0"),
+        ("seed: 7", "timeline: [{at_s: 1, do: move}]", r"a\.yaml:3: timeline: scripted events are not supported"),
+        (
+            "- {name: top-storm, params: {alpha: 0.5}}",
+            "- even",
+            r"a\.yaml:9: schedulers\[1\]: .*'even' is listed twice",
+        ),
+        ("repetitions: 2", "repetitions: 0", r"a\.yaml:2: repetitions: got 0"),
+    ],
+)
+def test_a_wrong_agenda_is_refused_with_its_place(old: str, new: str, message: str) -> None:
+    assert old in GOOD
+    with pytest.raises(InputError, match=message):
+        plan(GOOD.replace(old, new, 1))
+
+
+def test_an_unknown_agenda_is_refused_with_the_nearest_shipped_one(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="did you mean 'demo'"):
+        find_agenda("dmo")
+    with pytest.raises(InputError, match="no such file"):
+        find_agenda(str(tmp_path / "a.yaml"))
+
+
+@pytest.mark.parametrize("name", sorted(shipped_agendas()))
+def test_every_shipped_agenda_can_be_planned(name: str) -> None:
+    text = find_agenda(name).read_text()
+    found = plan(text)
+    assert found.agenda.name == name
+    assert len(found.runs) == found.agenda.repetitions * len(found.placed)
+
+
+def test_the_demo_is_two_workloads_under_two_schedulers_three_times() -> None:
+    runs = plan(find_agenda("demo").read_text()).runs
+    assert {(r.workload, r.scheduler) for r in runs} == {
+        (workload, scheduler) for workload in ("wordcount", "exclamation") for scheduler in ("even", "top-storm")
+    }
+    assert len(runs) == 12
+
+
+def test_a_topology_that_finds_no_slot_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "full.yaml").write_text("nodes: [{id: n1, slots: 0}]")
+    with pytest.raises(InputError, match=r"'even' finds no place for 28 of 28 executors of 'wordcount'"):
+        plan(GOOD, str(tmp_path / "full.yaml"))
+
+
+def test_an_inventory_beside_the_agenda_is_found(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("nodes: [{id: here}]")
+    assert [node.id for node in cluster_named("mine.yaml", tmp_path).nodes] == ["here"]
+    with pytest.raises(InputError, match="did you mean 'loopback'"):
+        cluster_named("loopbak", tmp_path)
+
+
+def test_nodes_without_an_address_get_one_of_their_own() -> None:
+    cluster = with_addresses(cluster_of(Document("c", {"nodes": [{"id": f"n{k}"} for k in range(1, 301)]})))
+    addresses = [node.address for node in cluster.nodes]
+    assert addresses[:2] == ["127.0.0.2", "127.0.0.3"]
+    assert len(set(addresses)) == 300
+
+
+@pytest.mark.parametrize("address", ["n1.lab", "0.0.0.0", "127.0.0.300"])  # noqa: S104 - that it is refused is the test
+def test_what_is_no_address_of_one_node_is_refused(address: str) -> None:
+    with pytest.raises(InputError, match="node n1: "):
+        with_addresses(cluster_of(Document("c", {"nodes": [{"id": "n1", "address": address}]})))
+
+
+def test_an_address_of_another_machine_is_refused() -> None:
+    cluster = cluster_of(Document("c", {"nodes": [{"id": "n1", "address": "192.0.2.7"}]}))
+    with pytest.raises(UnfitError, match=r"node n1: its address 192\.0\.2\.7 cannot be bound on this host"):
+        check_addresses(cluster)
+
+
+def test_only_keeps_names_and_order_of_what_it_leaves() -> None:
+    found = plan(GOOD)
+    assert only(found, None) == list(found.runs)
+    kept = only(found, "workload=stepped,scheduler=even")
+    assert kept == [run for run in found.runs if (run.workload, run.scheduler) == ("stepped", "even")]
+    assert len(kept) == 2
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ("workload=steped", "no workload 'steped'; did you mean 'stepped'"),
+        ("schedulr=even", "did you mean 'scheduler'"),
+        ("even", "expected workload=LABEL or scheduler=NAME"),
+    ],
+)
+def test_only_refuses_what_the_agenda_does_not_have(choice: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        only(plan(GOOD), choice)
+
+
+def test_the_agenda_page_documents_every_key() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "agenda.md").read_text()
+    assert [key for key in Agenda.__struct_fields__ if f"`{key}`" not in page] == []
+
+
+def test_the_example_in_the_agenda_page_is_a_valid_agenda() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "agenda.md"
+    text = page.read_text().split("```yaml\n")[1].split("```")[0]
+    assert len(plan(text).runs) > 1
+    assert read(find_agenda("demo")).data["name"] == "demo"
