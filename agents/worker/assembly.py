@@ -117,14 +117,14 @@ def assemble(
         router = _router(plan, number, executor, by_input)
         made = _Idle() if executor.component == ACKER else operator(executor.component)
         _open(plan, executor, made, inputs)
-        if isinstance(made, Spout):
-            parallelism = plan.topology.component[executor.component].parallelism
+        component = plan.topology.component[executor.component]
+        if component.kind == "spout" and isinstance(made, Spout):
             seed = mix(plan.spec.seed ^ mix(number))
-            assembly.spouts.append(SpoutExecutor(executor, made, router, parallelism, schedule, seed))
-        elif isinstance(made, Bolt):
+            assembly.spouts.append(SpoutExecutor(executor, made, router, component.parallelism, schedule, seed))
+        elif component.kind == "bolt" and isinstance(made, Bolt):
             assembly.bolts.append(BoltExecutor(executor, made, router, queues[number], fan_in[number]))
         else:
-            raise RunError(f"{executor.component}: {type(made).__name__} is neither a Spout nor a Bolt")
+            raise RunError(f"{executor.component}: {type(made).__name__} is no {component.kind.title()}")
     return assembly
 
 

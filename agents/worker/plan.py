@@ -64,11 +64,18 @@ class RunPlan:
         """All channels: links in declaration order, then sender, then receiver.
 
         A global grouping has a channel to index 0 only.
+
+        Raises:
+            RunError: a component subscribes to a stream that is not declared.
         """
         number = self.topology.number_of
         stream_number = {key: at for at, key in enumerate(self.streams)}
         for source, destination, entry in self.topology.links():
-            stream = stream_number[source.id, entry.stream]
+            stream = stream_number.get((source.id, entry.stream))
+            if stream is None:
+                missing = f"the stream {entry.stream!r} of {source.id}"
+                declared = ", ".join(source.outputs or {}) or "none"
+                raise RunError(f"{destination.id} subscribes to {missing}, which declares {declared}")
             receivers = self.topology.executors_of(destination.id)
             if entry.grouping == "global":
                 receivers = receivers[:1]

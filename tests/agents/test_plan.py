@@ -1,0 +1,167 @@
+"""Every worker derives the same numbers and channels from a run's spec, and builds its own part of them."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted import Limits, run_spec, scripted_run
+from witness import SCHEMA, SIDE, Ledger, Numbers, Relay
+
+from agents.protocol import ExecutorSpec, Place, RunSpec
+from agents.worker.assembly import assemble
+from agents.worker.channel import Ager, RemoteOutgoing
+from agents.worker.plan import RunPlan
+from inventory.errors import RunError
+from workloads.operators import Context, Operator
+from workloads.topology import Component, Input, Topology
+
+A0, A1, B0, C2 = Place("a", 0), Place("a", 1), Place("b", 0), Place("c", 2)
+OUT = {"default": SCHEMA, SIDE: SCHEMA}
+
+DIAMOND = Topology(
+    "diamond",
+    (
+        Component("s", "spout", 2, outputs={"default": SCHEMA}),
+        Component("left", "bolt", 2, outputs=OUT, inputs=(Input("s", "fields", ("record",)),)),
+        Component("right", "bolt", 1, outputs=OUT, inputs=(Input("s", "all"),)),
+        Component(
+            "sink",
+            "bolt",
+            3,
+            outputs=OUT,
+            inputs=(Input("left"), Input("left", "global", (), SIDE), Input("right", "local-or-shuffle")),
+        ),
+        Component("__acker", "bolt", 1),
+    ),
+)
+PLACED = [A0, B0, A0, A1, B0, A0, A1, B0, C2]
+FIELDS = DIAMOND.component["s"].outputs
+
+
+def spec() -> RunSpec:
+    return run_spec(DIAMOND, PLACED)
+
+
+def test_numbers_are_positions() -> None:
+    plan = RunPlan(spec())
+    assert plan.places == (A0, A1, B0, C2)
+    assert [executor.name for executor in plan.executors] == [
+        *("s[0]", "s[1]", "left[0]", "left[1]", "right[0]", "sink[0]", "sink[1]", "sink[2]", "__acker[0]")
+    ]
+    assert plan.streams[:3] == (("s", "default"), ("left", "default"), ("left", SIDE))
+    assert plan.schema(2) == SCHEMA
+
+
+def test_a_grouping_gives_channels_to_whom_it_may_send() -> None:
+    plan = RunPlan(spec())
+    pairs = Counter(
+        (plan.executors[c.sender].component, plan.executors[c.receiver].name, plan.streams[c.stream][1])
+        for c in plan.channels()
+    )
+    assert pairs == {
+        ("s", "left[0]", "default"): 2,
+        ("s", "left[1]", "default"): 2,
+        ("s", "right[0]", "default"): 2,
+        ("left", "sink[0]", "default"): 2,
+        ("left", "sink[1]", "default"): 2,
+        ("left", "sink[2]", "default"): 2,
+        ("left", "sink[0]", SIDE): 2,
+        ("right", "sink[0]", "default"): 1,
+        ("right", "sink[1]", "default"): 1,
+        ("right", "sink[2]", "default"): 1,
+    }
+
+
+def test_hops_are_told_apart_by_slot_and_node() -> None:
+    plan = RunPlan(spec())
+    assert plan.hop(0, 2) == "intra_worker"
+    assert plan.hop(0, 3) == "inter_worker"
+    assert plan.hop(0, 4) == "inter_node"
+
+
+def test_peers_are_who_shares_a_channel_both_ways_and_an_idle_worker_has_none() -> None:
+    plan = RunPlan(spec())
+    peers = {place: {plan.places[at] for at in plan.peers(number)} for number, place in enumerate(plan.places)}
+    assert peers == {A0: {A1, B0}, A1: {A0, B0}, B0: {A0, A1}, C2: set()}
+
+
+PLACES = st.lists(st.sampled_from([A0, A1, B0, C2]), min_size=9, max_size=9)
+
+
+@settings(deadline=None, max_examples=60)
+@given(PLACES)
+def test_all_workers_together_build_both_ends_of_every_channel_once(places: list[Place]) -> None:
+    ledger = Ledger(DIAMOND, 0, places)
+    with scripted_run(run_spec(DIAMOND, places), ledger.operator, Limits()) as run:
+        planned = [(c.sender, c.receiver, c.stream) for c in run.plan.channels()]
+        assert sorted(key for key, _, _ in run.channels()) == sorted(planned)
+        remote = [key for key, outgoing, _ in run.channels() if isinstance(outgoing, RemoteOutgoing)]
+        incoming = [key for worker in run.workers.values() for key in worker.assembly.incoming]
+        assert sorted(incoming) == sorted(remote)
+        assert all(places[sender] != places[receiver] for sender, receiver, _ in remote)
+        names = [e.executor.name for worker in run.workers.values() for e in worker.assembly.executors]
+        assert sorted(names) == sorted(executor.name for executor in DIAMOND.executors)
+        for number, place in enumerate(run.plan.places):
+            ends = {places[at] for key in remote for at in key[:2] if place in (places[key[0]], places[key[1]])}
+            assert {run.plan.places[peer] for peer in run.plan.peers(number)} == ends - {place}
+
+
+@pytest.mark.parametrize("change", ["missing", "swapped", "foreign"])
+def test_executors_other_than_the_topologys_are_refused(change: str) -> None:
+    executors = list(spec().executors)
+    if change == "missing":
+        executors.pop()
+    elif change == "swapped":
+        executors[0], executors[1] = executors[1], executors[0]
+    else:
+        executors[-1] = ExecutorSpec("other", 0, A0)
+    with pytest.raises(RunError, match="not those of topology 'diamond'"):
+        RunPlan(msgspec.structs.replace(spec(), executors=tuple(executors)))
+
+
+def build(topology: Topology, operator: object = None) -> None:
+    ledger = Ledger(topology, 0, [A0] * len(topology.executors))
+    plan = RunPlan(run_spec(topology, ledger.places))
+    assemble(plan, A0, lambda _: pytest.fail("nobody else"), Ager(), operator or ledger.operator, None, {})
+
+
+def simple(*inputs: Input, outputs: object = FIELDS) -> Topology:
+    return Topology("t", (Component("s", "spout", outputs=outputs), Component("b", "bolt", outputs=OUT, inputs=inputs)))
+
+
+def test_a_stream_can_be_subscribed_to_once() -> None:
+    with pytest.raises(RunError, match="b subscribes twice to the same stream of s"):
+        build(simple(Input("s"), Input("s", "all")))
+
+
+@pytest.mark.parametrize("outputs", [None, {}, {"other": SCHEMA}])
+def test_a_stream_that_is_not_declared_is_named(outputs: object) -> None:
+    with pytest.raises(RunError, match="b subscribes to the stream 'default' of s, which declares"):
+        build(simple(Input("s"), outputs=outputs))
+
+
+def test_an_operator_of_the_wrong_kind_is_refused() -> None:
+    ledger = Ledger(simple(Input("s")), 0, [A0, A0])
+    made: Sequence[tuple[str, type[Operator]]] = [("s", Relay), ("b", Numbers), ("b", Operator)]
+    for wrong, kind in made:
+
+        def operator(component: str, wrong: str = wrong, kind: type = kind) -> Operator:
+            if component != wrong:
+                return ledger.operator(component)
+            return kind() if kind is Operator else kind(ledger)
+
+        with pytest.raises(RunError, match=f"{wrong}: {kind.__name__} is no {'Spout' if wrong == 's' else 'Bolt'}"):
+            build(ledger.topology, operator)
+
+
+def test_a_failing_open_names_the_executor() -> None:
+    class Closed(Relay):
+        def open(self, context: Context) -> None:
+            raise FileNotFoundError(2, "No such file", "books.txt")
+
+    ledger = Ledger(simple(Input("s")), 0, [A0, A0])
+    with pytest.raises(RunError, match=r"b\[0\] cannot be opened: FileNotFoundError.*books.txt"):
+        build(ledger.topology, lambda name: Closed(ledger) if name == "b" else ledger.operator(name))

@@ -1,0 +1,201 @@
+"""Groupings: where a row goes depends on the row, its fields and how many went before, and on nothing else."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.worker.channel import Ager, LocalIncoming, LocalOutgoing, Outgoing
+from agents.worker.router import Grouping, Router, grouping_of
+from inventory.errors import RunError
+from workloads.keys import executor_of, key_group
+from workloads.operators import Row
+from workloads.topology import Input
+
+SCHEMA = {"word": "str", "n": "int", "blob": "bytes"}
+
+
+class Sent(Outgoing):
+    """A channel that remembers what was added to it."""
+
+    def __init__(self, receiver: int) -> None:
+        super().__init__((0, receiver, 0), (1, 1), Ager())
+        self.rows: list[Row] = []
+        self.stamps: list[int | None] = []
+
+    def add(self, rows: list[Row], stamp: int | None) -> None:
+        assert len(rows) > 0
+        self.rows += rows
+        self.stamps += [stamp] * len(rows)
+
+
+def channels(count: int) -> list[Sent]:
+    return [Sent(receiver) for receiver in range(count)]
+
+
+def grouping(sent: list[Sent], kind: str, fields: tuple[str, ...] = (), sender: int = 0) -> Grouping:
+    return grouping_of(Input("a", kind, fields), SCHEMA, sent, sender)
+
+
+ROWS = st.lists(st.tuples(st.text(max_size=2), st.integers(0, 4), st.binary(max_size=1)), max_size=40)
+BATCHES = st.lists(ROWS, max_size=8)
+
+
+@settings(deadline=None, max_examples=100)
+@given(BATCHES, st.integers(1, 7), st.integers(0, 100))
+def test_shuffle_is_exactly_even_at_every_moment_and_keeps_order(batches: list, count: int, sender: int) -> None:
+    sent = channels(count)
+    shuffle = grouping(sent, "shuffle", sender=sender)
+    numbered, number = [], 0
+    for batch in batches:
+        rows = [(number + at, *row) for at, row in enumerate(batch)]
+        number += len(rows)
+        numbered += rows
+        if rows:
+            shuffle.deal(rows, None)
+        shares = [len(channel.rows) for channel in sent]
+        assert max(shares) - min(shares) <= 1
+    assert [channel.rows for channel in sent] == [numbered[(at - sender) % count :: count] for at in range(count)]
+
+
+def test_senders_of_a_shuffle_start_at_different_executors() -> None:
+    first = []
+    for sender in range(5):
+        sent = channels(5)
+        grouping(sent, "shuffle", sender=sender).deal([("x", 0, b"")], None)
+        first += [at for at, channel in enumerate(sent) if channel.rows]
+    assert sorted(first) == list(range(5))
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    BATCHES,
+    st.integers(1, 7),
+    st.lists(st.sampled_from(sorted(SCHEMA)), min_size=1, max_size=3, unique=True),
+)
+def test_a_key_goes_where_its_key_group_says_in_order(batches: list, count: int, fields: list[str]) -> None:
+    sent = channels(count)
+    by_key = grouping(sent, "fields", tuple(fields))
+    places = [list(SCHEMA).index(name) for name in fields]
+    expected: list[list[Row]] = [[] for _ in sent]
+    for batch in batches:
+        for row in batch:
+            expected[executor_of(key_group(tuple(row[place] for place in places)), count)].append(row)
+        if batch:
+            by_key.deal(batch, None)
+    assert [channel.rows for channel in sent] == expected
+
+
+@pytest.mark.parametrize("fields", [("word",), ("n", "word"), ("word", "n", "blob")])
+def test_two_senders_agree_on_every_key(fields: tuple[str, ...]) -> None:
+    rows = [(word, n, blob) for word in ("to", "be", "or", "") for n in range(9) for blob in (b"", b"x")]
+    ours, theirs = channels(5), channels(5)
+    grouping(ours, "fields", fields, sender=0).deal(rows, None)
+    for row in reversed(rows):
+        grouping(theirs, "fields", fields, sender=3).deal([row], None)
+    assert [Counter(channel.rows) for channel in ours] == [Counter(channel.rows) for channel in theirs]
+    assert sum(bool(channel.rows) for channel in ours) > 1
+
+
+def test_values_that_are_equal_in_python_are_one_key() -> None:
+    sent = channels(7)
+    rows = [("a", 1, b"k"), ("a", True, b"k"), ("a", 1.0, b"k"), ("a", 1, memoryview(b"k"))]
+    grouping(sent, "fields", ("n", "blob")).deal(rows, None)
+    assert sorted(len(channel.rows) for channel in sent)[-2:] == [0, 4]
+
+
+@settings(deadline=None, max_examples=50)
+@given(BATCHES, st.integers(1, 5))
+def test_global_goes_to_the_first_and_all_to_every_executor(batches: list, count: int) -> None:
+    first, every = channels(count), channels(count)
+    for batch in filter(None, batches):
+        grouping(first, "global").deal(batch, None)
+        grouping(every, "all").deal(batch, None)
+    rows = [row for batch in batches for row in batch]
+    assert [channel.rows for channel in first] == [rows, *([] for _ in first[1:])]
+    assert [channel.rows for channel in every] == [rows] * count
+
+
+@settings(deadline=None, max_examples=50)
+@given(ROWS, st.integers(5, 9))
+def test_direct_goes_to_the_index_in_the_row(rows: list[Row], count: int) -> None:
+    sent = channels(count)
+    if rows:
+        grouping(sent, "direct", ("n",)).deal(rows, None)
+    assert [channel.rows for channel in sent] == [[row for row in rows if row[1] == at] for at in range(count)]
+
+
+@pytest.mark.parametrize("target", [-1, 3, 2**40])
+def test_direct_to_an_executor_that_does_not_exist_is_an_error(target: int) -> None:
+    with pytest.raises(RunError, match=f"executor {target} of 3"):
+        grouping(channels(3), "direct", ("n",)).deal([("x", target, b"")], None)
+
+
+@pytest.mark.parametrize("fields", [(), ("word",), ("blob",)])
+def test_direct_needs_an_int_field(fields: tuple[str, ...]) -> None:
+    with pytest.raises(RunError, match="int field"):
+        grouping(channels(3), "direct", fields)
+
+
+def test_local_or_shuffle_stays_here_when_there_is_an_executor_here() -> None:
+    window = (100, 100)
+    here = [LocalOutgoing((0, at, 0), window, Ager(), LocalIncoming("a", "s", None, window)) for at in (1, 3)]
+    away = channels(2)
+    local = grouping([away[0], here[0], away[1], here[1]], "local-or-shuffle", sender=1)
+    local.deal([(at,) for at in range(6)], None)
+    assert [channel.pending for channel in here] == [[(1,), (3,), (5,)], [(0,), (2,), (4,)]]
+    assert not any(channel.rows for channel in away)
+    grouping(away, "local-or-shuffle").deal([(1,), (2,), (3,)], None)
+    assert sorted(len(channel.rows) for channel in away) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("shuffle", ()),
+        ("fields", ("word",)),
+        ("fields", ("word", "n")),
+        ("fields", ("word", "n", "blob")),
+        ("global", ()),
+        ("all", ()),
+        ("direct", ("n",)),
+        ("local-or-shuffle", ()),
+    ],
+)
+def test_every_grouping_passes_the_stamp_on(kind: str, fields: tuple[str, ...]) -> None:
+    sent = channels(3)
+    dealer = grouping(sent, kind, fields)
+    rows = [(word, n, b"") for word in "abc" for n in range(3)]
+    dealer.deal(rows, 77)
+    dealer.deal(rows, None)
+    copies = 3 if kind == "all" else 1
+    counted = Counter(stamp for channel in sent for stamp in channel.stamps)
+    assert counted == {77: 9 * copies, None: 9 * copies}
+
+
+def test_a_router_deals_every_stream_to_all_its_subscribers_and_counts_rows_once() -> None:
+    first, second, third = channels(3)
+    streams = {
+        "default": [grouping([first], "global"), grouping([second], "global")],
+        "side": [grouping([third], "global")],
+        "unheard": [],
+    }
+    router = Router("b[0]", streams, [first, second, third])
+    rows = [("x", 1, b"")]
+    assert router.emit({"default": rows * 2, "side": rows, "unheard": rows * 5, "other": []}, None) == 8
+    assert (first.rows, second.rows, third.rows) == (rows * 2, rows * 2, rows)
+
+
+def test_one_blocked_channel_blocks_the_executor() -> None:
+    window = (10, 10)
+    ends = [LocalOutgoing((0, at, 0), window, Ager(), LocalIncoming("a", "s", [], window)) for at in range(3)]
+    router = Router("b[0]", {}, ends)
+    assert not router.blocked
+    ends[1].add([(at,) for at in range(300)], None)
+    assert router.blocked
+    router.end()
+    assert not router.ended
+    ends[1].credit(290, 0)
+    assert router.ended
+    assert not router.blocked
