@@ -8,6 +8,7 @@ from typing import Any
 import psutil
 
 _CONTAINER_SIGNS = (Path("/.dockerenv"), Path("/run/.containerenv"), Path("/run/systemd/container"))
+_CPUINFO = Path("/proc/cpuinfo")
 _DMI = Path("/sys/class/dmi/id")
 
 
@@ -17,16 +18,16 @@ def gather() -> dict[str, Any]:
     `clock` names the monotonic clock: agents that give the same one read the same clock, so that their times can be
     compared as they are. `bogomips` and `isa` are what `inventory.cluster.Facts` calls so.
     """
-    cpu = _first_cpu(_text(Path("/proc/cpuinfo")) or "")
+    cpu = _first_cpu(_text(_CPUINFO) or "")
     flags = (cpu.get("flags") or cpu.get("Features") or "").split()
-    bogomips = cpu.get("bogomips") or cpu.get("BogoMIPS")
+    bogomips = float(cpu.get("bogomips") or cpu.get("BogoMIPS") or 0)
     return {
         "hostname": platform.node(),
         "kernel": platform.release(),
         "architecture": platform.machine(),
         "cores_online": os.sysconf("SC_NPROCESSORS_ONLN"),
         "cpu_model": cpu.get("model name"),
-        "bogomips": float(bogomips) if bogomips else None,
+        "bogomips": bogomips or None,
         "isa": flags or None,
         "memory_bytes": psutil.virtual_memory().total,
         "clock": _clock(),

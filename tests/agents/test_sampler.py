@@ -72,6 +72,10 @@ SENSORS = """
                 time.sleep(0.5)
             return []
 
+    class Stuck(Sensor):
+        def read(self, now_ns):
+            time.sleep(3600)
+
     class Busy(Sensor):
         def read(self, now_ns):
             end = time.thread_time() + 0.1
@@ -91,6 +95,7 @@ NAMES = {
     "bad-close": "BadClose",
     "slow": "Slow",
     "busy": "Busy",
+    "stuck": "Stuck",
     "no-module": None,
 }
 
@@ -265,6 +270,19 @@ def test_foreign_sensors_run_in_an_agent_and_cannot_take_it_down(start_agent, wo
 
 
 @pytest.mark.loopback
+def test_a_sensor_that_never_returns_is_reported_and_does_not_keep_the_agent(start_agent, wordcount, third_party):
+    agent = start_agent(env={"PYTHONPATH": str(third_party)})
+    agent.welcome()
+    run = wordcount(agent)
+    run.start(sensors=["stuck"])
+    agent.send(Finish(epoch=1))
+    assert "a sensor does not return" in agent.expect(Failed).reason
+    agent.expect(Finished)
+    agent.send(Bye())
+    assert agent.wait() == 0
+
+
+@pytest.mark.loopback
 def test_a_disk_that_takes_no_traces_fails_the_run_with_a_reason(start_agent, wordcount):
     # A limit on file sizes is as good as a full disk, and needs none.
     code = (
@@ -276,7 +294,6 @@ def test_a_disk_that_takes_no_traces_fails_the_run_with_a_reason(start_agent, wo
     run = wordcount(agent)
     run.agents = []
     agent.send(Start(spec=run.spec(1, executors=()), sensors=("cpu", "memory")))
-    failed = None
     for number in range(100):
         agent.send(Mark(epoch=1, kind=f"mark {number}"))
     failed = agent.expect(Failed)
