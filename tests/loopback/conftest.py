@@ -1,0 +1,157 @@
+"""Whole campaigns as a user starts them: `millrace run` as a process, with a runtime folder of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from campaign.process import Process, marked
+
+MILLRACE = (sys.executable, "-P", "-c", "from campaign.cli import main; main()")
+
+LONG_S = 120.0
+"""How long a test waits for what must come; never what it measures."""
+
+CLUSTER = """\
+nodes:
+  - {id: n1, address: 127.0.0.2, slots: 2, cores: 2, ghz: 2.4, flops_per_cycle: 4}
+  - {id: n2, address: 127.0.0.3, slots: 2, cores: 4, ghz: 3.2, flops_per_cycle: 8}
+"""
+
+AGENDA: Mapping[str, Any] = {
+    "name": "short",
+    "inventory": "two.yaml",
+    "repetitions": 1,
+    "order": "sequential",
+    "warmup_s": 0.5,
+    "duration_s": 1.5,
+    "workloads": [
+        {
+            "name": "wordcount",
+            "params": {"workers": 2, "ackers": 0, "parallelism": {"spout": 2, "split": 2, "count": 2}},
+            "rate": {"kind": "constant", "tuples_per_s": 300},
+        }
+    ],
+    "schedulers": ["even", "top-storm"],
+}
+"""Two runs on two nodes, a few seconds each."""
+
+
+class Desk:
+    """An operator's desk: a folder with an agenda, and campaigns started from it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.runtime, self.temporary = folder / "runtime", folder / "tmp"
+        self.runtime.mkdir(mode=0o700)
+        self.temporary.mkdir()
+        (folder / "two.yaml").write_text(CLUSTER)
+        self._started: list[subprocess.Popen[str]] = []
+
+    def agenda(self, **changes: Any) -> str:
+        """Write an agenda, a changed `AGENDA`; return its file name."""
+        (self.folder / "agenda.json").write_text(json.dumps({**AGENDA, **changes}))
+        return "agenda.json"
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start `millrace` with these arguments; it leads a session of its own, as under a terminal."""
+        process = subprocess.Popen(
+            [*MILLRACE, *arguments],
+            cwd=self.folder,
+            env={**os.environ, "XDG_RUNTIME_DIR": str(self.runtime), "TMPDIR": str(self.temporary)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._started.append(process)
+        return process
+
+    def run(self, *arguments: str) -> "Outcome":
+        """Run `millrace` to its end."""
+        return self.end_of(self.start(*arguments))
+
+    def end_of(self, process: subprocess.Popen[str]) -> "Outcome":
+        """Wait for a started `millrace`."""
+        out, err = process.communicate(timeout=LONG_S)
+        return Outcome(process.returncode, out, err)
+
+    @property
+    def campaign(self) -> Path:
+        """The latest campaign's folder."""
+        return (self.folder / "results" / "short" / "latest").resolve()
+
+    def live(self) -> dict[str, Any]:
+        """What the campaign under way says of itself; empty before it says anything."""
+        try:
+            found: dict[str, Any] = json.loads((self.campaign / "live.json").read_text())
+        except FileNotFoundError:
+            return {}
+        return found
+
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for what must come."""
+        deadline = time.monotonic() + LONG_S
+        while not condition():
+            if time.monotonic() > deadline:
+                pytest.fail(f"{what} did not come; live: {self.live()}")
+            time.sleep(0.05)
+
+    def wait_for_stage(self, number: int, stage: str) -> None:
+        """Wait until run `number` is in `stage`."""
+        self.wait_for(
+            lambda: (self.live().get("number"), self.live().get("stage")) == (number, stage), f"run {number}: {stage}"
+        )
+
+    def processes(self, module: str = "") -> list[Process]:
+        """What runs from this desk: agents, workers, controllers; with `module` only those that run it."""
+        found = marked(f"XDG_RUNTIME_DIR={self.runtime}".encode())
+        return [process for process in found if not module or module in _command(process)]
+
+    def wait_for_silence(self) -> None:
+        """Wait until nothing runs any more that was started from here."""
+        self.wait_for(lambda: not self.processes(), "the end of all processes")
+
+    def results(self) -> dict[str, dict[str, Any]]:
+        """Run -> its run.json."""
+        return {
+            path.parent.name: json.loads(path.read_text()) for path in sorted(self.campaign.glob("runs/*/run.json"))
+        }
+
+    def close(self) -> None:
+        """End what a failed test has left."""
+        for process in self._started:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            process.communicate()
+
+
+class Outcome:
+    """How `millrace` ended."""
+
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status, self.out, self.err = status, out, err
+
+    def __repr__(self) -> str:
+        return f"status {self.status}\n--- out\n{self.out}\n--- err\n{self.err}"
+
+
+def _command(process: Process) -> Sequence[str]:
+    try:
+        return Path(f"/proc/{process.pid}/cmdline").read_bytes().decode().split("\0")
+    except OSError:
+        return ()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path)
+    yield made
+    made.close()

@@ -1,0 +1,143 @@
+"""A campaign of real processes on this host, from the agenda to verified, complete results."""
+
+import json
+from collections import Counter
+from itertools import chain, cycle, islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+from agents.trace import TABLES
+
+pytestmark = pytest.mark.loopback
+
+
+@pytest.mark.slow
+def test_two_workloads_race_under_two_schedulers_on_five_nodes(desk: Any) -> None:
+    workloads = [
+        {"name": "wordcount", "rate": {"kind": "constant", "tuples_per_s": 300}},
+        {"name": "exclamation", "label": "loud", "rate": {"kind": "steps", "steps": [[0, 500], [1, 1000]]}},
+    ]
+    outcome = desk.run("run", desk.agenda(inventory="loopback", order="interleaved", workloads=workloads))
+    assert outcome.status == 0, outcome
+    assert f"results: results/short/{desk.campaign.name}" in outcome.out
+    record = json.loads((desk.campaign / "campaign.json").read_text())
+    assert {"agenda", "version", "git_commit", "host", "seeds"} <= record.keys()
+    results = desk.results()
+    assert set(record["seeds"]["runs"]) == set(results)
+    assert Counter((r["label"], r["scheduler"], r["status"]) for r in results.values()) == Counter(
+        (label, scheduler, "ok") for label in ("wordcount", "loud") for scheduler in ("even", "top-storm")
+    )
+    for name, run in results.items():
+        assert run["verification"]["status"] == "passed"
+        assert run["verification"]["checked"] > 0
+        assert run["attempt"] == 1
+        assert run["tier"] == 1
+        times = run["times"]
+        assert times["source_start_ns"] < times["measure_start_ns"] < times["measure_end_ns"] <= times["stopped_ns"]
+        assert run["measured"]["source_tuples_per_s"] > 0
+        assert run["measured"]["latency_ms"]["samples"] > 0
+        placed = run["placement"]["topologies"]
+        assert all(entry["status"] == "placed" for entry in placed.values())
+        nodes = {entry["node"] for topology in placed.values() for entry in topology["assignments"]}
+        assert (run["measured"]["hops"]["inter_node"] > 0) == (len(nodes) > 1)
+        traces = desk.campaign / "runs" / name / "traces"
+        assert {path.stem for path in traces.iterdir()} == set(TABLES)
+        cpu = pyarrow.parquet.read_table(traces / "cpu.parquet")
+        assert set(cpu["node"].to_pylist()) == {"n1", "n2", "n3", "n4", "n5"}
+    assert not list(desk.campaign.glob("runs/*.partial"))
+    assert not desk.processes()
+    assert not list(desk.temporary.iterdir())
+
+
+def test_the_answer_is_the_count_of_exactly_the_lines_that_were_emitted(desk: Any) -> None:
+    lines = ["to be or not to be", "that is the question", "", "to die to sleep"]
+    (desk.folder / "text.txt").write_text("\n".join(lines) + "\n")
+    params = {"text": "text.txt", "workers": 2, "ackers": 1, "parallelism": {"spout": 2, "split": 2, "count": 3}}
+    workload = {"name": "wordcount", "params": params, "rate": {"kind": "constant", "tuples_per_s": 500}}
+    outcome = desk.run("run", desk.agenda(workloads=[workload], schedulers=["even"]))
+    assert outcome.status == 0, outcome
+    ((name, run),) = desk.results().items()
+    folder = desk.campaign / "runs" / name
+    rows = pyarrow.parquet.read_table(folder / "answer" / "counts").to_pylist()
+    emitted = _emitted(folder)
+    # Executor i of two emits the records i, i + 2, ...: by their numbers of records, all that left is known.
+    count: Counter[str] = Counter()
+    for index, number in enumerate(emitted):
+        mine = islice(cycle(chain(lines, lines)), index, index + 2 * number, 2)
+        count.update(word for line in mine for word in line.split())
+    assert {row["word"]: row["count"] for row in rows} == dict(count)
+    assert run["verification"] == {
+        "status": "passed",
+        "checked": len(count),
+        "message": "",
+        "quarantined": {"malformed": 0, "outlier": 0, "out_of_order": 0},
+    }
+
+
+def _emitted(folder: Path) -> list[int]:
+    rows = pyarrow.parquet.read_table(folder / "traces" / "throughput.parquet").to_pylist()
+    totals: Counter[str] = Counter()
+    for row in rows:
+        if row["role"] == "spout":
+            totals[row["executor"]] += row["emitted"]
+    return [totals[executor] for executor in sorted(totals)]
+
+
+def test_only_does_a_part_and_resume_does_the_rest_without_touching_it(desk: Any) -> None:
+    agenda = desk.agenda()
+    assert desk.run("run", agenda, "--only", "scheduler=top-storm").status == 0
+    (done,) = desk.results()
+    assert done == "002-wordcount-top-storm-r1"
+    before = (desk.campaign / "runs" / done / "run.json").stat().st_mtime_ns
+    outcome = desk.run("run", agenda, "--resume", "results/short/latest")
+    assert outcome.status == 0, outcome
+    assert list(desk.results()) == ["001-wordcount-even-r1", "002-wordcount-top-storm-r1"]
+    assert (desk.campaign / "runs" / done / "run.json").stat().st_mtime_ns == before
+    assert len(list((desk.folder / "results" / "short").iterdir())) == 2  # the folder and `latest`
+    assert len(json.loads((desk.campaign / "campaign.json").read_text())["resumed"]) == 1
+
+
+def test_another_agenda_cannot_go_on_with_a_campaign(desk: Any) -> None:
+    assert desk.run("run", desk.agenda(schedulers=["even"])).status == 0
+    outcome = desk.run("run", desk.agenda(schedulers=["even"], seed=99), "--resume", "results/short/latest")
+    assert outcome.status == 2
+    assert "another seed" in outcome.err
+
+
+def test_as_fast_as_possible_is_verified_too_and_never_called_saturated(desk: Any) -> None:
+    workload = {"name": "exclamation", "params": {"workers": 2}, "rate": {"kind": "max"}}
+    outcome = desk.run("run", desk.agenda(workloads=[workload], schedulers=["even"], duration_s=1))
+    assert outcome.status == 0, outcome
+    (run,) = desk.results().values()
+    assert run["verification"]["status"] == "passed"
+    assert run["measured"]["saturated"] is None
+
+
+def test_sources_that_cannot_keep_their_schedule_are_called_saturated(desk: Any) -> None:
+    params = {"workers": 1, "ackers": 0, "parallelism": {"spout": 1, "split": 1, "count": 1}}
+    workload = {"name": "wordcount", "params": params, "rate": {"kind": "constant", "tuples_per_s": 50_000_000}}
+    outcome = desk.run("run", desk.agenda(workloads=[workload], schedulers=["even"]))
+    assert outcome.status == 0, outcome
+    (run,) = desk.results().values()
+    assert run["verification"]["status"] == "passed"
+    assert run["measured"]["saturated"] is True
+
+
+def test_a_dry_run_shows_runs_and_placements_and_starts_and_writes_nothing(desk: Any) -> None:
+    outcome = desk.run("run", desk.agenda(), "--dry-run")
+    assert outcome.status == 0, outcome
+    assert "001-wordcount-even-r1" in outcome.out
+    assert "n1 slot 0: spout[0]" in outcome.out
+    assert not (desk.folder / "results").exists()
+    assert not list(desk.runtime.iterdir())
+    assert not list(desk.temporary.iterdir())
+
+
+def test_quiet_leaves_only_results(desk: Any) -> None:
+    outcome = desk.run("--quiet", "run", desk.agenda(schedulers=["even"]))
+    assert outcome.status == 0, outcome
+    assert outcome.err == ""
+    assert f"results: results/short/{desk.campaign.name}" in outcome.out
