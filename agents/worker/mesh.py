@@ -1,7 +1,8 @@
 """From a listening socket to one link per peer: connecting, accepting, and turning strangers away.
 
 Of two workers the one with the lower number connects. A connection becomes a link when its handshake is done within
-5 s; anything else is closed before a frame is parsed, and counted with its reason.
+5 s; anything else is closed before a frame is parsed, and counted with its reason. When many connect at once, who has
+not even said hello makes room first. A peer that turns out to be none ends this start of the topology.
 """
 
 import selectors
@@ -15,7 +16,12 @@ from agents.worker.link import tune
 from inventory.errors import RunError
 
 _BACKLOG = 256
-_MOST_PENDING = 128
+_MOST_STRANGERS = 128
+"""Handshakes under way at once, beyond one per peer."""
+
+_MOST_ACCEPTED = 32
+"""Connections accepted in one pass of the loop, so that a flood does not stop the executors."""
+
 _MOST_HANDSHAKE_BYTES = 4096
 
 
@@ -45,6 +51,7 @@ class Mesh:
         self._address, self._key, self._run = address, key, run
         self._epoch, self._worker, self._workers = epoch, worker, workers
         self._missing = set(peers)
+        self._most_pending = len(peers) + _MOST_STRANGERS
         self._on_link = on_link
         self._pending: dict[socket.socket, tuple[Connector | Acceptor, float]] = {}
         self.refused: Counter[str] = Counter()
@@ -75,19 +82,23 @@ class Mesh:
         for peer in sorted(self._missing):
             if peer < self._worker:
                 continue
-            # The source is bound too, so that on one host every peer appears under its node's address.
+            side = Connector(self._key, self._run, self._epoch, self._worker, peer)
             try:
+                # The source is bound too, so that on one host every peer appears under its node's address.
                 sock = socket.create_connection(addresses[peer], TIMEOUT_S, source_address=(self._address, 0))
+                tune(sock)
+                sock.send(side.hello())
             except OSError as fault:
                 host, port = addresses[peer]
                 raise RunError(f"worker {peer} at {host}:{port} cannot be reached: {fault}") from None
-            side = Connector(self._key, self._run, self._epoch, self._worker, peer)
-            tune(sock)
-            sock.send(side.hello())
             self._wait_for(sock, side)
 
     def expire(self, now_s: float) -> None:
-        """Turn away whoever has not finished the handshake in time."""
+        """Turn away whoever has not finished the handshake in time.
+
+        Raises:
+            RunError: a peer that we connected to is among them.
+        """
         for sock, (_, until) in list(self._pending.items()):
             if now_s > until:
                 self._refuse(sock, "time-out")
@@ -100,27 +111,36 @@ class Mesh:
         self._pending.clear()
 
     def _accept(self, _mask: int) -> None:
-        while True:
+        for _ in range(_MOST_ACCEPTED):
             try:
                 sock, _ = self._listener.accept()
+                tune(sock)
             except BlockingIOError:
                 return
             except OSError:
                 # Out of file descriptors, or the peer was gone before we came: its side will know.
                 self.refused["accept failed"] += 1
                 return
-            tune(sock)
-            if len(self._pending) >= _MOST_PENDING:
-                sock.close()
-                self.refused["too many at once"] += 1
-                continue
-            self._wait_for(sock, Acceptor(self._key, self._run, self._epoch, self._worker, self._workers))
+            if len(self._pending) >= self._most_pending:
+                self._make_room()
+            side = Acceptor(self._key, self._run, self._epoch, self._worker, self._workers)
+            self._wait_for(sock, side)
+            # A peer's hello comes right behind its connection; who has said it is not the first to make room.
+            self._shake(sock, side)
+
+    def _make_room(self) -> None:
+        accepted = [sock for sock, (side, _) in self._pending.items() if isinstance(side, Acceptor)]
+        silent = [sock for sock in accepted if self._pending[sock][0].peer < 0]
+        self._refuse((silent or accepted)[0], "too many at once")
 
     def _wait_for(self, sock: socket.socket, side: Connector | Acceptor) -> None:
         self._pending[sock] = (side, time.monotonic() + TIMEOUT_S)
         self._selector.register(sock, selectors.EVENT_READ, lambda _mask: self._shake(sock, side))
 
     def _shake(self, sock: socket.socket, side: Connector | Acceptor) -> None:
+        if sock not in self._pending:
+            # It was turned away after the selector had seen its bytes.
+            return
         try:
             received = sock.recv(_MOST_HANDSHAKE_BYTES)
             if not received:
@@ -143,10 +163,13 @@ class Mesh:
         self._on_link(side.peer, sock, side.rest)
 
     def _refuse(self, sock: socket.socket, reason: str) -> None:
-        self._forget(sock)
+        side = self._forget(sock)
         sock.close()
+        if isinstance(side, Connector):
+            raise RunError(f"worker {side.peer} is not who it should be: {reason}")
         self.refused[reason] += 1
 
-    def _forget(self, sock: socket.socket) -> None:
-        del self._pending[sock]
+    def _forget(self, sock: socket.socket) -> Connector | Acceptor:
+        side, _ = self._pending.pop(sock)
         self._selector.unregister(sock)
+        return side
