@@ -1,0 +1,138 @@
+"""The report's folder: tables as CSV, figures as SVG and the page, from the small tables that Spark made.
+
+index.html
+figures/<workload>-<figure>.svg
+tables/<table>.csv
+"""
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from analysis.figures import KINDS, draw_all
+from analysis.html import render_page
+from analysis.page import Figure, Section, page_of, section_of
+from analysis.results import Campaign
+from analysis.statistics import Interval
+from analysis.summary import (
+    COMPARISON_COLUMNS,
+    DIFFERENCE_COLUMNS,
+    RUN_COLUMNS,
+    Row,
+    Rows,
+    comparison_rows,
+    difference_rows,
+    run_rows,
+)
+from analysis.views import workload_data
+
+SPARK_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "components": (
+        *("run", "component", "role", "executors", "emitted_tuples_per_s", "processed_tuples_per_s", "worst_late_ms"),
+    ),
+    "busy": ("run", "component", "busy_cores", "blocked_executors", "longest_queue"),
+    "timeline": ("run", "second", "source_tuples_per_s", "sink_tuples_per_s"),
+    "latency": ("run", "quantile", "latency_ms", "samples"),
+    "hops": ("run", "hop", "tuples_per_s", "batches_per_s", "bytes_per_s"),
+    "cpu": ("run", "node", "scope", "cores", "shared"),
+    "memory": ("run", "node", "scope", "kind", "mean_mb", "most_mb", "shared"),
+    "network": (
+        *("run", "node", "interface", "rx_bytes_per_s", "tx_bytes_per_s", "rx_packets_per_s", "tx_packets_per_s"),
+        "shared",
+    ),
+    "events": ("run", "kind", "subject", "times", "mean_value", "detail"),
+}
+"""Tables that Spark makes -> their columns; rows are sorted by them from left to right."""
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "runs": RUN_COLUMNS,
+    "comparison": COMPARISON_COLUMNS,
+    "differences": DIFFERENCE_COLUMNS,
+    **SPARK_COLUMNS,
+}
+"""Every table of the report -> its columns."""
+
+
+def tidy(table: str, rows: Rows) -> Rows:
+    """Rows in the table's order, numbers to nine digits: the order in which Spark added them up shall not show."""
+    columns = SPARK_COLUMNS[table]
+    found = [{column: _rounded(row[column]) for column in columns} for row in rows]
+    return sorted(found, key=lambda row: [(row[c] is not None, row[c]) for c in columns if _sortable(row[c])])
+
+
+def build(campaign: Campaign, tables: Mapping[str, Rows], folder: Path, baseline: str | None) -> Path:
+    """Write the whole report into `folder`, which exists and is empty; return its page.
+
+    Args:
+        campaign: what is reported.
+        tables: tidy rows of every table in `SPARK_COLUMNS`.
+        folder: where to.
+        baseline: the scheduler that others are compared with.
+    """
+    runs = run_rows(campaign, tables)
+    differences = difference_rows(campaign, runs, baseline)
+    derived = {"runs": runs, "comparison": comparison_rows(campaign, runs), "differences": differences}
+    (folder / "tables").mkdir()
+    for name, rows in {**derived, **tables}.items():
+        _write_csv(folder / "tables" / f"{name}.csv", COLUMNS[name], rows)
+    (folder / "figures").mkdir()
+    intervals = {(r["workload"], r["scheduler"], r["metric"]): _interval(r) for r in differences}
+    sections = [
+        _section(campaign, label, slug, tables, runs, intervals, folder / "figures")
+        for label, slug in _slugs(campaign.workloads).items()
+        if any(run.workload == label for run in campaign.counted)
+    ]
+    page = folder / "index.html"
+    page.write_text(render_page(page_of(campaign, tables, runs, sections, baseline)), encoding="utf-8")
+    return page
+
+
+def _section(
+    campaign: Campaign,
+    label: str,
+    slug: str,
+    tables: Mapping[str, Rows],
+    runs: Rows,
+    differences: Mapping[tuple[str, str, str], Interval],
+    folder: Path,
+) -> Section:
+    data = workload_data(campaign, label, tables, runs)
+    figures = []
+    for name, svg in draw_all(data, slug):
+        file = f"{slug}-{name}.svg"
+        (folder / file).write_text(svg, encoding="utf-8")
+        figures.append(Figure(file, KINDS[name].caption, svg))
+    return section_of(campaign, data, slug, figures, tables, runs, differences)
+
+
+def _slugs(labels: Sequence[str]) -> dict[str, str]:
+    """Label -> text for file names and anchors; different labels get different ones."""
+    found: dict[str, str] = {}
+    for label in labels:
+        slug = re.sub(r"[^A-Za-z0-9_-]+", "-", label).strip("-") or "workload"
+        while slug in found.values():
+            slug += "-2"
+        found[label] = slug
+    return found
+
+
+def _interval(row: Row) -> Interval:
+    return Interval(row["pairs"], row["median_difference"], row["low"], row["high"])
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: Rows) -> None:
+    """A header and one line per row; what is missing is empty, truth is `true` or `false`."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        for row in rows:
+            writer.writerow([str(row[c]).lower() if isinstance(row[c], bool) else row[c] for c in columns])
+
+
+def _rounded(value: object) -> object:
+    return float(f"{value:.9g}") if isinstance(value, float) else value
+
+
+def _sortable(value: object) -> bool:
+    return value is None or isinstance(value, (str, int, float))

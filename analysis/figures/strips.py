@@ -1,0 +1,93 @@
+"""Figures of single values: every run a dot on a common axis from 0, grouped by what was measured."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.transforms import blended_transform_factory
+
+from analysis.figures.data import WorkloadData, quantity
+from analysis.figures.theme import INK, MUTED, new_figure
+from analysis.statistics import Spread
+
+_ROW_IN = 0.21
+_FRAME_IN = 0.85
+
+
+def traffic(data: WorkloadData) -> Figure:
+    """Tuples/s delivered within a worker, between workers of a node, and between nodes."""
+    groups = [
+        ("within a worker", "intra_worker_tuples_per_s"),
+        ("between workers of a node", "inter_worker_tuples_per_s"),
+        ("between nodes", "inter_node_tuples_per_s"),
+    ]
+    return _strips(data, "Traffic by hop", "tuples/s delivered", groups)
+
+
+def cpu(data: WorkloadData) -> Figure:
+    """CPU cores in use by workers, by the agents with their sensors, and by everything on the host."""
+    groups = [
+        ("worker processes", "worker_cores"),
+        ("node agents with their sensors", "agent_cores"),
+        ("the whole host, others included", "host_cores"),
+    ]
+    return _strips(data, "CPU in use", "cores", groups)
+
+
+def _strips(data: WorkloadData, title: str, label: str, groups: Sequence[tuple[str, str]]) -> Figure:
+    rows = len(groups) * (len(data.looks) + 1)
+    figure, axes = new_figure(title, _FRAME_IN + rows * _ROW_IN)
+    axes.set_xlabel(label)
+    names: list[tuple[float, str]] = []
+    largest = 0.0
+    at = 0.0
+    for heading, metric in groups:
+        left = blended_transform_factory(axes.transAxes, axes.transData)
+        axes.text(0.008, at, heading, transform=left, va="center", color=MUTED.light, fontsize=9)
+        at += 1
+        for scheduler, look in data.looks.items():
+            spread = data.spreads[metric].get(scheduler)
+            values = data.values[metric].get(scheduler, ())
+            names.append((at, scheduler))
+            if spread is None:
+                axes.text(0.008, at, "not measured", transform=left, va="center", color=MUTED.light)
+            else:
+                _row(axes, at, values, spread, look.colour.light, look.marker)
+                largest = max(largest, spread.high)
+            at += 1
+        at += 0.35
+    axes.set_ylim(at - 0.75, -0.6)
+    axes.set_yticks([y for y, _ in names], [name for _, name in names], color=INK.light)
+    # Room for the figures at the right of the dots.
+    axes.set_xlim(0, (largest or 1.0) * (1.75 if any(map(data.enough, data.looks)) else 1.5))
+    axes.spines["left"].set_visible(False)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: quantity(value)))
+    axes.grid(axis="x")
+    return figure
+
+
+def _row(axes: Axes, at: float, values: Sequence[float], spread: Spread, colour: str, marker: str) -> None:
+    """One scheduler's runs; below enough repetitions joined by their range, else with the median's interval."""
+    # A dot at 0 is not to be cut in half by the edge.
+    dots: dict[str, Any] = {"linestyle": "", "marker": marker, "color": colour, "clip_on": False}
+    if spread.median is None:
+        axes.plot([spread.low, spread.high], [at, at], color=colour, linewidth=1.2, solid_capstyle="round")
+        axes.plot(values, [at] * len(values), alpha=0.8, **dots)
+        words = _span(spread.low, spread.high)
+    else:
+        inner = spread.median
+        axes.plot(values, [at] * len(values), alpha=0.25, **dots)
+        axes.plot([inner.low, inner.high], [at, at], color=colour, linewidth=3.5, solid_capstyle="butt")
+        axes.plot([inner.estimate], [at], linestyle="", marker="|", markersize=10, markeredgewidth=1.6, color=colour)
+        words = f"{quantity(inner.estimate)}  [{_span(inner.low, inner.high)}]"
+    axes.annotate(
+        words, (spread.high, at), xytext=(7, 0), textcoords="offset points", va="center", color=INK.light, fontsize=9
+    )
+
+
+def _span(low: float, high: float) -> str:
+    first, last = quantity(low), quantity(high)
+    return first if first == last else f"{first} – {last}"

@@ -1,0 +1,209 @@
+"""Colours and type of the figures, and the way from Matplotlib's SVG to one that suits a light and a dark page.
+
+Figures are drawn in the light palette. Afterwards every colour of the palette gets a CSS class beside its plain
+value: a browser takes the class, whose colour follows the reader's theme, and a program without CSS takes the value.
+Text stays text. The same figure always gives the same bytes.
+"""
+
+import io
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+from xml.etree import ElementTree
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+WIDTH_IN = 4.6
+"""Every figure is about as wide as a phone: there, and in a row of three on a laptop, its text can be read."""
+
+
+@dataclass(frozen=True)
+class Colour:
+    """A colour in both themes; `name` is its CSS variable and class."""
+
+    name: str
+    light: str
+    dark: str
+
+
+INK = Colour("ink", "#1b2027", "#e8ebef")
+MUTED = Colour("muted", "#5a636e", "#a3adb8")
+GRID = Colour("grid", "#e2e5e9", "#343b44")
+GROUND = Colour("ground", "#fefefe", "#161a1f")
+SHADE = Colour("shade", "#f0f2f4", "#20262d")
+
+SERIES = (
+    Colour("s0", "#0b62b0", "#62b4f2"),
+    Colour("s1", "#c8500a", "#ff955c"),
+    Colour("s2", "#04785c", "#3fd0a4"),
+    Colour("s3", "#97458f", "#dc9fd6"),
+    Colour("s4", "#8a6500", "#e6bd45"),
+    Colour("s5", "#4b5560", "#c3ccd6"),
+)
+"""Told apart with normal sight, protanopia, deuteranopia and tritanopia, and on both grounds (a test says so)."""
+
+PALETTE = (INK, MUTED, GRID, GROUND, SHADE, *SERIES)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+Dash = tuple[int, tuple[int, ...]] | Literal["-"]
+DASHES: tuple[Dash, ...] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (6, 2, 1, 2)))
+
+_FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+_SVG = "http://www.w3.org/2000/svg"
+_XLINK = "http://www.w3.org/1999/xlink"
+_BY_VALUE = {colour.light: colour for colour in PALETTE}
+
+SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "font.size": 9.5,
+    "figure.titlesize": 11,
+    "figure.titleweight": "bold",
+    "axes.labelsize": 9.5,
+    "axes.edgecolor": MUTED.light,
+    "axes.labelcolor": MUTED.light,
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "figure.facecolor": "none",
+    "figure.constrained_layout.h_pad": 0.06,
+    "figure.constrained_layout.w_pad": 0.06,
+    "text.color": INK.light,
+    "xtick.color": MUTED.light,
+    "ytick.color": MUTED.light,
+    "xtick.labelcolor": MUTED.light,
+    "ytick.labelcolor": MUTED.light,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+    "xtick.minor.size": 0,
+    "grid.color": GRID.light,
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "legend.handlelength": 1.6,
+    "legend.columnspacing": 1.4,
+    "legend.borderaxespad": 0.3,
+    "legend.borderpad": 0.0,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 4.5,
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a scheduler is drawn in every figure: hue first, then marker and dash when the hues are used up."""
+
+    colour: Colour
+    marker: str
+    dash: Dash
+
+
+def look(position: int) -> Look:
+    """The look of the scheduler at this position of the campaign's list."""
+    around = position // len(SERIES)
+    return Look(SERIES[position % len(SERIES)], MARKERS[position % len(MARKERS)], DASHES[around % len(DASHES)])
+
+
+def new_figure(title: str, height_in: float) -> tuple[Figure, Axes]:
+    """An empty figure of the common width with a title at its left edge and one pair of axes."""
+    figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+    figure.suptitle(title, x=0.012, ha="left")
+    return figure, figure.subplots()
+
+
+def render_svg(figure: Figure, name: str, description: str) -> str:
+    """The figure as a standalone SVG document.
+
+    Args:
+        figure: drawn with the colours of the light palette.
+        name: unique in the report; part of every id.
+        description: what it shows, for readers who cannot see it.
+    """
+    with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    ElementTree.register_namespace("", _SVG)
+    ElementTree.register_namespace("xlink", _XLINK)
+    # Our own drawing, made one line above: nothing in it comes from outside.
+    root = ElementTree.fromstring(buffer.getvalue())  # noqa: S314
+    _clean(root)
+    _class_colours(root)
+    for size in ("width", "height"):
+        del root.attrib[size]
+    root.set("class", "millrace")
+    root.set("role", "img")
+    root.set("stroke-linejoin", "round")
+    root.set("font-family", _FONTS)
+    title, style = ElementTree.Element(f"{{{_SVG}}}title"), ElementTree.Element(f"{{{_SVG}}}style")
+    title.text, style.text = description, standalone_style()
+    root.insert(0, title)
+    root.insert(1, style)
+    return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def inline(svg: str) -> str:
+    """A standalone document as part of an HTML page, which has the styles already."""
+    return re.sub(r"<style>.*?</style>", "", svg, count=1, flags=re.DOTALL).strip()
+
+
+def colour_rules(scope: str = "") -> str:
+    """CSS rules that give the classes their colours."""
+    return "".join(
+        f"{scope}.f-{c.name}{{fill:var(--{c.name})}}{scope}.k-{c.name}{{stroke:var(--{c.name})}}" for c in PALETTE
+    )
+
+
+def variables(theme: str) -> str:
+    """The palette's CSS variables in `light` or `dark`."""
+    return "".join(f"--{colour.name}:{getattr(colour, theme)};" for colour in PALETTE)
+
+
+def standalone_style() -> str:
+    """The style sheet of a standalone figure."""
+    return (
+        f"svg.millrace{{{variables('light')}background:var(--ground)}}"
+        f"@media (prefers-color-scheme:dark){{svg.millrace{{{variables('dark')}}}}}"
+        f"@media print{{svg.millrace{{{variables('light')}}}}}"
+        f"{colour_rules()}"
+    )
+
+
+def _clean(root: ElementTree.Element) -> None:
+    """Drop Matplotlib's metadata, its style sheet and the ids that nothing refers to."""
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag in (f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"):
+                parent.remove(child)
+    used = set(re.findall(r"#([\w-]+)", " ".join(v for e in root.iter() for v in e.attrib.values())))
+    for element in root.iter():
+        if element.get("id") not in used:
+            element.attrib.pop("id", None)
+        if element.tag == f"{{{_SVG}}}path":
+            element.set("d", _short_path(element.get("d", "")))
+
+
+def _short_path(path: str) -> str:
+    """The path on one line, coordinates to a hundredth of a point."""
+    path = re.sub(r"-?\d+\.\d+", lambda number: f"{float(number.group()):.2f}".rstrip("0").rstrip("."), path)
+    return " ".join(path.split())
+
+
+def _class_colours(root: ElementTree.Element) -> None:
+    """Turn `style` attributes into plain attributes, and name the palette's colours by class."""
+    for element in root.iter():
+        style = element.attrib.pop("style", "")
+        classes = [element.get("class")] if element.get("class") else []
+        for declaration in filter(None, (part.strip() for part in style.split(";"))):
+            key, _, value = (part.strip() for part in declaration.partition(":"))
+            if key == "font-family":
+                continue
+            element.set(key, value)
+            if key in ("fill", "stroke") and value in _BY_VALUE:
+                classes.append(f"{'f' if key == 'fill' else 'k'}-{_BY_VALUE[value].name}")
+        if element.tag == f"{{{_SVG}}}text" and "fill" not in element.attrib:
+            element.set("fill", INK.light)
+            classes.append(f"f-{INK.name}")
+        if classes:
+            element.set("class", " ".join(str(name) for name in classes))

@@ -1,0 +1,48 @@
+"""A folder that is there as a whole or not at all."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from inventory.errors import UnfitError
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """Give a temporary folder beside `target`; when the block ends well it takes the target's place.
+
+    Raises:
+        UnfitError: the folder cannot be written (also from inside the block, for a full disk); `target` is as it was.
+    """
+    target = Path(os.path.abspath(target))  # noqa: PTH100 - `resolve` would follow a link and replace what it points to
+    partial: Path | None = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+        partial.chmod(0o755)
+        yield partial
+        _swap(partial, target)
+    except OSError as fault:
+        raise UnfitError(f"{fault.filename or target}: cannot be written: {fault.strerror or fault}") from None
+    finally:
+        if partial is not None:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _swap(partial: Path, target: Path) -> None:
+    """Rename `partial` to `target`; an older target is put aside first and comes back if that fails."""
+    if not target.exists():
+        partial.rename(target)
+        return
+    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".old", dir=target.parent))
+    target.rename(aside / "old")
+    try:
+        partial.rename(target)
+    except OSError:
+        (aside / "old").rename(target)
+        raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)

@@ -1,0 +1,111 @@
+"""The page as one HTML file that loads nothing: styles, figures and text are all in it."""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from analysis.figures.theme import colour_rules, inline, variables
+from analysis.page import Page
+from analysis.statistics import Interval, Spread
+
+_THIN = "\u202f"
+_DASH = "–"
+
+
+def render_page(page: Page) -> str:
+    """The page's HTML text."""
+    environment = Environment(
+        loader=PackageLoader("analysis", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "number": number,
+        "span": span,
+        "spread": spread_words,
+        "signed": signed,
+        "size": size,
+        "executors": executors_in_short,
+        "groupby_order": in_groups,
+        # Figures are drawn by this program, names in them escaped by the SVG writer.
+        "inline": lambda svg: Markup(inline(svg)),  # noqa: S704
+    }
+    theme = {name: Markup(variables(name)) for name in ("light", "dark")}  # noqa: S704 - constants of this program
+    template = environment.get_template("report.html.j2")
+    return template.render(page=page, theme=theme, colours=Markup(colour_rules())) + "\n"  # noqa: S704
+
+
+def number(value: Any, digits: int = 0) -> str:
+    """A number with thin spaces between thousands; a dash for what was not measured."""
+    if value is None:
+        return _DASH
+    return f"{value:,.{digits}f}".replace(",", _THIN)
+
+
+def span(values: Sequence[float] | None, digits: int = 0) -> str:
+    """The range of some values, a single number when they look alike."""
+    if not values:
+        return _DASH
+    low, high = number(min(values), digits), number(max(values), digits)
+    return low if low == high else f"{low}{_THIN}{_DASH}{_THIN}{high}"
+
+
+def spread_words(spread: Spread | None, digits: int = 0) -> str:
+    """The range; from enough repetitions on the median with its interval."""
+    if spread is None:
+        return _DASH
+    if spread.median is None:
+        return span([spread.low, spread.high], digits)
+    inner = spread.median
+    return f"{number(inner.estimate, digits)} [{span([inner.low, inner.high], digits)}]"
+
+
+def signed(interval: Interval | None, digits: int = 0) -> str:
+    """A difference with its interval, every number with its sign."""
+    if interval is None:
+        return _DASH
+
+    def one(value: float) -> str:
+        words = number(abs(value), digits)
+        sign = "" if not words.strip("0.") else "−" if value < 0 else "+"
+        return f"{sign}{words}"
+
+    return f"{one(interval.estimate)} [{one(interval.low)}, {one(interval.high)}]"
+
+
+def size(count: int) -> str:
+    """Bytes in words."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} bytes"
+
+
+def executors_in_short(names: Sequence[str]) -> Mapping[str, str]:
+    """`split[0] split[1] split[2] split[5]` as component -> ranges of indexes."""
+    indexes: dict[str, list[int]] = {}
+    for name in names:
+        component, _, index = name.removesuffix("]").rpartition("[")
+        indexes.setdefault(component, []).append(int(index))
+    return {component: _ranges(sorted(found)) for component, found in indexes.items()}
+
+
+def in_groups(items: Sequence[Any], attribute: str) -> list[tuple[Any, list[Any]]]:
+    """Neighbours with the same value of an attribute together, in their order."""
+    return [(key, list(members)) for key, members in groupby(items, key=attrgetter(attribute))]
+
+
+def _ranges(indexes: Sequence[int]) -> str:
+    parts: list[list[int]] = []
+    for index in indexes:
+        if parts and index == parts[-1][1] + 1:
+            parts[-1][1] = index
+        else:
+            parts.append([index, index])
+    return ", ".join(str(a) if a == b else f"{a}{_DASH}{b}" for a, b in parts)

@@ -1,0 +1,94 @@
+"""What a reader must know before any figure: energy, saturated sources, the cost of measuring, a full host."""
+
+from collections.abc import Mapping, Sequence
+
+from analysis.reading import EVENT_WORDS
+from analysis.results import Campaign
+from analysis.summary import Row, Rows
+
+BUSY_SHARE = 0.85
+"""From this share of a host's cores in use on, its runs are said to have shared a full machine."""
+
+NO_ENERGY = "no energy source on this host"
+
+
+def notes_of(campaign: Campaign, tables: Mapping[str, Rows], counted: Rows) -> list[tuple[str, str]]:
+    """The notes as (subject, sentence); none when no run counts."""
+    if not counted:
+        return []
+    return [
+        ("Energy", _energy(campaign, tables["events"])),
+        ("Sources", _sources(counted)),
+        ("Cost of measuring", _cost(campaign, tables["events"], counted)),
+        *_full_host(campaign, counted),
+    ]
+
+
+def observed(events: Rows) -> Rows:
+    """Events that bear on trust, over all runs."""
+    found: dict[tuple[str, str], Row] = {}
+    for row in events:
+        kind = row["kind"]
+        if kind not in EVENT_WORDS:
+            continue
+        subject = "" if kind == "refused_connection" else row["subject"]
+        new: Row = {"kind": kind, "words": EVENT_WORDS[kind], "subject": subject, "times": 0}
+        entry = found.setdefault((kind, subject), new | {"values": [], "details": set()})
+        entry["times"] += row["times"]
+        if row["mean_value"] is not None:
+            entry["values"].append(row["mean_value"])
+        if row["detail"]:
+            entry["details"].add(row["detail"])
+    return [found[key] for key in sorted(found)]
+
+
+def _energy(campaign: Campaign, events: Rows) -> str:
+    if any(run.sizes.get("power", (0, 0))[0] for run in campaign.counted):
+        return "readings are in the table power of the traces, each with its source; they are not part of this report."
+    absent = {row["detail"] for row in events if row["kind"] == "sensor_absent" and row["subject"] == "power"}
+    reasons = sorted(reason for reason in absent if reason and reason != NO_ENERGY)
+    return f"{'; '.join([NO_ENERGY, *reasons])}. No value is shown, which is not 0 joules."
+
+
+def _sources(counted: Rows) -> str:
+    late = [row["run"] for row in counted if row["saturated"]]
+    unknown = [row for row in counted if row["saturated"] is None]
+    if late:
+        names = ", ".join(late[:6]) + (", …" if len(late) > 6 else "")
+        return (
+            f"in {len(late)} of {len(counted)} runs the sources fell behind their schedule (saturated generator): the "
+            f"rate asked for was not reached and latency includes the wait at the source: {names}."
+        )
+    if unknown:
+        return f"{len(unknown)} of {len(counted)} runs had no schedule to keep; the others kept theirs."
+    worst = max((row["worst_late_ms"] for row in counted if row["worst_late_ms"] is not None), default=None)
+    most = f"; the latest tuple left {worst:.3g} ms after it was due" if worst is not None else ""
+    return f"kept to their schedule in all {len(counted)} runs{most}."
+
+
+def _cost(campaign: Campaign, events: Rows, counted: Rows) -> str:
+    agents = [row["agent_cores"] for row in counted if row["agent_cores"] is not None]
+    if not agents:
+        return "not known: no CPU sensor worked."
+    words = f"all {len(campaign.nodes)} node agents together used {_between(agents)} cores"
+    costs = [row["mean_value"] for row in events if row["kind"] == "sampler_cost" and row["mean_value"] is not None]
+    if costs:
+        words += f", of which each sample of the sensors took {_between([cost * 1e3 for cost in costs])} ms"
+    return f"{words}."
+
+
+def _between(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.2g}", f"{max(values):.2g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _full_host(campaign: Campaign, counted: Rows) -> list[tuple[str, str]]:
+    cores = campaign.file.host.get("cores_online")
+    full = [row for row in counted if cores and row["host_cores"] and row["host_cores"] > BUSY_SHARE * cores]
+    if not full:
+        return []
+    words = (
+        f"in {len(full)} of {len(counted)} runs more than {BUSY_SHARE:.0%} of the host's {cores} cores were in use; "
+        "latency there is the wait for a core as much as the placement's doing."
+    )
+    return [("Full host", words)]

@@ -1,0 +1,295 @@
+"""What stands on the page: the report's contents as plain values, so that the template only arranges them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.figures.data import Seats, WorkloadData
+from analysis.figures.theme import Look
+from analysis.notes import notes_of, observed
+from analysis.reading import TRACE_WORDS
+from analysis.results import Calibration, Campaign, Run
+from analysis.statistics import ENOUGH, Interval
+from analysis.summary import METRICS, Metric, Row, Rows
+from analysis.tiers import Truth, truth_of
+from inventory.documents import dump_yaml
+from workloads.topology import ACKER
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing: its file, its caption and the standalone SVG document."""
+
+    file: str
+    caption: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """One scheduler's runs of a workload, and per metric (by name) their description."""
+
+    scheduler: str
+    look: Look
+    runs: Rows
+    spreads: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One workload.
+
+    Attributes:
+        label: its label.
+        slug: for anchors and file names.
+        about: what was asked: name, rate, parameters that are not at their default.
+        enough: whether every scheduler has enough repetitions for intervals.
+        figures: in the page's order.
+        groups: one per scheduler.
+        differences: scheduler -> metric name -> difference to the baseline.
+        seats: distinct placements.
+        components: per component and scheduler, ranges over the runs.
+    """
+
+    label: str
+    slug: str
+    about: Sequence[tuple[str, str]]
+    enough: bool
+    figures: Sequence[Figure]
+    groups: Sequence[Group]
+    differences: Mapping[str, Mapping[str, Interval]]
+    seats: Sequence[Seats]
+    components: Rows
+
+    def look(self, scheduler: str) -> Look:
+        """How a scheduler of this workload is drawn."""
+        return next(group.look for group in self.groups if group.scheduler == scheduler)
+
+    def placed(self, seats: Seats) -> list[str]:
+        """Components that have executors in a placement, in its order."""
+        names = [name for executors in seats.slots.values() for name in executors]
+        order = {row["component"]: at for at, row in enumerate(self.components)}
+        return sorted({name.rpartition("[")[0] for name in names}, key=lambda name: (order.get(name, len(order)), name))
+
+
+@dataclass(frozen=True)
+class Page:
+    """The whole page."""
+
+    title: str
+    schedulers: Sequence[str]
+    started: str
+    counts: Mapping[str, int]
+    repetitions: tuple[int, int]
+    baseline: str | None
+    truth: Truth
+    notes: Sequence[tuple[str, str]]
+    host: Sequence[tuple[str, str]]
+    sections: Sequence[Section]
+    excluded: Rows
+    verification: Rows
+    calibration: Sequence[tuple[str, Calibration]]
+    observed: Rows
+    traces: Rows
+    has_ackers: bool
+    agenda: str
+    version: str
+    git_commit: str | None
+    metrics: Sequence[Metric]
+    example: str
+
+    @property
+    def edges(self) -> list[Metric]:
+        """Metrics that begin a group of columns."""
+        return [m for at, m in enumerate(self.metrics) if at == 0 or self.metrics[at - 1].group != m.group]
+
+
+def page_of(
+    campaign: Campaign, tables: Mapping[str, Rows], runs: Rows, sections: Sequence[Section], baseline: str | None
+) -> Page:
+    """Put the page together.
+
+    Args:
+        campaign: the campaign.
+        tables: the Spark job's tables.
+        runs: rows of `summary.run_rows`.
+        sections: one per workload with runs that count.
+        baseline: what schedulers are compared with.
+    """
+    counted = [row for row in runs if row["counts"]]
+    per_pair = [len(group.runs) for section in sections for group in section.groups]
+    return Page(
+        title=campaign.name,
+        schedulers=campaign.schedulers,
+        started=min(
+            (run.times.started_utc or run.times.created_utc or "" for run in campaign.runs if run.file), default=""
+        ),
+        counts={
+            "all": len(runs),
+            "counted": len(counted),
+            "exact": sum(r["verification"] == "passed" for r in counted),
+        },
+        repetitions=(min(per_pair, default=0), max(per_pair, default=0)),
+        baseline=baseline,
+        truth=truth_of(next((run.file.tier for run in campaign.runs if run.file and run.counts), None)),
+        notes=notes_of(campaign, tables, counted),
+        host=_host(campaign.file.host),
+        sections=sections,
+        excluded=[row for row in runs if not row["counts"]],
+        verification=runs,
+        calibration=[(run.id, entry) for run in campaign.counted if run.file for entry in run.file.calibration],
+        observed=observed(tables["events"]),
+        traces=_traces(campaign.counted),
+        has_ackers=any(
+            name.startswith(f"{ACKER}[") for run in campaign.counted for e in run.slots.values() for name in e
+        ),
+        agenda=dump_yaml(campaign.file.agenda),
+        version=campaign.file.version,
+        git_commit=campaign.file.git_commit,
+        metrics=METRICS,
+        example=next((run.id for run in campaign.counted), "<run>"),
+    )
+
+
+def section_of(
+    campaign: Campaign,
+    data: WorkloadData,
+    slug: str,
+    figures: Sequence[Figure],
+    tables: Mapping[str, Rows],
+    runs: Rows,
+    differences: Mapping[tuple[str, str, str], Interval],
+) -> Section:
+    """One workload's part of the page; `differences` by (workload, scheduler, metric)."""
+    mine = [row for row in runs if row["counts"] and row["workload"] == data.label]
+    groups = [
+        Group(
+            scheduler,
+            look,
+            sorted((row for row in mine if row["scheduler"] == scheduler), key=lambda row: row["repetition"]),
+            {metric: spreads.get(scheduler) for metric, spreads in data.spreads.items()},
+        )
+        for scheduler, look in data.looks.items()
+    ]
+    return Section(
+        label=data.label,
+        slug=slug,
+        about=_about(campaign, data.label),
+        enough=all(count >= ENOUGH for count in data.repetitions.values()),
+        figures=figures,
+        groups=groups,
+        differences={
+            scheduler: {
+                m.name: differences[data.label, scheduler, m.name]
+                for m in METRICS
+                if (data.label, scheduler, m.name) in differences
+            }
+            for scheduler in data.looks
+        },
+        seats=data.seats,
+        components=_components(data, groups, tables),
+    )
+
+
+def _about(campaign: Campaign, label: str) -> list[tuple[str, str]]:
+    asked = next((w for w in campaign.agenda.workloads if (w.get("label") or w.get("name")) == label), {})
+    found = [("rate", _rate(asked.get("rate")))]
+    found += [(key, _plain(value)) for key, value in (asked.get("params") or {}).items() if value not in (None, "", {})]
+    if asked.get("name") not in (None, label):
+        found.insert(0, ("workload", str(asked["name"])))
+    return [(key, words) for key, words in found if words]
+
+
+def _rate(rate: Any) -> str:
+    """A rate of the agenda in words."""
+    if not isinstance(rate, Mapping):
+        return ""
+    kind = rate.get("kind")
+    if kind == "constant":
+        return f"{_thin(rate['tuples_per_s'])} tuples/s"
+    if kind == "steps":
+        return ", ".join(f"{_thin(per_s)} tuples/s from {start:g} s" for start, per_s in rate["steps"])
+    if kind == "max":
+        return "as fast as the topology takes it"
+    return _plain(rate)
+
+
+def _thin(value: float) -> str:
+    return f"{value:,.10g}".replace(",", "\u202f")
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_plain(one)}" for key, one in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_plain(one) for one in value)
+    return str(value)
+
+
+_HOST_WORDS = {
+    "hostname": "host",
+    "cpu_model": "processor",
+    "cores_online": "cores on line",
+    "memory_bytes": "memory",
+    "kernel": "kernel",
+    "architecture": "architecture",
+    "virtualisation": "virtualisation",
+    "python": "Python",
+}
+
+
+def _host(host: Mapping[str, Any]) -> list[tuple[str, str]]:
+    found = []
+    for key, words in _HOST_WORDS.items():
+        value = host.get(key)
+        if value is not None:
+            found.append((words, f"{value / 2**30:.1f} GiB" if key == "memory_bytes" else str(value)))
+    return found
+
+
+def _components(data: WorkloadData, groups: Sequence[Group], tables: Mapping[str, Rows]) -> Rows:
+    """Per component and scheduler: executors, and the range over runs of what they did."""
+    busy = {(row["run"], row["component"]): row for row in tables["busy"]}
+    found: dict[tuple[str, str], Row] = {}
+    for group in groups:
+        ids = {row["run"] for row in group.runs}
+        for row in tables["components"]:
+            if row["run"] not in ids:
+                continue
+            key = (row["component"], group.scheduler)
+            entry = found.setdefault(
+                key,
+                {
+                    "component": key[0],
+                    "role": row["role"],
+                    "executors": row["executors"],
+                    "scheduler": key[1],
+                    "values": {},
+                },
+            )
+            for name, value in {**row, **busy.get((row["run"], row["component"]), {})}.items():
+                if isinstance(value, (int, float)) and name != "executors":
+                    entry["values"].setdefault(name, []).append(value)
+    order = {"spout": 0, "bolt": 1, "sink": 2}
+    places = {scheduler: at for at, scheduler in enumerate(data.looks)}
+    return sorted(
+        found.values(),
+        key=lambda e: (
+            e["component"].startswith(ACKER),
+            order.get(e["role"], 3),
+            e["component"],
+            places[e["scheduler"]],
+        ),
+    )
+
+
+def _traces(runs: Sequence[Run]) -> Rows:
+    return [
+        {
+            "table": table,
+            "words": words,
+            "rows": sum(run.sizes.get(table, (0, 0))[0] for run in runs),
+            "bytes": sum(run.sizes.get(table, (0, 0))[1] for run in runs),
+        }
+        for table, words in TRACE_WORDS.items()
+    ]

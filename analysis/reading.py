@@ -1,0 +1,27 @@
+"""One sentence per trace table, for readers of a report; columns are in docs/reference/traces.md."""
+
+from collections.abc import Mapping
+
+TRACE_WORDS: Mapping[str, str] = {
+    "throughput": "tuples that each executor emitted and processed, once a second, and how late its schedule was",
+    "channel": "tuples, batches and bytes between each pair of executors, once a second, with the kind of hop",
+    "latency": "sampled end-to-end latencies at sinks, once a second, as histogram buckets",
+    "executor": "time that each executor was busy and blocked, once a second, and the length of its queue",
+    "cpu": "CPU cores in use: per core, worker, agent and node, once a second",
+    "memory": "memory of the host, the workers and the agents, once a second",
+    "network": "the kernel's counters of each network interface, once a second",
+    "power": "energy by domain, every value with its source",
+    "event": "what happened when: starts, marks of the measured interval, absent sensors, refused connections",
+    "clock": "pairs of readings of a node's monotonic clock and UTC, and the offset between nodes",
+}
+"""Table -> what its rows are."""
+
+EVENT_WORDS: Mapping[str, str] = {
+    "sensor_absent": "a sensor cannot work on this host",
+    "sensor_failed": "a sensor's sample is missing",
+    "sampler_cost": "CPU seconds that the sampler itself used, per sample",
+    "sample_late": "a sample began late, by so many seconds",
+    "samples_skipped": "samples left out because their time had passed",
+    "refused_connection": "a connection to a worker was turned away",
+}
+"""Kinds of events that say how far the other figures can be trusted."""

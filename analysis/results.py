@@ -1,0 +1,309 @@
+"""A campaign's folder as the report reads it: what was asked, and how every run ended.
+
+Only what the report uses is declared; further keys of `campaign.json` and `run.json` are left alone, so that
+newer campaigns can be read. A run counts when it is `ok`, its answer was not found wrong and its traces are
+complete; every other run is listed with the reason why it does not count.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet
+from msgspec import Struct
+
+from agents.trace import TABLES
+from inventory.errors import InputError, nearest
+
+T = TypeVar("T")
+
+INCOMPLETE = "incomplete"
+
+
+class Agenda(Struct, frozen=True):
+    """The agenda as it was resolved; workloads, schedulers and rates as plain data."""
+
+    name: str = ""
+    repetitions: int | None = None
+    order: str | None = None
+    seed: int | None = None
+    warmup_s: float | None = None
+    duration_s: float | None = None
+    workloads: Sequence[Mapping[str, Any]] = ()
+    schedulers: Sequence[str | Mapping[str, Any]] = ()
+    baseline: str | None = None
+
+
+class CampaignFile(Struct, frozen=True):
+    """`campaign.json`."""
+
+    agenda: Mapping[str, Any]
+    version: str = ""
+    git_commit: str | None = None
+    host: Mapping[str, Any] = {}
+    seeds: Any = None
+
+
+class Times(Struct, frozen=True):
+    """When a run did what; `_ns` is the monotonic clock that its traces use."""
+
+    created_utc: str | None = None
+    started_utc: str | None = None
+    ended_utc: str | None = None
+    source_start_ns: int | None = None
+    measure_start_ns: int | None = None
+    measure_end_ns: int | None = None
+    stopped_ns: int | None = None
+    drained_ns: int | None = None
+
+
+class Verification(Struct, frozen=True):
+    """Whether the sinks' answer equals the reference, and how many rows of it were compared."""
+
+    status: Literal["passed", "failed", "none"] = "none"
+    checked: int | None = None
+    message: str = ""
+    quarantined: Mapping[str, int] = {}
+
+
+class Measured(Struct, frozen=True):
+    """The part of the run's own summary that the traces do not hold."""
+
+    saturated: bool | None = None
+
+
+class Calibration(Struct, frozen=True):
+    """What an emulated resource was asked to be and what it turned out to be."""
+
+    node: str
+    what: str
+    asked: float | None = None
+    got: float | None = None
+    unit: str = ""
+    to: str | None = None
+
+
+class RunFile(Struct, frozen=True):
+    """`run.json`."""
+
+    status: Literal["ok", "failed", "skipped"]
+    workload: str
+    scheduler: str
+    repetition: int
+    label: str | None = None
+    reason: str | None = None
+    attempt: int | None = None
+    tier: int | str | None = None
+    placement: Any = None
+    times: Times = Times()
+    verification: Verification = Verification()
+    measured: Measured | None = None
+    calibration: Sequence[Calibration] = ()
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: its folder, what `run.json` says (None when there is none), and rows and bytes per trace table."""
+
+    id: str
+    folder: Path
+    file: RunFile | None
+    sizes: Mapping[str, tuple[int, int]]
+    fault: str = ""
+
+    @property
+    def workload(self) -> str:
+        """The label under which its workload is compared."""
+        return (self.file.label or self.file.workload) if self.file else ""
+
+    @property
+    def scheduler(self) -> str:
+        """The scheduler's name."""
+        return self.file.scheduler if self.file else ""
+
+    @property
+    def repetition(self) -> int | None:
+        """The repetition's number."""
+        return self.file.repetition if self.file else None
+
+    @property
+    def status(self) -> str:
+        """`ok`, `failed`, `skipped` or `incomplete`."""
+        return self.file.status if self.file else INCOMPLETE
+
+    @property
+    def reason(self) -> str:
+        """Why it does not count; empty when it does."""
+        if self.file is None or self.file.status != "ok":
+            return self.fault or (self.file.reason if self.file else "") or "no reason was recorded"
+        if self.file.verification.status == "failed":
+            return f"wrong answer: {self.file.verification.message or 'it differs from the reference'}"
+        return self.fault
+
+    @property
+    def counts(self) -> bool:
+        """Whether its figures are part of the comparison."""
+        return not self.reason
+
+    @property
+    def times(self) -> Times:
+        """When it did what."""
+        return self.file.times if self.file else Times()
+
+    @cached_property
+    def slots(self) -> dict[tuple[str, int], list[str]]:
+        """(node, slot) -> executors placed there, by node and slot."""
+        found: dict[tuple[str, int], list[str]] = {}
+        for entry in _assignments(self.file.placement if self.file else None):
+            found.setdefault((str(entry["node"]), int(entry["slot"])), []).append(str(entry["executor"]))
+        return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """A campaign's folder."""
+
+    folder: Path
+    file: CampaignFile
+    agenda: Agenda
+    runs: tuple[Run, ...]
+
+    @property
+    def name(self) -> str:
+        """The agenda's name."""
+        return self.agenda.name or self.folder.resolve().parent.name
+
+    @cached_property
+    def counted(self) -> tuple[Run, ...]:
+        """The runs that are compared."""
+        return tuple(run for run in self.runs if run.counts)
+
+    @cached_property
+    def workloads(self) -> tuple[str, ...]:
+        """Labels of workloads: as the agenda lists them, then those that only runs name."""
+        listed = [str(w.get("label") or w.get("name")) for w in self.agenda.workloads]
+        return _in_order(listed, [run.workload for run in self.runs if run.file])
+
+    @cached_property
+    def schedulers(self) -> tuple[str, ...]:
+        """Schedulers: as the agenda lists them, then those that only runs name."""
+        listed = [s if isinstance(s, str) else str(s.get("label") or s.get("name")) for s in self.agenda.schedulers]
+        return _in_order(listed, [run.scheduler for run in self.runs if run.file])
+
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """Every node that took part, in natural order."""
+        listed = {str(node["id"]) for run in self.runs if run.file for node in _placed_nodes(run.file.placement)}
+        return tuple(sorted(listed | {node for run in self.runs for node, _ in run.slots}, key=_natural))
+
+    def baseline(self, asked: str | None) -> str | None:
+        """The scheduler that others are compared with: the one asked for, the agenda's, or the first.
+
+        Raises:
+            InputError: the campaign has no such scheduler.
+        """
+        if asked is not None and asked not in self.schedulers:
+            raise InputError(f"{self.folder}: no run of the baseline {asked!r}{nearest(asked, self.schedulers)}")
+        if asked is None and self.agenda.baseline in self.schedulers:
+            asked = self.agenda.baseline
+        return asked or next(iter(self.schedulers), None)
+
+
+def load_campaign(folder: Path) -> Campaign:
+    """Read a campaign's folder.
+
+    Raises:
+        InputError: it is not one, or one of its files is not what this version writes.
+    """
+    path = folder / "campaign.json"
+    if not path.is_file():
+        hint = f"; did you mean {folder / 'latest'}?" if (folder / "latest" / "campaign.json").is_file() else ""
+        raise InputError(f"{folder}: no campaign.json here, so this is not a campaign's folder{hint}")
+    file = _read(path, CampaignFile)
+    try:
+        agenda = msgspec.convert(file.agenda, Agenda)
+    except msgspec.ValidationError as fault:
+        raise InputError(f"{path}: agenda: {fault}") from None
+    folders = sorted(p for p in (folder / "runs").glob("*") if p.is_dir() and not p.name.startswith("."))
+    return Campaign(folder, file, agenda, tuple(_load_run(each) for each in folders))
+
+
+def _load_run(folder: Path) -> Run:
+    path = folder / "run.json"
+    if folder.suffix == ".partial" or not path.is_file():
+        return Run(folder.name, folder, None, {}, "it was cut off before it had a result; --resume does it again")
+    file = _read(path, RunFile)
+    _check_placement(path, file.placement)
+    if file.status != "ok":
+        return Run(folder.name, folder, file, {})
+    times = file.times
+    if times.source_start_ns is None or times.measure_start_ns is None or times.measure_end_ns is None:
+        return Run(folder.name, folder, file, {}, "run.json does not say when the measured interval was")
+    if times.measure_end_ns <= times.measure_start_ns:
+        return Run(folder.name, folder, file, {}, "the measured interval is empty")
+    sizes, fault = _trace_sizes(folder / "traces")
+    return Run(folder.name, folder, file, sizes, fault)
+
+
+def _trace_sizes(folder: Path) -> tuple[dict[str, tuple[int, int]], str]:
+    """Rows and bytes per table from the files' footers, and what is wrong with them."""
+    sizes = {}
+    for table, schema in TABLES.items():
+        path = folder / f"{table}.parquet"
+        try:
+            with pyarrow.parquet.ParquetFile(path) as file:
+                sizes[table] = (file.metadata.num_rows, path.stat().st_size)
+                names = file.schema_arrow.names
+        except OSError as fault:
+            return sizes, f"traces/{path.name} is missing or unreadable: {fault.strerror or fault}"
+        except pa.ArrowInvalid:
+            return sizes, f"traces/{path.name} is not a whole Parquet file"
+        if names != schema.names:
+            return sizes, f"traces/{path.name} has the columns {', '.join(names)}: another version wrote it"
+    return sizes, ""
+
+
+def _read(path: Path, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except OSError as fault:
+        raise InputError(f"{path}: cannot be read: {fault.strerror}") from None
+    except msgspec.DecodeError as fault:
+        raise InputError(f"{path}: {fault}") from None
+
+
+def _assignments(placement: Any) -> list[Mapping[str, Any]]:
+    """All assignments of a placement document (`millrace place --json`)."""
+    topologies = placement.get("topologies", {}) if isinstance(placement, Mapping) else {}
+    return [entry for topology in topologies.values() for entry in topology.get("assignments", ())]
+
+
+def _placed_nodes(placement: Any) -> Sequence[Mapping[str, Any]]:
+    """The cluster's nodes as a placement document lists them."""
+    return placement.get("nodes", ()) if isinstance(placement, Mapping) else ()
+
+
+def _check_placement(path: Path, placement: Any) -> None:
+    try:
+        for entry in _assignments(placement):
+            entry["executor"], entry["node"], int(entry["slot"])
+        for node in _placed_nodes(placement):
+            node["id"]
+    except (KeyError, TypeError, ValueError, AttributeError) as fault:
+        raise InputError(f"{path}: placement: not a placement document: {type(fault).__name__} {fault}") from None
+
+
+def _in_order(listed: Sequence[str], named: Sequence[str]) -> tuple[str, ...]:
+    """Names that occur in `named`: first as `listed`, then the others in alphabetical order."""
+    present = set(named)
+    return (*dict.fromkeys(name for name in listed if name in present), *sorted(present - set(listed)))
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """Sorts n2 before n10."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]

@@ -1,0 +1,84 @@
+"""What repetitions allow to be said.
+
+Below `ENOUGH` repetitions nothing is inferred: every run is shown, with the range and the number of runs. From there
+on the median comes with a percentile bootstrap interval (Efron and Tibshirani, An Introduction to the Bootstrap, 1993,
+chapter 13), and a scheduler is compared with the baseline by differences within repetitions, which takes out what all
+runs of a repetition shared (inputs, seeds, the machine's state).
+
+Every interval has a seed of its own, made from what it is about: the same values give the same interval, whatever
+else is in the report.
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+ENOUGH = 10
+"""Repetitions from which intervals are given."""
+
+LEVEL = 0.95
+RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its confidence interval at `LEVEL`, and from how many values it comes."""
+
+    n: int
+    estimate: float
+    low: float
+    high: float
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the interval lies on one side of 0."""
+        return self.low > 0 or self.high < 0
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The values of repeated runs: how many, smallest, largest, and from `ENOUGH` on the median's interval."""
+
+    n: int
+    low: float
+    high: float
+    median: Interval | None
+
+
+def spread(values: Sequence[float], *about: object) -> Spread | None:
+    """Describe repeated values; None without any.
+
+    Args:
+        values: one per run.
+        about: what the values are; seeds the interval.
+    """
+    if not values:
+        return None
+    return Spread(len(values), min(values), max(values), median_interval(values, *about))
+
+
+def median_interval(values: Sequence[float], *about: object) -> Interval | None:
+    """Bootstrap interval of the median; None below `ENOUGH` values."""
+    n = len(values)
+    if n < ENOUGH:
+        return None
+    # In sorted order the resamples do not depend on the order in which runs were read.
+    ordered = np.sort(np.asarray(values, dtype=float))
+    generator = np.random.default_rng(zlib.crc32("\0".join(map(str, about)).encode()))
+    medians = np.median(ordered[generator.integers(0, n, size=(RESAMPLES, n))], axis=1)
+    low, high = np.quantile(medians, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(n, float(np.median(ordered)), float(low), float(high))
+
+
+def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float], *about: object) -> Interval | None:
+    """Interval of the median difference to the baseline over the repetitions that both have; None below `ENOUGH`.
+
+    Args:
+        values: repetition -> value of the scheduler.
+        baseline: repetition -> value of the baseline.
+        about: what the values are; seeds the interval.
+    """
+    both = sorted(values.keys() & baseline.keys())
+    return median_interval([values[k] - baseline[k] for k in both], *about)

@@ -1,0 +1,231 @@
+"""From the small tables to one row per run, and from those to comparisons of schedulers."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.results import Campaign, Run
+from analysis.statistics import paired_difference, spread
+
+Row = dict[str, Any]
+Rows = list[Row]
+
+HOPS = ("intra_worker", "inter_worker", "inter_node")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure that every run has: its column in `runs.csv`, its heading in two parts, unit, and shown digits."""
+
+    name: str
+    group: str
+    title: str
+    unit: str
+    digits: int = 0
+
+
+METRICS = (
+    Metric("source_tuples_per_s", "tuples/s", "emitted", "tuples/s"),
+    Metric("sink_tuples_per_s", "tuples/s", "at sinks", "tuples/s"),
+    Metric("latency_p50_ms", "latency, ms", "p50", "ms", 2),
+    Metric("latency_p95_ms", "latency, ms", "p95", "ms", 2),
+    Metric("latency_p99_ms", "latency, ms", "p99", "ms", 2),
+    Metric("latency_max_ms", "latency, ms", "max", "ms", 1),
+    Metric("intra_worker_tuples_per_s", "tuples/s by hop", "within a worker", "tuples/s"),
+    Metric("inter_worker_tuples_per_s", "tuples/s by hop", "between workers", "tuples/s"),
+    Metric("inter_node_tuples_per_s", "tuples/s by hop", "between nodes", "tuples/s"),
+    Metric("inter_node_bytes_per_s", "bytes/s", "between nodes", "bytes/s"),
+    Metric("nodes_used", "used", "nodes", "nodes"),
+    Metric("slots_used", "used", "workers", "processes"),
+    Metric("worker_cores", "CPU, cores", "workers", "cores", 3),
+    Metric("agent_cores", "CPU, cores", "agents", "cores", 3),
+    Metric("host_cores", "CPU, cores", "whole host", "cores", 2),
+    Metric("cpu_s_per_million_tuples", "CPU-s per 10⁶", "at sinks", "CPU-s", 2),
+    Metric("worker_memory_mb", "memory, MB", "workers", "MB"),
+)
+"""What is compared, in the order of the report's columns."""
+
+
+def run_rows(campaign: Campaign, tables: Mapping[str, Rows]) -> Rows:
+    """One row per run of the campaign, those that do not count with their reason and empty figures."""
+    by_run = {name: _grouped(rows) for name, rows in tables.items()}
+    return [
+        {
+            "run": run.id,
+            "workload": run.workload,
+            "scheduler": run.scheduler,
+            "repetition": run.repetition,
+            "status": run.status,
+            "counts": run.counts,
+            "reason": run.reason,
+            "verification": run.file.verification.status if run.file else "none",
+            "checked_rows": run.file.verification.checked if run.file else None,
+            "saturated": run.file.measured.saturated if run.file and run.file.measured else None,
+            **_figures(run, {name: groups.get(run.id, []) for name, groups in by_run.items()}),
+        }
+        for run in campaign.runs
+    ]
+
+
+def comparison_rows(campaign: Campaign, runs: Rows) -> Rows:
+    """Per workload, scheduler and metric: n and range, from enough repetitions on the median and its interval."""
+    found = []
+    for workload, scheduler, metric in _cells(campaign):
+        values = by_repetition(runs, workload, scheduler, metric.name)
+        seen = spread(list(values.values()), workload, scheduler, metric.name)
+        if seen is None:
+            continue
+        median = seen.median
+        found.append(
+            {
+                "workload": workload,
+                "scheduler": scheduler,
+                "metric": metric.name,
+                "unit": metric.unit,
+                "n": seen.n,
+                "smallest": seen.low,
+                "largest": seen.high,
+                "median": median.estimate if median else None,
+                "median_low": median.low if median else None,
+                "median_high": median.high if median else None,
+            }
+        )
+    return found
+
+
+def difference_rows(campaign: Campaign, runs: Rows, baseline: str | None) -> Rows:
+    """Per workload, scheduler and metric: the difference to the baseline, paired by repetition; none below enough."""
+    found = []
+    for workload, scheduler, metric in _cells(campaign):
+        if baseline is None or scheduler == baseline:
+            continue
+        base = by_repetition(runs, workload, baseline, metric.name)
+        values = by_repetition(runs, workload, scheduler, metric.name)
+        difference = paired_difference(values, base, workload, scheduler, baseline, metric.name)
+        if difference is None:
+            continue
+        found.append(
+            {
+                "workload": workload,
+                "scheduler": scheduler,
+                "baseline": baseline,
+                "metric": metric.name,
+                "unit": metric.unit,
+                "pairs": difference.n,
+                "median_difference": difference.estimate,
+                "low": difference.low,
+                "high": difference.high,
+                "excludes_zero": difference.excludes_zero,
+            }
+        )
+    return found
+
+
+def by_repetition(runs: Rows, workload: str, scheduler: str, metric: str) -> dict[int, float]:
+    """Repetition -> value of the runs that count and have the value."""
+    return {
+        row["repetition"]: row[metric]
+        for row in runs
+        if row["counts"] and row["workload"] == workload and row["scheduler"] == scheduler and row[metric] is not None
+    }
+
+
+def _figures(run: Run, tables: Mapping[str, Rows]) -> Row:
+    """The figures of one run; None for what was not measured."""
+    if not run.counts:
+        return dict.fromkeys(_figure_names())
+    components, busy, cpu = tables["components"], tables["busy"], tables["cpu"]
+    at = {row["quantile"]: row for row in tables["latency"]}
+    hops = {row["hop"]: row for row in tables["hops"]}
+    sink = _total(row["processed_tuples_per_s"] for row in components if row["role"] == "sink")
+    workers = _total(row["cores"] for row in cpu if row["scope"] == "worker")
+    memory = [row for row in tables["memory"] if row["kind"] == "rss"]
+    found: Row = {
+        "source_tuples_per_s": _total(row["emitted_tuples_per_s"] for row in components if row["role"] == "spout"),
+        "sink_tuples_per_s": sink,
+        "worst_late_ms": max(
+            (row["worst_late_ms"] for row in components if row["worst_late_ms"] is not None), default=None
+        ),
+        **{f"latency_{name}_ms": at[q]["latency_ms"] if at else None for name, q in _PERCENTILES.items()},
+        "latency_samples": next((row["samples"] for row in tables["latency"]), 0),
+        # No row means that no tuple took that way, which is a count like any other.
+        **{f"{hop}_tuples_per_s": hops[hop]["tuples_per_s"] if hop in hops else 0.0 for hop in HOPS},
+        **{f"{hop}_bytes_per_s": hops[hop]["bytes_per_s"] if hop in hops else 0.0 for hop in HOPS[1:]},
+        "nodes_used": len({node for node, _ in run.slots}) or None,
+        "slots_used": len(run.slots) or None,
+        "worker_cores": workers,
+        "agent_cores": _total(row["cores"] for row in cpu if row["scope"] == "agent"),
+        "host_cores": _host_cores([row for row in cpu if row["scope"] == "core"]),
+        "cpu_s_per_million_tuples": workers / sink * 1e6 if workers is not None and sink else None,
+        "busy_cores": _total(row["busy_cores"] for row in busy),
+        "blocked_executors": _total(row["blocked_executors"] for row in busy),
+        "worker_memory_mb": _total(row["mean_mb"] for row in memory if row["scope"] == "worker"),
+        "agent_memory_mb": _total(row["mean_mb"] for row in memory if row["scope"] == "agent"),
+    }
+    return found
+
+
+_PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
+
+
+def _figure_names() -> list[str]:
+    """Columns of `_figures`, in its order."""
+    return [
+        "source_tuples_per_s",
+        "sink_tuples_per_s",
+        "worst_late_ms",
+        *(f"latency_{name}_ms" for name in _PERCENTILES),
+        "latency_samples",
+        *(f"{hop}_tuples_per_s" for hop in HOPS),
+        *(f"{hop}_bytes_per_s" for hop in HOPS[1:]),
+        "nodes_used",
+        "slots_used",
+        "worker_cores",
+        "agent_cores",
+        "host_cores",
+        "cpu_s_per_million_tuples",
+        "busy_cores",
+        "blocked_executors",
+        "worker_memory_mb",
+        "agent_memory_mb",
+    ]
+
+
+RUN_COLUMNS = (
+    *("run", "workload", "scheduler", "repetition", "status", "counts", "reason"),
+    *("verification", "checked_rows", "saturated"),
+    *_figure_names(),
+)
+COMPARISON_COLUMNS = (
+    *("workload", "scheduler", "metric", "unit", "n", "smallest", "largest"),
+    *("median", "median_low", "median_high"),
+)
+DIFFERENCE_COLUMNS = (
+    *("workload", "scheduler", "baseline", "metric", "unit", "pairs"),
+    *("median_difference", "low", "high", "excludes_zero"),
+)
+
+
+def _host_cores(rows: Rows) -> float | None:
+    """Cores in use of all hosts; nodes that share a host all report that one host."""
+    if not rows:
+        return None
+    total: float = sum(row["cores"] for row in rows)
+    return total / len(rows) if any(row["shared"] for row in rows) else total
+
+
+def _total(values: Iterable[float | None]) -> float | None:
+    """The sum of what is there; None when nothing is."""
+    there = [value for value in values if value is not None]
+    return sum(there) if there else None
+
+
+def _grouped(rows: Rows) -> dict[str, Rows]:
+    groups: dict[str, Rows] = {}
+    for row in rows:
+        groups.setdefault(row["run"], []).append(row)
+    return groups
+
+
+def _cells(campaign: Campaign) -> Sequence[tuple[str, str, Metric]]:
+    return [(w, s, metric) for w in campaign.workloads for s in campaign.schedulers for metric in METRICS]

@@ -1,0 +1,188 @@
+"""The report's tables, each one aggregation over the traces of all runs; only their rows reach Python.
+
+Rates are means over the measured interval. Every function returns a DataFrame that begins with `run` and whose
+size does not depend on how long a run was.
+"""
+
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from analysis.traces import NS, Traces, component_of, covered, duration_s, measured, measured_share, share_within
+
+MOST_POINTS = 120
+"""Most points of a run in the table `timeline`."""
+
+GRAIN = 100_000
+"""Quantiles are whole parts of this, so that a rank is computed in integers."""
+
+QUANTILES = (
+    *range(1_000, 90_000, 2_000),
+    *(5_000, 10_000, 20_000, 25_000, 30_000, 40_000, 50_000, 60_000, 70_000, 75_000, 80_000),
+    *range(90_000, 99_000, 500),
+    *range(99_000, 99_900, 100),
+    *(99_900, 99_950, 99_990, 99_999, GRAIN),
+)
+"""The quantiles of the table `latency`, in parts of `GRAIN`."""
+
+
+def components(traces: Traces) -> DataFrame:
+    """Tuples per second in and out of a component, and how late its spouts were at worst (ms)."""
+    rows = covered(traces.table("throughput"), "executor")
+    share = measured_share()
+    per_second = share / duration_s()
+    return rows.groupBy("run", "component", "role").agg(
+        F.size(F.collect_set("executor")).alias("executors"),
+        F.sum(F.col("emitted") * per_second).alias("emitted_tuples_per_s"),
+        F.sum(F.col("processed") * per_second).alias("processed_tuples_per_s"),
+        (F.max(F.when((F.col("role") == "spout") & (share > 0), F.col("late_ns"))) / 1e6).alias("worst_late_ms"),
+    )
+
+
+def busy(traces: Traces) -> DataFrame:
+    """CPU cores that a component's executors used, the time they were blocked (executors), and their queues (rows)."""
+    rows = covered(traces.table("executor"), "executor").withColumn("component", component_of("executor"))
+    share = measured_share()
+    per_ns = share / (F.col("to_ns") - F.col("from_ns"))
+    return rows.groupBy("run", "component").agg(
+        F.sum(F.col("busy_ns") * per_ns).alias("busy_cores"),
+        F.sum(F.col("blocked_ns") * per_ns).alias("blocked_executors"),
+        F.max(F.when(share > 0, F.col("queued"))).alias("longest_queue"),
+    )
+
+
+def timeline(traces: Traces) -> DataFrame:
+    """Tuples per second emitted by spouts and reaching sinks, in steps of whole seconds of the run.
+
+    `second` is where a step begins, counted from the measured interval's start; steps before 0 are warm-up. Only steps
+    that the sources were running for throughout are given.
+    """
+    step_ns = _step_s(traces) * NS
+    first, last = F.col("since_ns") - F.col("from_ns"), F.col("t_ns") - 1 - F.col("from_ns")
+    rows = covered(traces.table("throughput").where(F.col("role").isin("spout", "sink")), "executor")
+    steps = rows.withColumn("step", F.explode(F.sequence(F.floor(first / step_ns), F.floor(last / step_ns))))
+    begin = F.col("from_ns") + F.col("step") * step_ns
+    per_second = share_within(begin, begin + step_ns) / (step_ns / NS)
+    whole = (begin >= F.col("from_ns") - F.col("lead_ns")) & (begin + step_ns <= F.col("to_ns"))
+    source, sink = (F.when(F.col("role") == role, F.col(count)) for role, count in _ENDS.items())
+    return (
+        steps.where(whole)
+        .groupBy("run", (F.col("step") * (step_ns // NS)).alias("second"))
+        .agg(
+            F.sum(source * per_second).alias("source_tuples_per_s"),
+            F.sum(sink * per_second).alias("sink_tuples_per_s"),
+        )
+    )
+
+
+def latency(traces: Traces) -> DataFrame:
+    """End-to-end latency (ms) at `QUANTILES`: the smallest bucket that so many of the run's samples do not exceed."""
+    buckets = (
+        measured(traces.table("latency"))
+        .groupBy("run", "value_ns")
+        .agg(F.sum("count").alias("count"))
+        .where(F.col("count") > 0)
+    )
+    whole = Window.partitionBy("run")
+    upto = whole.orderBy("value_ns").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    ranked = buckets.withColumn("upto", F.sum("count").over(upto)).withColumn("samples", F.sum("count").over(whole))
+    asked = F.array(*(F.lit(quantile).cast("bigint") for quantile in sorted(set(QUANTILES))))
+    # The rank of a quantile, rounded up, in integers: ceil(samples * quantile / GRAIN).
+    rank = F.expr(f"(samples * quantile + {GRAIN - 1}) div {GRAIN}")
+    return (
+        ranked.withColumn("quantile", F.explode(asked))
+        .where((rank > F.col("upto") - F.col("count")) & (rank <= F.col("upto")))
+        .select(
+            "run",
+            (F.col("quantile") / GRAIN).alias("quantile"),
+            (F.col("value_ns") / 1e6).alias("latency_ms"),
+            "samples",
+        )
+    )
+
+
+def hops(traces: Traces) -> DataFrame:
+    """Tuples, batches and bytes per second by hop kind; bytes are null where nothing is encoded."""
+    rows = covered(traces.table("channel"), "source", "target", "stream", most_ns=2 * NS)
+    per_second = measured_share() / duration_s()
+    return rows.groupBy("run", "hop").agg(
+        F.sum(F.col("tuples") * per_second).alias("tuples_per_s"),
+        F.sum(F.col("batches") * per_second).alias("batches_per_s"),
+        F.sum(F.col("bytes") * per_second).alias("bytes_per_s"),
+    )
+
+
+def cpu(traces: Traces) -> DataFrame:
+    """CPU cores in use per node and scope; `shared` marks readings of a host that several nodes share."""
+    each = measured(traces.table("cpu")).groupBy("run", "node", "scope", "name")
+    means = each.agg(F.avg("cores").alias("cores"), F.bool_or("shared").alias("shared"))
+    return means.groupBy("run", "node", "scope").agg(F.sum("cores").alias("cores"), F.bool_or("shared").alias("shared"))
+
+
+def memory(traces: Traces) -> DataFrame:
+    """Memory in MB per node, scope and kind: mean, and the sum of what each process had at most."""
+    each = measured(traces.table("memory")).groupBy("run", "node", "scope", "kind", "name")
+    means = each.agg(F.avg("bytes").alias("mean"), F.max("bytes").alias("most"), F.bool_or("shared").alias("shared"))
+    return means.groupBy("run", "node", "scope", "kind").agg(
+        (F.sum("mean") / 1e6).alias("mean_mb"),
+        (F.sum("most") / 1e6).alias("most_mb"),
+        F.bool_or("shared").alias("shared"),
+    )
+
+
+def network(traces: Traces) -> DataFrame:
+    """Bytes and packets per second through each interface, from the kernel's counters."""
+    seconds = (F.max("t_ns") - F.min("t_ns")) / NS
+    counters = ("rx_bytes", "tx_bytes", "rx_packets", "tx_packets")
+    return (
+        measured(traces.table("network"))
+        .groupBy("run", "node", "interface")
+        .agg(
+            *(
+                ((F.max(name) - F.min(name)) / F.nullif(seconds, F.lit(0.0))).alias(f"{name}_per_s")
+                for name in counters
+            ),
+            F.bool_or("shared").alias("shared"),
+        )
+    )
+
+
+def events(traces: Traces) -> DataFrame:
+    """What happened, by kind and subject: how often, the mean of its value, and one of its details."""
+    return (
+        traces.table("event")
+        .groupBy("run", "kind", "subject")
+        .agg(
+            F.count(F.lit(1)).alias("times"),
+            F.avg("value").alias("mean_value"),
+            F.min("detail").alias("detail"),
+        )
+    )
+
+
+_ENDS = {"spout": "emitted", "sink": "processed"}
+"""What counts at the two ends of a topology: role -> column of the table `throughput`."""
+
+TABLES: Mapping[str, Callable[[Traces], DataFrame]] = {
+    "components": components,
+    "busy": busy,
+    "timeline": timeline,
+    "latency": latency,
+    "hops": hops,
+    "cpu": cpu,
+    "memory": memory,
+    "network": network,
+    "events": events,
+}
+"""Name of the table -> what makes it."""
+
+
+def _step_s(traces: Traces) -> int:
+    """Whole seconds per step such that the longest run has at most `MOST_POINTS` steps."""
+    longest = 0
+    for run in traces.runs:
+        times = run.times
+        if times.source_start_ns is not None and times.measure_end_ns is not None:
+            longest = max(longest, times.measure_end_ns - times.source_start_ns)
+    return max(1, -(-longest // (MOST_POINTS * NS)))

@@ -1,0 +1,135 @@
+"""Traces as Spark sees them: the Parquet files of many runs as one DataFrame per table.
+
+Every process marks in its own clock when the measured interval began and ended, so that no clocks are compared. A row
+of the tables `throughput`, `executor` and `channel` tells what happened since the row before it; `covered` gives it
+the time that it covers, so that a row across an edge of the interval counts with the part that lies inside.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program gives it
+
+from agents.trace import TABLES
+from analysis.results import Run
+
+NS = 1_000_000_000
+
+_SQL_TYPES = {
+    pa.string(): "string",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float64(): "double",
+    pa.bool_(): "boolean",
+}
+
+
+@dataclass(frozen=True)
+class Traces:
+    """The traces of `runs`; `table` makes the DataFrame of one table."""
+
+    spark: SparkSession
+    runs: tuple[Run, ...]
+
+    def prepare(self) -> None:
+        """Read the marks now, before tables are made from several threads."""
+        _ = self._marks
+
+    def table(self, name: str) -> DataFrame:
+        """All rows of a table with three more columns.
+
+        The column `run` is the run's folder. `from_ns` and `to_ns` are the measured interval in the clock of the row's
+        process, `lead_ns` is how long before it the sources started.
+        """
+        begun, ended = F.coalesce("began_ns", "measure_start_ns"), F.coalesce("ended_ns", "measure_end_ns")
+        rows = self._rows(name).join(F.broadcast(self._times), "run")
+        return (
+            rows.join(F.broadcast(self._marks), ["run", "node", "worker"], "left")
+            .withColumns({"from_ns": begun, "to_ns": ended})
+            .drop("began_ns", "ended_ns", "measure_start_ns", "measure_end_ns")
+        )
+
+    def _rows(self, name: str) -> DataFrame:
+        columns = ", ".join(f"`{field.name}` {_SQL_TYPES[field.type]}" for field in TABLES[name])
+        files = [_no_glob(str((run.folder / "traces" / f"{name}.parquet").resolve())) for run in self.runs]
+        return self.spark.read.schema(columns).parquet(*files).withColumn("run", _folder_of_run())
+
+    @cached_property
+    def _times(self) -> DataFrame:
+        """The measured interval of each run as the controller had it."""
+        times = [(run.id, run.times) for run in self.runs]
+        starts = [t.measure_start_ns or 0 for _, t in times]
+        columns = {
+            "run": pa.array([name for name, _ in times], pa.string()),
+            "measure_start_ns": pa.array(starts, pa.int64()),
+            "measure_end_ns": pa.array([t.measure_end_ns for _, t in times], pa.int64()),
+            "lead_ns": pa.array(
+                [start - (t.source_start_ns or 0) for start, (_, t) in zip(starts, times, strict=True)], pa.int64()
+            ),
+        }
+        return self.spark.createDataFrame(pa.table(columns))
+
+    @cached_property
+    def _marks(self) -> DataFrame:
+        """The measured interval in the clock of each process: one row per process and run, so it is collected once."""
+        at = {kind: F.max(F.when(F.col("kind") == kind, F.col("t_ns"))) for kind in ("measure_start", "measure_end")}
+        marks = self._rows("event").groupBy("run", "node", "worker")
+        found = marks.agg(at["measure_start"].alias("began_ns"), at["measure_end"].alias("ended_ns"))
+        return self.spark.createDataFrame(found.toArrow())
+
+
+def measured(rows: DataFrame) -> DataFrame:
+    """The rows that were written within the measured interval; right for levels and for samples."""
+    return rows.where((F.col("t_ns") > F.col("from_ns")) & (F.col("t_ns") <= F.col("to_ns")))
+
+
+def duration_s() -> Column:
+    """Length of the measured interval in seconds."""
+    return (F.col("to_ns") - F.col("from_ns")) / NS
+
+
+def covered(rows: DataFrame, *series: str, most_ns: int | None = None) -> DataFrame:
+    """Add `since_ns`, where the time covered by a row begins; it ends at the row's `t_ns`.
+
+    Args:
+        rows: rows of a table.
+        series: columns that, with the run, say which rows follow one another.
+        most_ns: the longest time that a row may cover, for tables that leave out idle seconds.
+    """
+    before = F.lag("t_ns").over(Window.partitionBy("run", *series).orderBy("t_ns"))
+    # Of a first row nothing says since when; rows come once a second.
+    since = F.coalesce(before, F.col("t_ns") - NS)
+    if most_ns is not None:
+        since = F.greatest(since, F.col("t_ns") - most_ns)
+    # Two rows of the same instant: the later one still covers something, so that no share divides by zero.
+    return rows.withColumn("since_ns", F.least(since, F.col("t_ns") - 1))
+
+
+def share_within(start: Column, end: Column) -> Column:
+    """The part (0..1) of a covered row's time that lies between `start` and `end`, all in ns."""
+    inside = F.least(F.col("t_ns"), end) - F.greatest(F.col("since_ns"), start)
+    return F.greatest(inside, F.lit(0)) / (F.col("t_ns") - F.col("since_ns"))
+
+
+def measured_share() -> Column:
+    """The part (0..1) of a covered row's time that lies in the measured interval."""
+    return share_within(F.col("from_ns"), F.col("to_ns"))
+
+
+def component_of(executor: str) -> Column:
+    """The component in an executor's name `component[index]`."""
+    return F.regexp_extract(executor, r"^(.*)\[\d+\]$", 1)
+
+
+def _folder_of_run() -> Column:
+    # The path is a URI; `url_decode` also turns + into a blank, which a path does not mean by it.
+    path = F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B")))
+    return F.regexp_extract(path, r"/([^/]+)/traces/[^/]+$", 1)
+
+
+def _no_glob(path: str) -> str:
+    """The path as a pattern that only matches itself; Spark takes every path for a pattern."""
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)

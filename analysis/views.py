@@ -1,0 +1,72 @@
+"""One view per workload: the small tables arranged for its figures and its part of the page."""
+
+from collections.abc import Mapping, Sequence
+
+from analysis.figures.data import Line, Seats, WorkloadData
+from analysis.figures.theme import look
+from analysis.results import Campaign, Run
+from analysis.statistics import spread
+from analysis.summary import METRICS, Rows, by_repetition
+
+
+def workload_data(campaign: Campaign, label: str, tables: Mapping[str, Rows], runs: Rows) -> WorkloadData:
+    """Everything that the figures of a workload are drawn from.
+
+    Args:
+        campaign: the campaign.
+        label: the workload's label.
+        tables: the Spark job's tables.
+        runs: rows of `summary.run_rows`.
+    """
+    counted = [run for run in campaign.counted if run.workload == label]
+    repetitions = {s: sum(run.scheduler == s for run in counted) for s in campaign.schedulers}
+    # A scheduler keeps its look in the whole report, so its place in the campaign decides, not in this workload.
+    looks = {s: look(at) for at, s in enumerate(campaign.schedulers) if repetitions[s]}
+    values = {m.name: {s: list(by_repetition(runs, label, s, m.name).values()) for s in looks} for m in METRICS}
+    return WorkloadData(
+        label=label,
+        looks=looks,
+        repetitions={s: repetitions[s] for s in looks},
+        warmup_s=max((_warmup_s(run) for run in counted), default=0.0),
+        throughput=_lines(counted, tables["timeline"], "second", "sink_tuples_per_s"),
+        latency=_lines(counted, tables["latency"], "quantile", "latency_ms"),
+        samples={(run.scheduler, run.repetition or 0): _samples(run, tables["latency"]) for run in counted},
+        values=values,
+        spreads={m: {s: spread(v, label, s, m) for s, v in each.items()} for m, each in values.items()},
+        seats=_seats(counted, list(looks)),
+        nodes=campaign.nodes,
+    )
+
+
+def _warmup_s(run: Run) -> float:
+    times = run.times
+    return ((times.measure_start_ns or 0) - (times.source_start_ns or 0)) / 1e9
+
+
+def _lines(runs: Sequence[Run], rows: Rows, x: str, y: str) -> list[Line]:
+    points: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        if row[y] is not None:
+            points.setdefault(row["run"], []).append((row[x], row[y]))
+    return [Line(run.scheduler, run.repetition or 0, sorted(points.get(run.id, []))) for run in runs]
+
+
+def _samples(run: Run, rows: Rows) -> int:
+    return next((int(row["samples"]) for row in rows if row["run"] == run.id), 0)
+
+
+def _seats(runs: Sequence[Run], schedulers: Sequence[str]) -> list[Seats]:
+    """Distinct placements, by scheduler and then by the first repetition that had them."""
+    alike: dict[tuple[str, str], list[Run]] = {}
+    for run in sorted(runs, key=lambda run: (schedulers.index(run.scheduler), run.repetition or 0)):
+        if run.slots:
+            alike.setdefault((run.scheduler, repr(run.slots)), []).append(run)
+    found = []
+    for (scheduler, _), group in alike.items():
+        executors: dict[str, int] = {}
+        workers: dict[str, int] = {}
+        for (node, _slot), placed in group[0].slots.items():
+            executors[node] = executors.get(node, 0) + len(placed)
+            workers[node] = workers.get(node, 0) + 1
+        found.append(Seats(scheduler, [run.repetition or 0 for run in group], executors, workers, group[0].slots))
+    return found

@@ -1,0 +1,28 @@
+"""`millrace report`: from a campaign's traces to tables, figures and a page."""
+
+from pathlib import Path
+
+import click
+
+from analysis.render import LOCAL, render
+from campaign.cli import Settings
+from campaign.latest import find_campaign
+
+
+@click.command("report", epilog="Example: millrace report latest")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--master", metavar="URL", help=f"Spark master; default {LOCAL}, this host's cores.")
+@click.option("--baseline", metavar="SCHEDULER", help="Compare with this scheduler; default: the agenda's baseline.")
+@click.pass_obj
+def command(settings: Settings, folder: Path, master: str | None, baseline: str | None) -> None:
+    """Make the report of the campaign in DIR: DIR/report/index.html, with its tables and figures.
+
+    DIR is the folder that holds campaign.json, or `latest` for the newest campaign under results/. A report that is
+    there already is replaced when the new one is complete.
+    """
+
+    def tell(line: str) -> None:
+        if not settings.quiet:
+            click.echo(line, err=True)
+
+    click.echo(f"report: {render(find_campaign(folder), master, baseline, tell)}")

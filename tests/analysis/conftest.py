@@ -1,0 +1,304 @@
+"""Campaign folders as `millrace run` leaves them, with invented measurements written by the real trace writer.
+
+The shapes are those of a real run (executors of WordCount and Exclamation, one row per executor and second, ticks of every
+worker at its own phase, histogram buckets of the runtime); the values are drawn from a seeded generator.
+"""
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.trace import AGENT, TraceWriter, collect
+from agents.worker.latency import bucket
+
+NS = 1_000_000_000
+NODES = ["n1", "n2", "n3", "n4", "n5"]
+
+WORKLOADS = {
+    "wordcount": [("spout", "spout", 6), ("split", "bolt", 18), ("count", "sink", 8), ("__acker", "bolt", 3)],
+    "exclamation": [("word", "spout", 6), ("exclaim1", "bolt", 9), ("exclaim2", "sink", 6), ("__acker", "bolt", 3)],
+}
+FAN_OUT = {"wordcount": 9.0, "exclamation": 1.0}
+RATE = {"wordcount": 1000.0, "exclamation": 4000.0}
+HOST = {
+    "hostname": "invented",
+    "cpu_model": "Invented CPU 3000",
+    "cores": 2,
+    "memory_mb": 8192,
+    "kernel": "Linux 6.1.0",
+    "python": "3.11.7",
+}
+
+
+@dataclass
+class Made:
+    """How a campaign shall look."""
+
+    workloads: Sequence[str] = ("wordcount", "exclamation")
+    schedulers: Sequence[str] = ("even", "top-storm")
+    repetitions: int = 3
+    warmup_s: float = 1.0
+    duration_s: float = 4.0
+    seed: int = 7
+    failed: Mapping[tuple[str, str, int], str] = field(default_factory=dict)
+    wrong: Sequence[tuple[str, str, int]] = ()
+    skipped: Sequence[tuple[str, str, int]] = ()
+    cut_off: Sequence[tuple[str, str, int]] = ()
+    saturated: Sequence[tuple[str, str, int]] = ()
+
+
+def place(workload: str, scheduler: str) -> list[dict[str, Any]]:
+    """One worker on each of five nodes for `even`, all of them on the first two nodes otherwise."""
+    executors = [f"{name}[{index}]" for name, _, count in WORKLOADS[workload] for index in range(count)]
+    slots = [(node, 0) for node in NODES] if scheduler == "even" else [("n1", s) for s in range(4)] + [("n2", 0)]
+    chosen = [slots[at % 5] for at in range(len(executors))]
+    return [{"executor": e, "node": n, "slot": s} for e, (n, s) in zip(executors, chosen, strict=True)]
+
+
+def make_campaign(folder: Path, made: Made) -> Path:
+    """Write a campaign's folder and return it."""
+    folder.mkdir(parents=True)
+    agenda = {
+        "name": "invented",
+        "inventory": "loopback",
+        "repetitions": made.repetitions,
+        "order": "interleaved",
+        "seed": made.seed,
+        "warmup_s": made.warmup_s,
+        "duration_s": made.duration_s,
+        "workloads": [{"name": w, "rate": {"kind": "constant", "tuples_per_s": RATE[w]}} for w in made.workloads],
+        "schedulers": list(made.schedulers),
+        "baseline": made.schedulers[0],
+        "sensors": ["cpu", "memory", "network"],
+    }
+    document = {
+        "agenda": agenda,
+        "version": "0.1.0",
+        "git_commit": "0123456789abcdef0123456789abcdef01234567",
+        "host": HOST,
+        "seeds": {"campaign": made.seed},
+    }
+    (folder / "campaign.json").write_text(json.dumps(document, indent=2))
+    number = 0
+    for repetition in range(1, made.repetitions + 1):
+        for workload in made.workloads:
+            for scheduler in made.schedulers:
+                number += 1
+                name = f"{number:03d}-{workload}-{scheduler}-r{repetition}"
+                _make_run(folder / "runs" / name, made, workload, scheduler, repetition, number)
+    return folder
+
+
+def _make_run(folder: Path, made: Made, workload: str, scheduler: str, repetition: int, number: int) -> None:
+    folder.mkdir(parents=True)
+    key = (workload, scheduler, repetition)
+    if key in made.cut_off:
+        return
+    start = 5_000 * NS + number * 100 * NS + number * 137_731_913
+    measure = start + round(made.warmup_s * NS)
+    end = measure + round(made.duration_s * NS)
+    assignments = place(workload, scheduler)
+    document: dict[str, Any] = {
+        "status": "ok",
+        "reason": None,
+        "attempt": 1,
+        "workload": workload,
+        "label": workload,
+        "scheduler": scheduler,
+        "repetition": repetition,
+        "tier": 1,
+        "placement": {
+            "scheduler": scheduler,
+            "params": {},
+            "topologies": {
+                workload: {"status": "placed", "message": "", "assignments": assignments, "unassigned": []}
+            },
+            "nodes": [{"id": node, "computing_power": 10.0, "index": 1} for node in NODES],
+        },
+        "times": {
+            "created_utc": "2026-03-01T10:00:00Z",
+            "started_utc": "2026-03-01T10:00:01Z",
+            "ended_utc": "2026-03-01T10:00:20Z",
+            "source_start_ns": start,
+            "measure_start_ns": measure,
+            "measure_end_ns": end,
+            "stopped_ns": end + 1_000_000,
+            "drained_ns": end + 20_000_000,
+        },
+        "verification": {"status": "passed", "checked": 4000 + number, "quarantined": {}},
+        "measured": {"saturated": key in made.saturated},
+        "calibration": [],
+    }
+    if key in made.failed:
+        document |= {"status": "failed", "reason": made.failed[key], "verification": {"status": "none"}}
+    elif key in made.skipped:
+        document |= {"status": "skipped", "reason": "an earlier attempt failed", "verification": {"status": "none"}}
+    elif key in made.wrong:
+        document["verification"] = {"status": "failed", "checked": 12, "message": "('the',) = (3,), the reference has (4,)"}
+    if document["status"] == "ok":
+        Tracer(folder, made, workload, scheduler, number, assignments, (start, measure, end)).write()
+    (folder / "run.json").write_text(json.dumps(document, indent=2))
+
+
+class Tracer:
+    """Writes the traces of one run."""
+
+    def __init__(
+        self,
+        folder: Path,
+        made: Made,
+        workload: str,
+        scheduler: str,
+        number: int,
+        assignments: list[dict[str, Any]],
+        times: tuple[int, int, int],
+    ) -> None:
+        self.folder, self.workload, self.scheduler = folder, workload, scheduler
+        self.random = random.Random(f"{made.seed} {number}")
+        self.place = {a["executor"]: (a["node"], a["slot"]) for a in assignments}
+        self.start, self.measure, self.end = times
+        self.role = {name: role for name, role, _ in WORKLOADS[workload]}
+        self.size = {name: count for name, _, count in WORKLOADS[workload]}
+        chain = [name for name, _, _ in WORKLOADS[workload] if name != "__acker"]
+        self.next = dict(zip(chain, chain[1:], strict=False))
+        # Tuples per second out of (spout, bolt) or into (sink) a component.
+        middle = RATE[workload] * FAN_OUT[workload]
+        self.rate = {chain[0]: RATE[workload], chain[1]: middle, chain[2]: middle, "__acker": 0.0}
+        self.writers: dict[tuple[str, int], TraceWriter] = {}
+
+    def writer(self, node: str, worker: int) -> TraceWriter:
+        """The writer of a worker's, or of an agent's, process."""
+        if (node, worker) not in self.writers:
+            path = self.folder / "raw" / node
+            self.writers[node, worker] = TraceWriter(path, self.folder.name, node, worker)
+        return self.writers[node, worker]
+
+    def write(self) -> None:
+        """Write and collect everything."""
+        for node, slot in sorted(set(self.place.values())):
+            self.worker(node, slot)
+        for node in NODES:
+            self.agent(node)
+        for writer in self.writers.values():
+            writer.close()
+        collect(sorted((self.folder / "raw").iterdir()), self.folder / "traces")
+        for path in sorted((self.folder / "raw").rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+        (self.folder / "raw").rmdir()
+
+    def ticks(self) -> list[int]:
+        """Once a second at a phase of its own, a little late now and then, and once more at the end."""
+        phase = self.random.randrange(NS)
+        count = (self.end - self.start) // NS
+        late = [self.random.randrange(20_000_000) for _ in range(count)]
+        return [self.start + phase + k * NS + late[k] for k in range(count)] + [self.end + 30_000_000]
+
+    def worker(self, node: str, slot: int) -> None:
+        """Rows of one worker's process."""
+        out, draw = self.writer(node, slot), self.random
+        mine = [executor for executor, where in self.place.items() if where == (node, slot)]
+        out.add("event", self.start - NS, "worker_started", f"worker {slot}", None, None)
+        out.add("event", self.measure, "measure_start", "", None, None)
+        out.add("event", self.end, "measure_end", "", None, None)
+        before = self.start
+        for tick in self.ticks():
+            span = (min(tick, self.end) - before) / NS
+            for executor in mine:
+                component = executor.partition("[")[0]
+                role, share = self.role[component], self.rate[component] / self.size[component]
+                moved = round(share * span * draw.uniform(0.96, 1.04))
+                emitted, processed = (moved, 0) if role == "spout" else (0 if role == "sink" else moved, moved)
+                late = draw.randrange(2_000_000) if role == "spout" else None
+                out.add("throughput", tick, executor, component, role, emitted, processed, late)
+                busy, blocked = int(moved * draw.uniform(2e3, 3e3)), draw.randrange(5_000_000)
+                out.add("executor", tick, executor, busy, blocked, draw.randrange(40))
+                self.channels(out, tick, executor, component, emitted)
+                if role == "sink":
+                    self.latencies(out, tick, executor)
+            out.flush()
+            before = min(tick, self.end)
+
+    def channels(self, out: TraceWriter, tick: int, executor: str, component: str, emitted: int) -> None:
+        """What an executor sent to each executor downstream."""
+        target = self.next.get(component)
+        if target is None or not emitted:
+            return
+        here = self.place[executor]
+        for index in range(self.size[target]):
+            name = f"{target}[{index}]"
+            there = self.place[name]
+            hop = "intra_worker" if there == here else "inter_worker" if there[0] == here[0] else "inter_node"
+            tuples = emitted // self.size[target] + (index < emitted % self.size[target])
+            if tuples:
+                nbytes = None if hop == "intra_worker" else tuples * 11 + 48
+                out.add("channel", tick, executor, name, "default", hop, there[0], tuples, 1 + tuples // 64, nbytes)
+
+    def latencies(self, out: TraceWriter, tick: int, executor: str) -> None:
+        """Sampled latencies, longer where tuples cross more sockets."""
+        centre = 1.2e6 if self.scheduler == "even" else 0.8e6
+        counts: dict[int, int] = {}
+        for _ in range(60):
+            value = bucket(round(centre * self.random.lognormvariate(0.0, 0.6)))
+            counts[value] = counts.get(value, 0) + 1
+        for value, count in sorted(counts.items()):
+            out.add("latency", tick, executor, value, count)
+
+    def agent(self, node: str) -> None:
+        """Rows of a node agent: sensors once a second."""
+        out, draw = self.writer(node, AGENT), self.random
+        out.add("event", self.start - NS, "sensor_absent", "power", "no energy source on this host", None)
+        received = draw.randrange(1 << 30)
+        slots = sorted(slot for where, slot in set(self.place.values()) if where == node)
+        for tick in self.ticks():
+            for core in range(2):
+                out.add("cpu", tick, "core", str(core), draw.uniform(0.3, 0.6), True)
+            shares = [draw.uniform(0.08, 0.12) for _ in slots]
+            for slot, cores in zip(slots, shares, strict=True):
+                out.add("cpu", tick, "worker", str(slot), cores, False)
+                out.add("memory", tick, "worker", str(slot), "rss", 40_000_000 + draw.randrange(4_000_000), False)
+            out.add("cpu", tick, "agent", "", 0.004, False)
+            out.add("cpu", tick, "node", node, sum(shares) + 0.004, True)
+            out.add("memory", tick, "agent", "", "rss", 55_000_000, False)
+            out.add("memory", tick, "host", "", "available", 6_000_000_000, True)
+            out.add("memory", tick, "host", "", "total", 8_000_000_000, True)
+            received += draw.randrange(1_000_000, 2_000_000)
+            out.add("network", tick, "lo", received, received, received // 500, received // 500, True)
+            out.add("event", tick, "sampler_cost", "cpu", None, 0.0004)
+            out.add("clock", tick, tick + 1_700_000_000 * NS, None, None)
+            out.flush()
+
+
+@pytest.fixture(scope="session")
+def campaign_maker() -> Callable[..., Path]:
+    """`maker(folder, **how)` writes a campaign's folder; `how` are fields of `Made`."""
+
+    def make(folder: Path, **how: Any) -> Path:
+        return make_campaign(folder, Made(**how))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def small_campaign(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Callable[..., Path]) -> Path:
+    """Two workloads, two schedulers, three repetitions; two runs that do not count.
+
+    The folder's name is one that Spark would read as a pattern and that a URI must escape.
+    """
+    return campaign_maker(
+        tmp_path_factory.mktemp("small") / "a {b} [c] %20+é" / "20260301T100000Z",
+        failed={("exclamation", "top-storm", 2): "worker n2/0 ended with signal 9"},
+        wrong=[("wordcount", "even", 3)],
+        saturated=[("exclamation", "even", 1)],
+    )
+
+
+@pytest.fixture(scope="session")
+def large_campaign(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Callable[..., Path]) -> Path:
+    """One workload, two schedulers, twelve repetitions."""
+    folder = tmp_path_factory.mktemp("large") / "campaign"
+    return campaign_maker(folder, workloads=["wordcount"], repetitions=12, duration_s=2.0)
