@@ -182,7 +182,7 @@ def _kept_faults(worker: ExistingWorker, plan: Plan) -> Iterator[str]:
     for name in worker.executors:
         slot = placement.assignments.get(Executor.named(name))
         if slot != here:
-            fate = "is missing" if slot is None else f"is placed in {slot!r}"
+            fate = "is missing" if slot is None else f"is placed in {_place(slot)}"
             yield (
                 f"topology {worker.topology!r}: {name} {fate}, but its worker in slot {worker.slot} of "
                 f"{worker.node!r} runs and was not released"
@@ -210,12 +210,12 @@ def _move_faults(problem: Problem, plan: Plan) -> Iterator[str]:
             continue
         what = f"migrations: {_name(move.executor)} of {move.topology!r}"
         if ran.get((move.topology, _name(move.executor))) != move.source:
-            yield f"{what} did not run in {move.source!r}"
+            yield f"{what} did not run in {_place(move.source)}"
         placement = plan.placements.get(move.topology) if isinstance(plan.placements, Mapping) else None
         if not isinstance(placement, Placement) or not isinstance(placement.assignments, Mapping):
             continue  # said already, or a topology of another round
         if placement.assignments.get(move.executor) != move.target:
-            yield f"{what} is not placed in {move.target!r}, where it moves to"
+            yield f"{what} is not placed in {_place(move.target)}, where it moves to"
 
 
 def _frequency_faults(cluster: Cluster, plan: Plan) -> Iterator[str]:
@@ -229,7 +229,8 @@ def _frequency_faults(cluster: Cluster, plan: Plan) -> Iterator[str]:
         elif not _is_index(hertz) or hertz == 0:
             yield f"frequencies: {hertz!r} is no clock in Hz for {name!r}"
         elif node.frequencies_hz is not None and hertz not in node.frequencies_hz:
-            yield f"frequencies: {name!r} does not offer {hertz} Hz{nearest(hertz, map(str, node.frequencies_hz))}"
+            close = min(node.frequencies_hz, key=lambda offered: (abs(offered - hertz), offered), default=None)
+            yield f"frequencies: {name!r} does not offer {hertz} Hz, the nearest is {close}"
 
 
 def _schedule_faults(cluster: Cluster, schedule: object) -> Iterator[str]:
@@ -294,6 +295,10 @@ def _is_index(value: object) -> bool:
 
 def _name(executor: object) -> str:
     return executor.name if isinstance(executor, Executor) else repr(executor)
+
+
+def _place(slot: object) -> str:
+    return f"slot {slot.index} of {slot.node!r}" if isinstance(slot, Slot) else repr(slot)
 
 
 def _kind(value: object) -> str:
