@@ -1,0 +1,46 @@
+"""Write `cli.md`, the reference of the command line, from the commands themselves.
+
+Run it after a change of a command's options or help: `.venv/bin/python docs/reference/make_cli.py`
+"""
+
+from pathlib import Path
+
+import click
+from click.testing import CliRunner
+
+from campaign.cli import millrace
+
+PAGE = Path(__file__).with_name("cli.md")
+WIDTH = 110
+
+HEAD = """# Command line
+
+Written by `docs/reference/make_cli.py` from what `--help` says.
+
+| exit status | meaning |
+|---|---|
+| 0 | done |
+| 1 | a run failed; the message says where its log is |
+| 2 | the input is wrong: file, line, key, value and the nearest valid choice are named, and nothing was started |
+| 3 | this machine or cluster cannot do it; the message says what is missing |
+| 130 | interrupted, in an orderly way |
+
+With `--json`, standard output is one JSON document and nothing else; messages go to standard error. A traceback is
+only shown with `--debug`, which comes before the command: `millrace --debug run demo`.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    names = millrace.list_commands(click.Context(millrace))
+    return "\n".join([HEAD, _section("millrace"), *(_section("millrace", name) for name in names)])
+
+
+def _section(*words: str) -> str:
+    said = CliRunner().invoke(millrace, [*words[1:], "--help"], prog_name="millrace", terminal_width=WIDTH).output
+    lines = "\n".join(line.rstrip() for line in said.splitlines())
+    return f"## {' '.join(words)}\n\n```text\n{lines}\n```\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
