@@ -16,6 +16,7 @@ from typing import Any
 from campaign.addresses import address_of
 from campaign.cluster import Member
 from campaign.disk import DiskFullError, check_room, noticing_full_disk, writing
+from campaign.interrupts import SIGNALS, ignore_interrupts
 from campaign.live import Board, in_words, write_live
 from campaign.order import Run
 from campaign.plan import Plan
@@ -62,7 +63,7 @@ class Campaign:
         self._current: asyncio.Task[dict[str, Any]] | None = None
 
     def carry_out(self, runs: Sequence[Run], inputs: Mapping[str, Sequence[PreparedInput]]) -> Ending:
-        """Do those of `runs` that have no good result yet.
+        """Do those of `runs` that have no good result yet; call it inside `interrupted_once`.
 
         Args:
             runs: which of the plan's, in order.
@@ -111,8 +112,10 @@ class Campaign:
             ticker.cancel()
             with suppress(asyncio.CancelledError):
                 await ticker
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in SIGNALS:
                 loop.remove_signal_handler(number)
+            # What is left is tidying up.
+            ignore_interrupts()
 
     def _interrupt(self, weight: int) -> None:
         self._interrupts += weight

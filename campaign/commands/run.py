@@ -11,6 +11,7 @@ from campaign.campaign import Campaign, Ending, prepare_inputs
 from campaign.clean import clean
 from campaign.cli import INTERRUPTED, Settings
 from campaign.disk import writing
+from campaign.interrupts import interrupted_once
 from campaign.live import in_words
 from campaign.lock import ClusterLock
 from campaign.opening import Opened, new, resumed
@@ -85,6 +86,7 @@ def _carry_out(opened: Opened, runs: list[Run], settings: Settings) -> Ending:
     for line in clean().done:
         click.echo(f"left by a campaign that was killed, removed: {line}", err=True)
     with ExitStack() as stack:
+        stack.enter_context(interrupted_once())
         stack.enter_context(ClusterLock(CLUSTER, opened.folder))
         state = stack.enter_context(RunState(opened.folder))
         work = state.partial(Path(tempfile.gettempdir()) / f"millrace-{state.path.stem}")

@@ -1,0 +1,274 @@
+"""What goes wrong while a campaign runs: nothing stays behind, nothing complete is lost, the rest can be done."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.loopback
+
+FIRST, SECOND = "001-wordcount-even-r1", "002-wordcount-top-storm-r1"
+
+
+def finish(desk: Any) -> None:
+    """Resume, and find the campaign complete."""
+    outcome = desk.run("run", "--resume", "results/short/latest")
+    assert outcome.status == 0, outcome
+    results = desk.results()
+    assert list(results) == [FIRST, SECOND]
+    assert {run["status"] for run in results.values()} == {"ok"}
+    assert {run["verification"]["status"] for run in results.values()} == {"passed"}
+    assert sorted(path.name for path in (desk.campaign / "runs").iterdir()) == [FIRST, SECOND]
+    assert not list(desk.temporary.iterdir())
+    assert not list(desk.runtime.glob("millrace/*"))
+
+
+def written(desk: Any, run: str) -> int:
+    """When a run's result was written."""
+    when: int = (desk.campaign / "runs" / run / "run.json").stat().st_mtime_ns
+    return when
+
+
+def agents_run(desk: Any) -> bool:
+    return len(desk.processes("agents")) == 2
+
+
+def workers_run(desk: Any) -> bool:
+    return bool(desk.processes("agents.worker"))
+
+
+def second_run_is_measured(desk: Any) -> bool:
+    live = desk.live()
+    return (live.get("number"), live.get("stage")) == (2, "measuring")
+
+
+def first_run_is_collected(desk: Any) -> bool:
+    return (desk.campaign / "runs" / f"{FIRST}.partial" / "answer").is_dir()
+
+
+@pytest.mark.parametrize("moment", [agents_run, workers_run, second_run_is_measured, first_run_is_collected])
+def test_a_killed_campaign_leaves_no_process_and_is_completed_by_resume(
+    desk: Any, moment: Callable[[Any], bool]
+) -> None:
+    campaign = desk.start("run", desk.agenda())
+    desk.wait_for(lambda: moment(desk), moment.__name__)
+    campaign.kill()
+    campaign.communicate()
+    desk.wait_for_silence()
+    done = {run: written(desk, run) for run in desk.results()}
+    assert (moment is second_run_is_measured) == (FIRST in done)
+    finish(desk)
+    assert all(written(desk, run) == when for run, when in done.items())
+
+
+@pytest.mark.parametrize("victim", ["agents", "agents.worker"])
+def test_a_run_whose_process_is_killed_is_tried_again(desk: Any, victim: str) -> None:
+    campaign = desk.start("run", desk.agenda(on_failure={"retry": 1}))
+    desk.wait_for_stage(1, "measuring")
+    os.kill(desk.processes(victim)[0].pid, signal.SIGKILL)
+    outcome = desk.end_of(campaign)
+    assert outcome.status == 0, outcome
+    assert "was killed by SIGKILL" in outcome.err
+    assert "trying again" in outcome.err
+    results = desk.results()
+    assert [results[run]["attempt"] for run in (FIRST, SECOND)] == [2, 1]
+    assert results[FIRST]["verification"]["status"] == "passed"
+    logs = desk.campaign / "runs" / FIRST / "logs"
+    assert {path.name for path in (logs / "attempt-1").iterdir()} == {"n1", "n2"}
+    assert not desk.processes()
+
+
+def test_a_run_that_finally_failed_does_not_end_the_campaign_and_is_done_by_resume(desk: Any) -> None:
+    campaign = desk.start("run", desk.agenda())
+    desk.wait_for_stage(1, "measuring")
+    os.kill(desk.processes("agents.worker")[-1].pid, signal.SIGKILL)
+    outcome = desk.end_of(campaign)
+    assert outcome.status == 1, outcome
+    failed, ok = (desk.results()[run] for run in (FIRST, SECOND))
+    assert (failed["status"], ok["status"]) == ("failed", "ok")
+    assert "was killed by SIGKILL" in failed["reason"]
+    assert failed["verification"]["status"] == "none"
+    assert failed["measured"] is None
+    log = failed["reason"].rpartition("log: ")[2]
+    assert (desk.campaign / "runs" / FIRST / log).exists()
+    before = written(desk, SECOND)
+    finish(desk)
+    assert written(desk, SECOND) == before
+
+
+def test_a_failure_stops_the_campaign_when_the_agenda_says_so(desk: Any) -> None:
+    campaign = desk.start("run", desk.agenda(on_failure={"then": "stop"}))
+    desk.wait_for_stage(1, "measuring")
+    os.kill(desk.processes("agents.worker")[0].pid, signal.SIGKILL)
+    outcome = desk.end_of(campaign)
+    assert outcome.status == 1, outcome
+    assert [desk.results()[run]["status"] for run in (FIRST, SECOND)] == ["failed", "skipped"]
+    finish(desk)
+
+
+def test_ctrl_c_once_finishes_the_run_and_stops(desk: Any) -> None:
+    campaign = desk.start("run", desk.agenda())
+    desk.wait_for_stage(1, "measuring")
+    campaign.send_signal(signal.SIGINT)
+    outcome = desk.end_of(campaign)
+    assert outcome.status == 130, outcome
+    assert f"millrace run --resume results/short/{desk.campaign.name}" in outcome.err
+    assert [run["status"] for run in desk.results().values()] == ["ok"]
+    assert not desk.processes()
+    before = written(desk, FIRST)
+    finish(desk)
+    assert written(desk, FIRST) == before
+
+
+@pytest.mark.parametrize("signals", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM,)])
+def test_ctrl_c_twice_or_a_request_to_end_stops_at_once(desk: Any, signals: tuple[signal.Signals, ...]) -> None:
+    campaign = desk.start("run", desk.agenda(duration_s=3600))
+    desk.wait_for_stage(1, "measuring")
+    for number in signals:
+        campaign.send_signal(number)
+        assert "interrupted" in campaign.stderr.readline() or number == signals[-1]
+    outcome = desk.end_of(campaign)
+    assert outcome.status == 130, outcome
+    assert not desk.results()
+    assert not list((desk.campaign / "runs").iterdir())
+    assert not desk.processes()
+    assert not list(desk.temporary.iterdir())
+    assert desk.live()["stage"] == "interrupted"
+
+
+def test_ctrl_c_before_the_first_run_stops_at_once(desk: Any) -> None:
+    campaign = desk.start("run", desk.agenda())
+    desk.wait_for(lambda: bool(list(desk.runtime.glob("millrace/*.jsonl"))), "the state file")
+    for _ in range(2):
+        campaign.send_signal(signal.SIGINT)
+    outcome = desk.end_of(campaign)
+    assert outcome.status == 130, outcome
+    assert "Traceback" not in outcome.err
+    assert not desk.processes()
+    assert not list(desk.temporary.iterdir())
+
+
+def test_a_second_campaign_is_refused_and_told_who_is_first(desk: Any) -> None:
+    agenda = desk.agenda(duration_s=3600)
+    first = desk.start("run", agenda)
+    desk.wait_for_stage(1, "measuring")
+    folder = desk.campaign
+    second = desk.run("run", agenda)
+    assert second.status == 3
+    assert f"pid {first.pid} of" in second.err
+    assert str(folder) in second.err
+    assert desk.run("run", "--resume", str(folder)).status == 3
+    assert desk.campaign == folder
+    first.send_signal(signal.SIGTERM)
+    assert desk.end_of(first).status == 130
+
+
+@pytest.fixture
+def tiny(desk: Any) -> Any:
+    """A results folder on a file system that holds little more than one run."""
+    folder = desk.folder / "results"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.root
+def test_a_disk_that_fills_up_keeps_what_is_complete_and_is_said_once(desk: Any, tiny: Path) -> None:
+    filler = tiny / "filler"
+    campaign = desk.start("run", desk.agenda())
+    desk.wait_for_stage(2, "measuring")
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(512))
+        except OSError:
+            pass
+    outcome = desk.end_of(campaign)
+    assert outcome.status == 3, outcome
+    assert outcome.err.count("is full; finished runs are kept. Make room, then: millrace run --resume") == 1
+    assert "Traceback" not in outcome.err
+    assert list(desk.results()) == [FIRST]
+    assert [path.name for path in (desk.campaign / "runs").iterdir()] == [FIRST]
+    assert not desk.processes()
+    before = written(desk, FIRST)
+    filler.unlink()
+    finish(desk)
+    assert written(desk, FIRST) == before
+
+
+@pytest.mark.root
+def test_a_full_disk_at_the_start_leaves_nothing(desk: Any, tiny: Path) -> None:
+    (tiny / "filler").write_bytes(bytes(600 * 1024))
+    outcome = desk.run("run", desk.agenda())
+    assert outcome.status == 3, outcome
+    assert "is full" in outcome.err
+    assert [path.name for path in tiny.iterdir()] == ["filler"]
+    assert not list(desk.temporary.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "message"),
+    [
+        ({"schedulers": ["evn"]}, 2, "agenda.json:1: schedulers[0]: unknown scheduler 'evn'; did you mean 'even'?"),
+        ({"inventory": "lopback"}, 2, "did you mean 'loopback'?"),
+        ({"inventory": "none.yaml"}, 2, "'even' finds no place for 6 of 6 executors of 'wordcount'"),
+        ({"inventory": "elsewhere.yaml"}, 3, "node n1: its address 192.0.2.7 cannot be bound on this host"),
+        ({"timeline": [{"at_s": 1, "do": "move"}]}, 2, "timeline: scripted events are not supported"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_is_touched(
+    desk: Any, changes: dict[str, Any], status: int, message: str
+) -> None:
+    (desk.folder / "none.yaml").write_text("nodes: [{id: n1, slots: 0, ghz: 1, flops_per_cycle: 1}]")
+    (desk.folder / "elsewhere.yaml").write_text("nodes: [{id: n1, address: 192.0.2.7, ghz: 1, flops_per_cycle: 1}]")
+    outcome = desk.run("run", desk.agenda(**changes))
+    assert outcome.status == status, outcome
+    assert message in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+    assert not (desk.folder / "results").exists()
+    assert not list(desk.runtime.glob("millrace/*"))
+    assert not list(desk.temporary.iterdir())
+
+
+@pytest.mark.parametrize("text", ["missing.txt", "binary.txt", "folder"])
+def test_a_text_that_cannot_be_read_is_refused_before_anything_is_touched(desk: Any, text: str) -> None:
+    (desk.folder / "binary.txt").write_bytes(b"text\xff\xfe\n")
+    (desk.folder / "folder").mkdir()
+    workload = {"name": "wordcount", "params": {"text": text}, "rate": {"kind": "max"}}
+    outcome = desk.run("run", desk.agenda(inventory="loopback", workloads=[workload]))
+    assert outcome.status == 2, outcome
+    assert text in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+    assert not (desk.folder / "results").exists()
+    assert not list(desk.temporary.iterdir())
+
+
+def test_an_agenda_without_a_name_or_a_folder_is_asked_for(desk: Any) -> None:
+    outcome = desk.run("run")
+    assert outcome.status == 2
+    assert "give an agenda, or --resume" in outcome.err
+    outcome = desk.run("run", "--resume", ".")
+    assert outcome.status == 2
+    assert "holds no campaign.json" in outcome.err
+
+
+def test_every_result_document_is_valid_json_at_every_moment(desk: Any) -> None:
+    campaign = desk.start("run", desk.agenda(schedulers=["even"]))
+    desk.wait_for(lambda: bool(desk.live()), "live.json")
+    seen = 0
+    while campaign.poll() is None:
+        for path in desk.campaign.rglob("*.json"):
+            try:
+                text = path.read_text()
+            except FileNotFoundError:
+                continue  # a partial folder has just got its name
+            assert isinstance(json.loads(text), dict)
+            seen += 1
+    assert desk.end_of(campaign).status == 0
+    assert seen > 0
