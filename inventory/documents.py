@@ -13,7 +13,8 @@ import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import yaml
@@ -137,7 +138,8 @@ class Document:
         if len(shown) > 60:
             shown = shown[:57] + "..."
         if re.match(r"Invalid (enum )?value", message):
-            return self.error(steps, f"{value!r} is none of the valid values{nearest(value, choices)}")
+            named = repr(value) if isinstance(value, str) else shown
+            return self.error(steps, f"{named} is none of the valid values{nearest(value, choices)}")
         return self.error(steps, f"got {shown}: {_plain(message)}")
 
 
@@ -337,6 +339,9 @@ def _chosen(kind: Any, data: Any) -> Any:
 
 
 def _structs(kind: Any) -> list[type[msgspec.Struct]]:
+    """The Structs of a union."""
+    if get_origin(kind) not in (Union, UnionType):
+        return []
     return [part for part in get_args(kind) if isinstance(part, type) and issubclass(part, msgspec.Struct)]
 
 

@@ -1,0 +1,65 @@
+"""`millrace list`: everything that is registered, for people and as JSON."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from campaign import listing
+from campaign.cli import run
+from inventory.plugins import plugins
+
+
+@pytest.mark.parametrize(
+    ("kind", "group"),
+    [
+        ("schedulers", "millrace.schedulers"),
+        ("workloads", "millrace.workloads"),
+        ("sensors", "millrace.sensors"),
+    ],
+)
+def test_every_registered_part_can_be_used_and_is_listed(
+    kind: str, group: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["list", kind, "--json"]) == 0
+    entries = json.loads(capsys.readouterr().out)
+    assert [entry["name"] for entry in entries] == list(plugins(group))
+    assert {entry["name"]: entry["error"] for entry in entries} == dict.fromkeys(plugins(group))
+    assert run(["list", kind]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"\n{name}\n" in f"\n{shown}" for name in plugins(group))
+
+
+def test_schedulers_say_what_they_are_and_need(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["list", "schedulers", "--json"])
+    entries = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
+    assert entries["even"]["kind"] == "static"
+    assert (entries["even"]["cycles"], entries["top-storm"]["cycles"]) == (True, False)
+    assert (entries["even"]["traffic"], entries["top-storm"]["traffic"]) == ("ignored", "used")
+    assert entries["top-storm"]["hardware"] is True
+    assert "2020" in entries["top-storm"]["paper"]
+    assert [p["name"] for p in entries["top-storm"]["params"]] == ["alpha", "affinity", "normalise", "flops"]
+    assert entries["top-storm"]["params"][0] == {"name": "alpha", "type": "number >= 0 <= 1", "default": 0.8}
+
+
+def test_agendas_are_the_files_with_their_first_comment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "b.yaml").write_text("#\n# The second one.\n# More.\nname: b\n")
+    (tmp_path / "a.yaml").write_text("name: a\n")
+    monkeypatch.setattr(listing, "AGENDAS", tmp_path)
+    run(["list", "agendas", "--json"])
+    entries = json.loads(capsys.readouterr().out)
+    assert [(entry["name"], entry["summary"]) for entry in entries] == [("a", ""), ("b", "The second one.")]
+
+
+def test_the_shipped_agendas_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list", "agendas"]) == 0
+    assert "demo\n" in capsys.readouterr().out
+
+
+def test_an_unknown_kind_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list", "schedulrs"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "'schedulers', 'workloads', 'agendas', 'sensors'" in captured.err

@@ -1,0 +1,109 @@
+"""A package of somebody else's, built and installed for real, is listed and used like the built-in parts."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from installing import install, millrace
+
+SAMPLE = Path(__file__).parents[1] / "sample_plugin"
+TOPOLOGY = "{id: t, workers: 2, components: [{id: a, kind: spout, parallelism: 6}]}"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    work = tmp_path_factory.mktemp("sample")
+    shutil.copytree(SAMPLE, work / "project", ignore=shutil.ignore_patterns("__pycache__"))
+    return install(work / "project", work)
+
+
+@pytest.fixture
+def topology(tmp_path: Path) -> Path:
+    (tmp_path / "t.yml").write_text(TOPOLOGY)
+    return tmp_path / "t.yml"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "summary"),
+    [
+        ("schedulers", "sample-first-fit", "everything but free slots"),
+        ("workloads", "sample-numbers", "adds up the first numbers"),
+        ("sensors", "sample-uptime", "how long the machine has been up"),
+    ],
+)
+def test_its_parts_are_listed_beside_ours(site: Path, kind: str, name: str, summary: str) -> None:
+    ours = {entry["name"] for entry in json.loads(millrace("list", kind, "--json").stdout)}
+    listed = {entry["name"]: entry for entry in json.loads(millrace("list", kind, "--json", path=site).stdout)}
+    assert name not in ours
+    assert ours < set(listed)
+    assert listed[name]["error"] is None
+    for_people = millrace("list", kind, path=site)
+    assert for_people.returncode == 0
+    assert name in for_people.stdout
+    assert summary in " ".join(for_people.stdout.split())
+
+
+def test_its_scheduler_places_with_checked_parameters(site: Path, topology: Path) -> None:
+    asked = ("place", "--cluster", "loopback", "--topology", topology, "--scheduler", "sample-first-fit", "--json")
+    answer = json.loads(millrace(*asked, "--param", "per_slot=3", path=site).stdout)
+    assert answer["params"] == {"per_slot": 3}
+    assert [a["slot"] for a in answer["topologies"]["t"]["assignments"]] == [0, 0, 0, 1, 1, 1]
+    wrong = millrace(*asked, "--param", "per_slto=3", path=site)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "did you mean 'per_slot'" in wrong.stderr
+
+
+def test_a_wrong_answer_of_its_is_refused_with_every_fault(site: Path, topology: Path) -> None:
+    refused = millrace(
+        "place", "--cluster", "loopback", "--topology", topology, "--scheduler", "sample-wrong", path=site
+    )
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert all(f"a[{index}]: slot 99 is beyond the 4 slots of 'n1'" in refused.stderr for index in range(6))
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("sample-absent", "No module named 'sample_plugin_that_is_not_there'"),
+        ("sample-misnamed", "calls itself 'sample-first-fit'"),
+        ("sample-nothing", "has no paper, needs, Params, place"),
+    ],
+)
+def test_a_part_that_cannot_be_used_says_why_and_hides_nothing(
+    site: Path, topology: Path, name: str, reason: str
+) -> None:
+    listed = {e["name"]: e for e in json.loads(millrace("list", "schedulers", "--json", path=site).stdout)}
+    assert reason in listed[name]["error"]
+    assert reason in " ".join(millrace("list", "schedulers", path=site).stdout.split())
+    refused = millrace("place", "--cluster", "loopback", "--topology", topology, "--scheduler", name, path=site)
+    assert refused.returncode == 3
+    assert reason in refused.stderr
+
+
+def test_its_workload_gives_its_reference_answer(site: Path) -> None:
+    script = """
+from workloads.operators import Batch, Context
+from workloads.registry import load_workload
+workload = load_workload("sample-numbers", {"limit": 10})
+spouts = [workload.operator("numbers") for _ in range(2)]
+total = workload.operator("total")
+for index, spout in enumerate(spouts):
+    spout.open(Context("numbers", index, 2, {"limit": 10}))
+rows = [row for spout in spouts for row in spout.next_batch(100)]
+total.process(Batch("numbers", "default", rows))
+verdict = workload.compare({"total": list(total.answer())}, workload.reference([5, 5], []))
+print(verdict.passed, verdict.checked, total.sum)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["True", "1", "45"]

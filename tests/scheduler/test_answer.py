@@ -1,0 +1,118 @@
+"""The placement document: written to the same bytes, read back to the same answer, mistakes named."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from problems import chain, nodes_of, problems
+
+from inventory.cluster import ExistingWorker
+from inventory.errors import InputError
+from scheduler.answer import Answer, answer_of, parse_answer, read_answer, to_json
+from scheduler.checking import Checked
+from scheduler.cost import cost
+from scheduler.even import Even, EvenParams
+from scheduler.problem import CommunicationSchedule, Move, Plan, Problem, Slot, concluded
+from scheduler.top_storm import TopStorm, TopStormParams
+
+
+def answered(problem: Problem, kind: type, params: object) -> Answer:
+    scheduler = Checked(kind, params)
+    return answer_of(scheduler.name, scheduler.params, problem, scheduler.place(problem), 0.25)
+
+
+@given(problems(observed=True))
+def test_round_trips_exactly(problem: Problem) -> None:
+    for kind, params in ((Even, EvenParams(idle_rebalance=True)), (TopStorm, TopStormParams())):
+        answer = answered(problem, kind, params)
+        text = to_json(answer)
+        assert parse_answer(text) == answer
+        assert to_json(parse_answer(text)) == text
+        assert to_json(answered(problem, kind, params)) == text
+
+
+@given(problems(observed=True))
+def test_it_says_what_the_plan_says(problem: Problem) -> None:
+    plan = Checked(TopStorm, TopStormParams()).place(problem)
+    answer = answer_of("top-storm", {}, problem, plan, 0.0)
+    assert list(answer.topologies) == [topology.id for topology in problem.topologies]
+    for topology in problem.topologies:
+        told = answer.topologies[topology.id]
+        assert told.placement.assignments == plan.placements[topology.id].assignments
+        assert (told.status, told.message) == (
+            plan.placements[topology.id].status,
+            plan.placements[topology.id].message,
+        )
+        names = [assignment.executor for assignment in told.assignments]
+        order = {executor.name: number for number, executor in enumerate(topology.executors)}
+        assert sorted([*names, *told.unassigned], key=order.__getitem__) == list(order)
+        assert names == sorted(names, key=order.__getitem__)
+    assert answer.cost == cost(problem, plan.placements)
+    assert [node.id for node in answer.nodes] == [node.id for node in problem.cluster.nodes]
+    available = {node.id for node in problem.cluster.available}
+    assert {node.id for node in answer.nodes if node.computing_power is not None} == available
+
+
+def test_every_part_of_a_plan_is_written() -> None:
+    topology = chain(1)
+    executor = topology.executors[0]
+    plan = Plan(
+        {"t": concluded(topology, {executor: Slot("n", 1)}, "moved")},
+        freed=[ExistingWorker("t", "n", 0, ("a[0]",))],
+        schedule=CommunicationSchedule(("n", "m"), ((1, None), (None, 0)), 2),
+        frequencies={"n": 800_000_000},
+        migrations=[Move("t", executor, Slot("n", 0), Slot("n", 1))],
+        details={"rows": ((1, 2), (3,))},
+    )
+    document = json.loads(to_json(answer_of("x", {"a": 1}, Problem(nodes_of(n=2, m=1), (topology,)), plan, 0.5)))
+    assert document == {
+        "scheduler": "x",
+        "params": {"a": 1},
+        "elapsed_s": 0.5,
+        "topologies": {
+            "t": {
+                "status": "placed",
+                "message": "moved",
+                "assignments": [{"executor": "a[0]", "node": "n", "slot": 1}],
+                "unassigned": [],
+            }
+        },
+        "cost": {
+            "inter_node_edges": 0,
+            "inter_node_tuples_per_s": None,
+            "inter_worker_edges": 0,
+            "nodes_used": 1,
+            "slots_used": 1,
+            "load_stddev": pytest.approx(0.0125),
+        },
+        "nodes": [
+            {"id": "n", "computing_power": pytest.approx(13.6), "index": 1},
+            {"id": "m", "computing_power": pytest.approx(13.6), "index": 1},
+        ],
+        "communication_schedule": {"nodes": ["n", "m"], "steps": [[1, None], [None, 0]], "stages": 2},
+        "freed": [{"topology": "t", "node": "n", "slot": 0, "executors": ["a[0]"]}],
+        "details": {"rows": [[1, 2], [3]]},
+        "migrations": [
+            {"topology": "t", "executor": "a[0]", "from": {"node": "n", "slot": 0}, "to": {"node": "n", "slot": 1}}
+        ],
+        "frequencies_hz": {"n": 800_000_000},
+    }
+
+
+def test_mistakes_in_a_placement_file_are_named(tmp_path: Path) -> None:
+    good = to_json(answered(Problem(nodes_of(n=1), (chain(2),)), Even, EvenParams()))
+    path = tmp_path / "p.json"
+    path.write_text(good.replace('"placed"', '"plased"'))
+    with pytest.raises(
+        InputError, match=r"p.json:11: topologies.t.status: 'plased' is none of .*did you mean 'placed'"
+    ):
+        read_answer(path)
+    path.write_text(good.replace('"slots_used"', '"slots_usd"'))
+    with pytest.raises(InputError, match=r"cost.slots_usd: unknown key 'slots_usd'; did you mean 'slots_used'"):
+        read_answer(path)
+    path.write_text("{")
+    with pytest.raises(InputError, match=r"p.json:1: not valid YAML or JSON"):
+        read_answer(path)
+    with pytest.raises(InputError, match=r"absent.json: cannot be read"):
+        read_answer(tmp_path / "absent.json")
