@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from analysis.render import render
 from campaign.addresses import check_addresses
 from campaign.campaign import Campaign, Ending, prepare_inputs
 from campaign.clean import clean
@@ -19,7 +20,7 @@ from campaign.order import Run
 from campaign.plan import only
 from campaign.progress import view_for
 from campaign.state import RunState
-from inventory.errors import InputError
+from inventory.errors import InputError, UnfitError
 
 CLUSTER = "loopback"
 """All loopback clusters of a host share its processors: one campaign at a time."""
@@ -62,6 +63,22 @@ def command(
 
     Example: millrace run demo
     """
+    status, folder = conduct(settings, agenda, inventory, out, resume, dry_run, choice)
+    if folder is not None and status in (0, RUN_FAILED):
+        _report(folder, settings)
+    return status
+
+
+def conduct(
+    settings: Settings,
+    agenda: str | None,
+    inventory: str | None,
+    out: Path,
+    resume: Path | None,
+    dry_run: bool,
+    choice: str | None,
+) -> tuple[int, Path | None]:
+    """All of the command but the report: return the exit status, and the campaign's folder where one was written."""
     if resume is not None:
         opened = resumed(resume, agenda, inventory)
     elif agenda is not None:
@@ -72,13 +89,15 @@ def command(
     check_addresses(opened.plan.cluster)
     if dry_run:
         _show(opened, runs)
-        return 0
+        return 0, None
     ending = _carry_out(opened, runs, settings)
     click.echo(f"results: {opened.folder}")
+    for name, reason in ending.failed.items():
+        click.echo(f"millrace: {name}: {reason}", err=True)
     if ending.interrupted:
         click.echo(f"interrupted; go on with: millrace run --resume {opened.folder}", err=True)
-        return INTERRUPTED
-    return _report(opened.folder, ending)
+        return INTERRUPTED, opened.folder
+    return RUN_FAILED if ending.failed else 0, opened.folder
 
 
 def _carry_out(opened: Opened, runs: list[Run], settings: Settings) -> Ending:
@@ -98,10 +117,17 @@ def _carry_out(opened: Opened, runs: list[Run], settings: Settings) -> Ending:
         return campaign.carry_out(runs, inputs)
 
 
-def _report(folder: Path, ending: Ending) -> int:
-    for name, reason in ending.failed.items():
-        click.echo(f"millrace: {name}: {reason}", err=True)
-    return RUN_FAILED if ending.failed else 0
+def _report(folder: Path, settings: Settings) -> None:
+    """Make the report; what makes it impossible does not make the results worth less."""
+
+    def tell(line: str) -> None:
+        if not settings.quiet:
+            click.echo(line, err=True)
+
+    try:
+        click.echo(f"report: {render(folder, tell=tell)}")
+    except UnfitError as fault:
+        raise UnfitError(f"{fault}\nThe results are complete in {folder}; later: millrace report {folder}") from None
 
 
 def _show(opened: Opened, runs: list[Run]) -> None:

@@ -16,6 +16,16 @@ from campaign.process import Process, marked
 
 MILLRACE = (sys.executable, "-P", "-c", "from campaign.cli import main; main()")
 
+WITHOUT_REPORT = """\
+import click
+from campaign.cli import main
+from campaign.commands import run
+
+run.command.callback = click.pass_obj(lambda settings, **given: run.conduct(settings, **given)[0])
+main()
+"""
+"""`millrace` whose `run` leaves out the report, which takes longer than the campaigns of most tests."""
+
 LONG_S = 120.0
 """How long a test waits for what must come; never what it measures."""
 
@@ -60,10 +70,11 @@ class Desk:
         (self.folder / "agenda.json").write_text(json.dumps({**AGENDA, **changes}))
         return "agenda.json"
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, report: bool = False) -> subprocess.Popen[str]:
         """Start `millrace` with these arguments; it leads a session of its own, as under a terminal."""
+        command = MILLRACE if report else (sys.executable, "-P", "-c", WITHOUT_REPORT)
         process = subprocess.Popen(
-            [*MILLRACE, *arguments],
+            [*command, *arguments],
             cwd=self.folder,
             env={**os.environ, "XDG_RUNTIME_DIR": str(self.runtime), "TMPDIR": str(self.temporary)},
             stdout=subprocess.PIPE,
@@ -74,9 +85,9 @@ class Desk:
         self._started.append(process)
         return process
 
-    def run(self, *arguments: str) -> "Outcome":
+    def run(self, *arguments: str, report: bool = False) -> "Outcome":
         """Run `millrace` to its end."""
-        return self.end_of(self.start(*arguments))
+        return self.end_of(self.start(*arguments, report=report))
 
     def end_of(self, process: subprocess.Popen[str]) -> "Outcome":
         """Wait for a started `millrace`."""
