@@ -72,7 +72,7 @@ class Link:
             except OSError as fault:
                 raise LinkError(f"link to worker {self.peer}: {fault.strerror}") from None
             self.sent_bytes += sent
-            while sent and sent >= len(out[0]):
+            while out and sent >= len(out[0]):
                 sent -= len(out.popleft())
             if sent:
                 out[0] = memoryview(out[0])[sent:]

@@ -1,0 +1,114 @@
+"""A link delivers frames in order whatever the socket takes at once, counts bytes, and says when the peer is gone."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agents.worker import frame
+from agents.worker.frame import FrameError
+from agents.worker.link import Link, LinkError
+
+EPOCH = 3
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Link, Link]]:
+    ends = socket.socketpair()
+    links = Link(1, EPOCH), Link(0, EPOCH)
+    for link, sock in zip(links, ends, strict=True):
+        sock.setblocking(False)
+        # Small, so that few frames fill it.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+        link.attach(sock, b"")
+    yield links
+    for link in links:
+        link.close()
+
+
+def frames_from(link: Link) -> list[tuple[int, bytes]]:
+    return [(received.receiver, bytes(received.payload)) for received in link.receive()]
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sizes=st.lists(st.sampled_from([0, 1, 100, 5_000, 70_000]), max_size=12), many=st.sampled_from([0, 600, 1_500]))
+def test_frames_arrive_in_order_through_a_narrow_socket(pair: tuple, sizes: list[int], many: int) -> None:
+    writer, reader = pair
+    before = writer.sent_bytes, reader.received_bytes
+    sent = [(at, bytes([at % 251]) * size) for at, size in enumerate([*sizes, *[3] * many])]
+    total = 0
+    for number, payload in sent:
+        pieces = frame.data(0, EPOCH, 7, number, 1, payload)
+        total += sum(map(len, pieces))
+        writer.write(pieces)
+    got = []
+    while writer.backlog or len(got) < len(sent):
+        if writer.backlog:
+            writer.flush()
+        got += frames_from(reader)
+    assert got == sent
+    assert (writer.sent_bytes - before[0], reader.received_bytes - before[1]) == (total, total)
+    assert frames_from(reader) == []
+
+
+def test_what_is_written_before_the_connection_waits_for_it() -> None:
+    link = Link(1, EPOCH)
+    link.write([frame.end(0, EPOCH, 1, 2)])
+    assert link.backlog
+    with pytest.raises(LinkError, match="worker 1: not connected"):
+        link.flush()
+    ours, theirs = socket.socketpair()
+    with theirs:
+        link.attach(ours, b"")
+        link.flush()
+        assert theirs.recv(99) == frame.end(0, EPOCH, 1, 2)
+        link.close()
+
+
+def test_bytes_that_came_with_the_handshake_are_the_first_of_the_stream(pair: tuple) -> None:
+    writer, reader = pair
+    whole = b"".join(frame.data(0, EPOCH, 7, 5, 1, b"payload"))
+    writer.write([whole[30:] + whole])
+    writer.flush()
+    reader.attach(reader.sock, whole[:30])
+    assert frames_from(reader) == [(5, b"payload"), (5, b"payload")]
+    assert reader.received_bytes == len(whole) - 30 + len(whole)
+
+
+def test_what_arrived_before_the_peer_closed_is_still_delivered(pair: tuple) -> None:
+    writer, reader = pair
+    writer.write([frame.end(0, EPOCH, 1, 9)])
+    writer.flush()
+    writer.close()
+    assert frames_from(reader) == [(9, b"")]
+    with pytest.raises(LinkError, match="link to worker 0: closed by the other side"):
+        frames_from(reader)
+
+
+def test_writing_to_a_closed_peer_is_an_error_that_names_it(pair: tuple) -> None:
+    writer, reader = pair
+    reader.close()
+    writer.write([bytes(100_000)])
+    with pytest.raises(LinkError, match="link to worker 1: Broken pipe"):
+        writer.flush()
+
+
+def test_a_peer_of_another_epoch_is_refused(pair: tuple) -> None:
+    writer, reader = pair
+    writer.write([frame.end(0, EPOCH - 1, 1, 9)])
+    writer.flush()
+    with pytest.raises(FrameError, match="epoch"):
+        frames_from(reader)
+
+
+def test_one_call_reads_a_bounded_amount(pair: tuple) -> None:
+    writer, reader = pair
+    for end in (writer, reader):
+        end.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
+    writer.write([frame.end(0, EPOCH, 1, 9)] * 50_000)
+    writer.flush()
+    before = reader.received_bytes
+    frames_from(reader)
+    assert 0 < reader.received_bytes - before <= 256 * 1024
