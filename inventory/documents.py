@@ -4,69 +4,48 @@ A document is read in two steps, so that every complaint can name its line. `rea
 (dicts, lists, scalars) and remembers where each value stood; `Document.convert` turns it into a typed,
 frozen `msgspec.Struct` and translates what msgspec finds wrong into file, line, key, value and the
 nearest valid choice.
-
-Scalars follow YAML 1.2's core schema, of which JSON is a part: `no` is a string and `1e3` is a number,
-in a `.yaml` file as in a `.json` file.
 """
 
-import math
 import re
-from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args
 
 import msgspec
 import yaml
 
 from inventory.errors import InputError, nearest
+from inventory.explaining import choices_at, in_words, keys_at, steps_of, type_at
+from inventory.parsing import Core, lines_of, plain_data
+from inventory.parsing import Steps as Steps
+from inventory.parsing import dotted as dotted
 
 T = TypeVar("T")
-Steps = tuple[str | int, ...]
 
 MAX_BYTES = 256 * 1024 * 1024
 """Larger documents are refused: they are data, not descriptions."""
 
 
-class _Core(yaml.CSafeLoader):
-    """libyaml's parser with the scalar rules of YAML 1.2."""
-
-
-_Core.yaml_implicit_resolvers = {}
-for _tag, _pattern, _first in (
-    ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
-    ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
-    ("int", r"^[-+]?[0-9]+$|^0o[0-7]+$|^0x[0-9a-fA-F]+$", "-+0123456789"),
-    (
-        "float",
-        r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$",
-        "-+0123456789.",
-    ),
-):
-    _Core.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), list(_first))
-
-
-def _scalar(node: yaml.ScalarNode) -> Any:
-    kind = node.tag.rsplit(":", 1)[-1]
-    text = str(node.value)
-    if kind == "null":
-        return None
-    if kind == "bool":
-        return text.lower() == "true"
-    if kind == "int":
-        return int(text, 0) if text.startswith(("0o", "0x")) else int(text)
-    if kind == "float":
-        return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-    return text
-
-
-@dataclass
 class Document:
-    """Plain data of one file together with the place of every value in it."""
+    """Plain data of one file together with the place of every value in it.
 
-    source: str
-    data: Any
-    lines: dict[Steps, int] = field(default_factory=dict)
+    Attributes:
+        source: the file, as messages name it.
+        data: dicts, lists and scalars.
+    """
+
+    def __init__(self, source: str, data: Any, lines: dict[Steps, int] | None = None, text: str | None = None) -> None:
+        """Keep `data`; lines that are not given are worked out from `text` when a message needs them."""
+        self.source = source
+        self.data = data
+        self._text = text
+        if lines is not None:
+            self.lines = lines
+
+    @cached_property
+    def lines(self) -> dict[Steps, int]:
+        """The line of every value, as far as they are known."""
+        return {} if self._text is None else lines_of(self._text, self.source)
 
     def where(self, steps: Steps) -> str:
         """`file:line` of the value at `steps`, or of its nearest parent that has one."""
@@ -102,14 +81,14 @@ class Document:
     def _explained(self, fault: msgspec.ValidationError, kind: Any, part: Any, under: Steps) -> InputError:
         text = str(fault)
         message, _, path = text.partition(" - at `")
-        inner = _steps(path.rstrip("`"), part)
+        inner = steps_of(path.rstrip("`"), part)
         steps = (*under, *inner)
         if "[...]" in path:
             return self._explained_entry(fault, kind, part, under, inner)
         unknown = re.match(r"Object contains unknown field `(.*)`", message)
         if unknown:
             key = unknown.group(1)
-            return self.error((*steps, key), f"unknown key {key!r}{nearest(key, _keys_at(kind, inner, part))}")
+            return self.error((*steps, key), f"unknown key {key!r}{nearest(key, keys_at(kind, inner, part))}")
         missing = re.match(r"Object missing required field `(.*)`", message)
         if missing:
             return self.error(steps, f"the key {missing.group(1)!r} is missing")
@@ -117,13 +96,13 @@ class Document:
             value = self.value(steps)
         except (KeyError, IndexError, TypeError):
             value = None
-        return self._refused(steps, value, message, _choices(kind, inner, part))
+        return self._refused(steps, value, message, choices_at(kind, inner, part))
 
     def _explained_entry(
         self, fault: msgspec.ValidationError, kind: Any, part: Any, under: Steps, inner: Steps
     ) -> InputError:
         """Find the entry of the mapping at `inner` that is wrong: msgspec only says that one of them is."""
-        arguments = get_args(_type_at(kind, inner, part))
+        arguments = get_args(type_at(kind, inner, part))
         entries = self.value((*under, *inner))
         if len(arguments) == 2 and isinstance(entries, dict):
             for key, value in entries.items():
@@ -140,15 +119,7 @@ class Document:
         if re.match(r"Invalid (enum )?value", message):
             named = repr(value) if isinstance(value, str) else shown
             return self.error(steps, f"{named} is none of the valid values{nearest(value, choices)}")
-        return self.error(steps, f"got {shown}: {_plain(message)}")
-
-
-def dotted(steps: Steps) -> str:
-    """`("nodes", 0, "cores")` as `nodes[0].cores`."""
-    out = ""
-    for step in steps:
-        out += f"[{step}]" if isinstance(step, int) else f".{step}" if out else step
-    return out
+        return self.error(steps, f"got {shown}: {in_words(message)}")
 
 
 def read(path: str | Path) -> Document:
@@ -173,49 +144,8 @@ def read(path: str | Path) -> Document:
 
 def parse(text: str, source: str = "<text>") -> Document:
     """Read a YAML or JSON document from `text`; `source` stands for the file in messages."""
-    loader = _Core(text)
-    try:
-        root = loader.get_single_node()
-    except yaml.MarkedYAMLError as fault:
-        mark = fault.problem_mark or fault.context_mark
-        # What is missing at the end is reported one line below the last.
-        place = f"{source}:{min(mark.line, text.rstrip().count(chr(10))) + 1}" if mark else source
-        raise InputError(f"{place}: not valid YAML or JSON: {fault.problem or fault.context}") from None
-    except yaml.YAMLError as fault:
-        raise InputError(f"{source}: not valid YAML or JSON: {fault}") from None
-    finally:
-        loader.dispose()
-    document = Document(source, None)
-    if root is not None:
-        document.data = _plain_data(root, (), document, set())
-    return document
-
-
-def _plain_data(node: yaml.Node, steps: Steps, document: Document, above: set[int]) -> Any:
-    line = node.start_mark.line + 1
-    document.lines[steps] = line
-    if isinstance(node, yaml.ScalarNode):
-        value = _scalar(node)
-        if isinstance(value, float) and not math.isfinite(value):
-            raise document.error(steps, f"{node.value} is not a finite number")
-        return value
-    if id(node) in above:
-        raise document.error(steps, "an alias that contains itself")
-    above = above | {id(node)}
-    if isinstance(node, yaml.SequenceNode):
-        return [_plain_data(item, (*steps, at), document, above) for at, item in enumerate(node.value)]
-    found: dict[str, Any] = {}
-    for key_node, value_node in node.value:
-        key = str(key_node.value)
-        here = (*steps, key)
-        if not isinstance(key_node, yaml.ScalarNode):
-            raise document.error(steps, "a key must be plain text")
-        if key in found:
-            document.lines[here] = key_node.start_mark.line + 1
-            raise document.error(here, f"the key {key!r} is given twice")
-        found[key] = _plain_data(value_node, here, document, above)
-        document.lines[here] = key_node.start_mark.line + 1
-    return found
+    data, lines = plain_data(text, source)
+    return Document(source, data, lines, text)
 
 
 def to_plain(value: Any) -> Any:
@@ -245,7 +175,7 @@ class _CoreDumper(yaml.SafeDumper):
 _CoreDumper.yaml_implicit_resolvers = {
     first: list(rules) for first, rules in yaml.SafeDumper.yaml_implicit_resolvers.items()
 }
-for _first, _rules in _Core.yaml_implicit_resolvers.items():
+for _first, _rules in Core.yaml_implicit_resolvers.items():
     _CoreDumper.yaml_implicit_resolvers.setdefault(_first, []).extend(_rules)
 
 
@@ -259,116 +189,3 @@ def _represent_text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
 
 _CoreDumper.add_representer(float, _represent_float)
 _CoreDumper.add_representer(str, _represent_text)
-
-
-def _steps(path: str, data: Any) -> Steps:
-    """msgspec's `$.nodes[0].cores` (or `$[...]` for a mapping's value) as steps into `data`."""
-    steps: list[str | int] = []
-    here = data
-    for part in re.findall(r"\.([^.\[\]]+)|\[(\d+)\]|\[(\.\.\.)\]", path):
-        name, index, _any = part
-        step: str | int
-        if name:
-            step = name
-        elif index:
-            step = int(index)
-        else:
-            break  # msgspec does not say which value of a mapping it was
-        steps.append(step)
-        try:
-            here = here[step]
-        except (KeyError, IndexError, TypeError):
-            break
-    return tuple(steps)
-
-
-_WORDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "str": "text",
-    "array": "a list",
-    "object": "a mapping",
-    "bool": "true or false",
-    "null": "nothing",
-}
-
-
-def _plain(message: str) -> str:
-    """msgspec's words in the user's: "Expected `array | null`, got `str`" as "expected a list, got text"."""
-    message = re.sub(r"`([^`]*)`", lambda kinds: _kinds(kinds.group(1)), message)
-    return message[0].lower() + message[1:]
-
-
-def _kinds(text: str) -> str:
-    kinds = [kind for kind in text.split(" | ") if kind != "null"] or ["null"]
-    return " or ".join(_WORDS.get(kind, kind) for kind in kinds)
-
-
-def _type_at(kind: Any, steps: Steps, data: Any) -> Any:
-    """What `kind` expects at `steps` of `data`; where it is a union, the member that `data` chose."""
-    for step in steps:
-        kind = _chosen(kind, data)
-        if isinstance(step, int):
-            arguments = get_args(kind)
-            kind = arguments[0] if arguments else Any
-        elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            names = {f.encode_name: f.name for f in msgspec.structs.fields(kind)}
-            if step not in names:
-                return Any
-            kind = get_type_hints(kind, include_extras=True)[names[step]]
-        else:
-            arguments = get_args(kind)
-            kind = arguments[1] if len(arguments) > 1 else Any
-        try:
-            data = data[step]
-        except (KeyError, IndexError, TypeError):
-            data = None
-    return _chosen(kind, data)
-
-
-def _chosen(kind: Any, data: Any) -> Any:
-    kind = _unwrapped(kind)
-    structs = _structs(kind)
-    if not isinstance(data, dict) or not structs:
-        return kind
-    tagged = [s for s in structs if s.__struct_config__.tag_field is not None]
-    for struct in tagged:
-        if data.get(str(struct.__struct_config__.tag_field)) == struct.__struct_config__.tag:
-            return struct
-    return kind if tagged else structs[0]
-
-
-def _structs(kind: Any) -> list[type[msgspec.Struct]]:
-    """The Structs of a union."""
-    if get_origin(kind) not in (Union, UnionType):
-        return []
-    return [part for part in get_args(kind) if isinstance(part, type) and issubclass(part, msgspec.Struct)]
-
-
-def _unwrapped(kind: Any) -> Any:
-    """Strip `Annotated`, and `| None`."""
-    if hasattr(kind, "__metadata__"):
-        return _unwrapped(kind.__origin__)
-    parts = [p for p in get_args(kind) if p is not type(None)]
-    if type(None) in get_args(kind) and len(parts) == 1:
-        return _unwrapped(parts[0])
-    return kind
-
-
-def _keys_at(kind: Any, steps: Steps, data: Any) -> list[str]:
-    found = _type_at(kind, steps, data)
-    if isinstance(found, type) and issubclass(found, msgspec.Struct):
-        tag = found.__struct_config__.tag_field
-        return [f.encode_name for f in msgspec.structs.fields(found)] + ([tag] if tag else [])
-    return []
-
-
-def _choices(kind: Any, steps: Steps, data: Any) -> list[str]:
-    """The values of a Literal, or the tags of a union of Structs, that `kind` allows at `steps`."""
-    found = _type_at(kind, steps, data)
-    if str(get_origin(found)) == "typing.Literal":
-        return [str(a) for a in get_args(found)]
-    if not steps:
-        return []
-    around = [s.__struct_config__ for s in _structs(_type_at(kind, steps[:-1], data))]
-    return [str(config.tag) for config in around if config.tag_field == steps[-1]]

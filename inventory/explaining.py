@@ -1,0 +1,123 @@
+"""What msgspec says of a wrong value, in the user's words: where it is, what was expected, what else is valid."""
+
+import re
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from inventory.parsing import Steps
+
+
+def steps_of(path: str, data: Any) -> Steps:
+    """msgspec's `$.nodes[0].cores` (or `$[...]` for a mapping's value) as steps into `data`."""
+    steps: list[str | int] = []
+    here = data
+    for part in re.findall(r"\.([^.\[\]]+)|\[(\d+)\]|\[(\.\.\.)\]", path):
+        name, index, _any = part
+        step: str | int
+        if name:
+            step = name
+        elif index:
+            step = int(index)
+        else:
+            break  # msgspec does not say which value of a mapping it was
+        steps.append(step)
+        try:
+            here = here[step]
+        except (KeyError, IndexError, TypeError):
+            break
+    return tuple(steps)
+
+
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "array": "a list",
+    "object": "a mapping",
+    "bool": "true or false",
+    "null": "nothing",
+}
+
+
+def in_words(message: str) -> str:
+    """msgspec's words in the user's: "Expected `array | null`, got `str`" as "expected a list, got text"."""
+    message = re.sub(r"`([^`]*)`", lambda kinds: _kinds(kinds.group(1)), message)
+    return message[0].lower() + message[1:]
+
+
+def _kinds(text: str) -> str:
+    kinds = [kind for kind in text.split(" | ") if kind != "null"] or ["null"]
+    return " or ".join(_WORDS.get(kind, kind) for kind in kinds)
+
+
+def type_at(kind: Any, steps: Steps, data: Any) -> Any:
+    """What `kind` expects at `steps` of `data`; where it is a union, the member that `data` chose."""
+    for step in steps:
+        kind = _chosen(kind, data)
+        if isinstance(step, int):
+            arguments = get_args(kind)
+            kind = arguments[0] if arguments else Any
+        elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            names = {f.encode_name: f.name for f in msgspec.structs.fields(kind)}
+            if step not in names:
+                return Any
+            kind = get_type_hints(kind, include_extras=True)[names[step]]
+        else:
+            arguments = get_args(kind)
+            kind = arguments[1] if len(arguments) > 1 else Any
+        try:
+            data = data[step]
+        except (KeyError, IndexError, TypeError):
+            data = None
+    return _chosen(kind, data)
+
+
+def _chosen(kind: Any, data: Any) -> Any:
+    kind = _unwrapped(kind)
+    structs = _structs(kind)
+    if not isinstance(data, dict) or not structs:
+        return kind
+    tagged = [s for s in structs if s.__struct_config__.tag_field is not None]
+    for struct in tagged:
+        if data.get(str(struct.__struct_config__.tag_field)) == struct.__struct_config__.tag:
+            return struct
+    return kind if tagged else structs[0]
+
+
+def _structs(kind: Any) -> list[type[msgspec.Struct]]:
+    """The Structs of a union."""
+    if get_origin(kind) not in (Union, UnionType):
+        return []
+    return [part for part in get_args(kind) if isinstance(part, type) and issubclass(part, msgspec.Struct)]
+
+
+def _unwrapped(kind: Any) -> Any:
+    """Strip `Annotated`, and `| None`."""
+    if hasattr(kind, "__metadata__"):
+        return _unwrapped(kind.__origin__)
+    parts = [p for p in get_args(kind) if p is not type(None)]
+    if type(None) in get_args(kind) and len(parts) == 1:
+        return _unwrapped(parts[0])
+    return kind
+
+
+def keys_at(kind: Any, steps: Steps, data: Any) -> list[str]:
+    """The keys that `kind` allows at `steps`."""
+    found = type_at(kind, steps, data)
+    if isinstance(found, type) and issubclass(found, msgspec.Struct):
+        tag = found.__struct_config__.tag_field
+        return [f.encode_name for f in msgspec.structs.fields(found)] + ([tag] if tag else [])
+    return []
+
+
+def choices_at(kind: Any, steps: Steps, data: Any) -> list[str]:
+    """The values of a Literal, or the tags of a union of Structs, that `kind` allows at `steps`."""
+    found = type_at(kind, steps, data)
+    if str(get_origin(found)) == "typing.Literal":
+        return [str(a) for a in get_args(found)]
+    if not steps:
+        return []
+    around = [s.__struct_config__ for s in _structs(type_at(kind, steps[:-1], data))]
+    return [str(config.tag) for config in around if config.tag_field == steps[-1]]

@@ -1,0 +1,178 @@
+"""From YAML or JSON text to plain data, and the line on which each value stands.
+
+Scalars follow YAML 1.2's core schema, of which JSON is a part: `no` is a string and `1e3` is a number,
+in a `.yaml` file as in a `.json` file. Text that is JSON is read by a JSON parser, many times faster; its lines are
+worked out only when a message needs them.
+"""
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from inventory.errors import InputError
+
+Steps = tuple[str | int, ...]
+"""The keys and indices on the way to a value."""
+
+MOST_DEEP = 100
+"""Deeper nesting is a mistake; the parsers below would run out of stack."""
+
+SAFELY_SHORT = 10_000
+"""Text of so few characters cannot nest deeply enough to harm libyaml, nor hold many values by right."""
+
+
+def plain_data(text: str, source: str) -> tuple[Any, dict[Steps, int] | None]:
+    """Return the data of `text`, and the line of every value or None where that was not worked out.
+
+    Raises:
+        InputError: it is neither YAML nor JSON, gives a key twice, nests too deep, or a number is not finite.
+    """
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            return json.loads(text, object_pairs_hook=_once, parse_float=_finite, parse_constant=_finite), None
+        except (ValueError, RecursionError):
+            pass  # YAML of that shape, or a mistake that the slower reader can name
+    return _Reader(text, source).read()
+
+
+def lines_of(text: str, source: str) -> dict[Steps, int]:
+    """The line of every value of `text`, as far as they can be told."""
+    try:
+        return _Reader(text, source).read()[1]
+    except InputError:
+        return {}  # JSON may hold characters that YAML does not
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is given twice")
+    return found
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not finite")
+    return value
+
+
+class Core(yaml.CSafeLoader):
+    """libyaml's parser with the scalar rules of YAML 1.2."""
+
+
+Core.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in (
+    ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
+    ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
+    ("int", r"^[-+]?[0-9]+$|^0o[0-7]+$|^0x[0-9a-fA-F]+$", "-+0123456789"),
+    (
+        "float",
+        r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$",
+        "-+0123456789.",
+    ),
+):
+    Core.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), list(_first))
+
+
+def _scalar(node: yaml.ScalarNode) -> Any:
+    kind = node.tag.rsplit(":", 1)[-1]
+    text = str(node.value)
+    if kind == "null":
+        return None
+    if kind == "bool":
+        return text.lower() == "true"
+    if kind == "int":
+        return int(text, 0) if text.startswith(("0o", "0x")) else int(text)
+    if kind == "float":
+        return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    return text
+
+
+class _Reader:
+    """One YAML text on its way to plain data."""
+
+    def __init__(self, text: str, source: str) -> None:
+        self._text = text
+        self._source = source
+        self._lines: dict[Steps, int] = {}
+
+    def read(self) -> tuple[Any, dict[Steps, int]]:
+        loader = Core(self._text)
+        try:
+            if len(self._text) > SAFELY_SHORT:
+                self._check_depth()
+            root = loader.get_single_node()
+        except yaml.MarkedYAMLError as fault:
+            mark = fault.problem_mark or fault.context_mark
+            # What is missing at the end is reported one line below the last.
+            last = self._text.rstrip().count("\n")
+            place = f"{self._source}:{min(mark.line, last) + 1}" if mark else self._source
+            raise InputError(f"{place}: not valid YAML or JSON: {fault.problem or fault.context}") from None
+        except yaml.YAMLError as fault:
+            raise InputError(f"{self._source}: not valid YAML or JSON: {fault}") from None
+        finally:
+            loader.dispose()
+        return (None if root is None else self._plain(root, (), frozenset())), self._lines
+
+    def _check_depth(self) -> None:
+        """Walk over the text flatly first: composing it recurses, in C, without a limit of its own."""
+        depth = 0
+        for event in yaml.parse(self._text, Loader=Core):
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+                if depth > MOST_DEEP:
+                    line = event.start_mark.line + 1 if event.start_mark else 1
+                    raise InputError(f"{self._source}:{line}: nested too deep")
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+
+    def _error(self, steps: Steps, node: yaml.Node, message: str) -> InputError:
+        place = f"{self._source}:{node.start_mark.line + 1}"
+        return InputError(f"{place}: {dotted(steps)}: {message}" if steps else f"{place}: {message}")
+
+    def _plain(self, node: yaml.Node, steps: Steps, above: frozenset[int]) -> Any:
+        self._lines[steps] = node.start_mark.line + 1
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, steps)
+        if id(node) in above:
+            raise self._error(steps, node, "an alias that contains itself")
+        if len(steps) > MOST_DEEP:
+            raise self._error(steps[:3], node, "nested too deep")
+        if len(self._lines) > max(SAFELY_SHORT, len(self._text)):
+            raise self._error(steps, node, "aliases blow the document up")
+        above |= {id(node)}
+        if isinstance(node, yaml.SequenceNode):
+            return [self._plain(item, (*steps, at), above) for at, item in enumerate(node.value)]
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise self._error(steps, key_node, "a key must be plain text")
+            key = str(key_node.value)
+            here = (*steps, key)
+            if key in found:
+                raise self._error(here, key_node, f"the key {key!r} is given twice")
+            found[key] = self._plain(value_node, here, above)
+            self._lines[here] = key_node.start_mark.line + 1
+        return found
+
+    def _scalar(self, node: yaml.ScalarNode, steps: Steps) -> Any:
+        try:
+            value = _scalar(node)
+        except ValueError:  # a tag that does not fit, or a number of thousands of digits
+            raise self._error(steps, node, f"{node.value[:60]!r} is no number that can be used") from None
+        if isinstance(value, float) and not math.isfinite(value):
+            raise self._error(steps, node, f"{node.value} is not a finite number")
+        return value
+
+
+def dotted(steps: Steps) -> str:
+    """`("nodes", 0, "cores")` as `nodes[0].cores`."""
+    out = ""
+    for step in steps:
+        out += f"[{step}]" if isinstance(step, int) else f".{step}" if out else step
+    return out
