@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from analysis.columns import SPARK_COLUMNS
 from analysis.figures import KINDS, draw_all
 from analysis.html import render_page
 from analysis.page import Figure, Section, page_of, section_of
@@ -27,24 +28,6 @@ from analysis.summary import (
 )
 from analysis.views import workload_data
 
-SPARK_COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "components": (
-        *("run", "component", "role", "executors", "emitted_tuples_per_s", "processed_tuples_per_s", "worst_late_ms"),
-    ),
-    "busy": ("run", "component", "busy_cores", "blocked_executors", "longest_queue"),
-    "timeline": ("run", "second", "source_tuples_per_s", "sink_tuples_per_s"),
-    "latency": ("run", "quantile", "latency_ms", "samples"),
-    "hops": ("run", "hop", "tuples_per_s", "batches_per_s", "bytes_per_s"),
-    "cpu": ("run", "node", "scope", "cores", "shared"),
-    "memory": ("run", "node", "scope", "kind", "mean_mb", "most_mb", "shared"),
-    "network": (
-        *("run", "node", "interface", "rx_bytes_per_s", "tx_bytes_per_s", "rx_packets_per_s", "tx_packets_per_s"),
-        "shared",
-    ),
-    "events": ("run", "kind", "subject", "times", "mean_value", "detail"),
-}
-"""Tables that Spark makes -> their columns; rows are sorted by them from left to right."""
-
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "runs": RUN_COLUMNS,
     "comparison": COMPARISON_COLUMNS,
@@ -52,13 +35,6 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     **SPARK_COLUMNS,
 }
 """Every table of the report -> its columns."""
-
-
-def tidy(table: str, rows: Rows) -> Rows:
-    """Rows in the table's order, numbers to nine digits: the order in which Spark added them up shall not show."""
-    columns = SPARK_COLUMNS[table]
-    found = [{column: _rounded(row[column]) for column in columns} for row in rows]
-    return sorted(found, key=lambda row: [(row[c] is not None, row[c]) for c in columns if _sortable(row[c])])
 
 
 def build(campaign: Campaign, tables: Mapping[str, Rows], folder: Path, baseline: str | None) -> Path:
@@ -128,11 +104,3 @@ def _write_csv(path: Path, columns: Sequence[str], rows: Rows) -> None:
         writer.writerow(columns)
         for row in rows:
             writer.writerow([str(row[c]).lower() if isinstance(row[c], bool) else row[c] for c in columns])
-
-
-def _rounded(value: object) -> object:
-    return float(f"{value:.9g}") if isinstance(value, float) else value
-
-
-def _sortable(value: object) -> bool:
-    return value is None or isinstance(value, (str, int, float))

@@ -33,6 +33,7 @@ def render_page(page: Page) -> str:
         "size": size,
         "executors": executors_in_short,
         "groupby_order": in_groups,
+        "ranges": ranges,
         # Figures are drawn by this program, names in them escaped by the SVG writer.
         "inline": lambda svg: Markup(inline(svg)),  # noqa: S704
     }
@@ -93,7 +94,7 @@ def executors_in_short(names: Sequence[str]) -> Mapping[str, str]:
     for name in names:
         component, _, index = name.removesuffix("]").rpartition("[")
         indexes.setdefault(component, []).append(int(index))
-    return {component: _ranges(sorted(found)) for component, found in indexes.items()}
+    return {component: ranges(sorted(found)) for component, found in indexes.items()}
 
 
 def in_groups(items: Sequence[Any], attribute: str) -> list[tuple[Any, list[Any]]]:
@@ -101,7 +102,8 @@ def in_groups(items: Sequence[Any], attribute: str) -> list[tuple[Any, list[Any]
     return [(key, list(members)) for key, members in groupby(items, key=attrgetter(attribute))]
 
 
-def _ranges(indexes: Sequence[int]) -> str:
+def ranges(indexes: Sequence[int]) -> str:
+    """Rising whole numbers, neighbours joined."""
     parts: list[list[int]] = []
     for index in indexes:
         if parts and index == parts[-1][1] + 1:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from analysis.figures.data import Seats, WorkloadData
@@ -121,9 +122,7 @@ def page_of(
     return Page(
         title=campaign.name,
         schedulers=campaign.schedulers,
-        started=min(
-            (run.times.started_utc or run.times.created_utc or "" for run in campaign.runs if run.file), default=""
-        ),
+        started=_started(campaign),
         counts={
             "all": len(runs),
             "counted": len(counted),
@@ -224,6 +223,17 @@ def _plain(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(_plain(one) for one in value)
     return str(value)
+
+
+def _started(campaign: Campaign) -> str:
+    """When the first run started, to the minute; empty when no run says so."""
+    times = [run.times.started_utc for run in campaign.runs if run.times.started_utc]
+    if not times:
+        return ""
+    try:
+        return f"{datetime.fromisoformat(min(times)).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    except ValueError:
+        return min(times)
 
 
 _HOST_WORDS = {

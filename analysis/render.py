@@ -21,6 +21,8 @@ PROGRESS = "report: "
 SMALL_BYTES = 64 * 1024 * 1024
 """Traces of this size are worked through before Java's optimising compiler would pay."""
 
+_QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
 _PATIENCE_S = 5.0
 _KEPT_LINES = 400
 
@@ -74,7 +76,7 @@ def _submit(spark: Path, master: str, campaign: Campaign) -> list[str]:
     nbytes = sum(size for run in campaign.counted for _, size in run.sizes.values())
     options = [f"-Dlog4j2.configurationFile={(JOB.parent / 'log4j2.properties').as_uri()}"]
     if nbytes < SMALL_BYTES:
-        options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        options += _QUICK_START
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -51,5 +51,4 @@ def nodes_used(data: WorkloadData) -> Figure:
 
 
 def _repetitions(numbers: Sequence[int]) -> str:
-    listed = [str(number) for number in numbers]
-    return f"r{', '.join(listed[:4])}{', …' if len(listed) > 4 else ''}"
+    return f"r{', '.join(map(str, numbers[:4]))}{', …' if len(numbers) > 4 else ''}"

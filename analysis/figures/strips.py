@@ -62,6 +62,7 @@ def _strips(data: WorkloadData, title: str, label: str, groups: Sequence[tuple[s
     axes.set_yticks([y for y, _ in names], [name for _, name in names], color=INK.light)
     # Room for the figures at the right of the dots.
     axes.set_xlim(0, (largest or 1.0) * (1.75 if any(map(data.enough, data.looks)) else 1.5))
+    axes.tick_params(axis="y", pad=6)
     axes.spines["left"].set_visible(False)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: quantity(value)))

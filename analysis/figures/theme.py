@@ -56,10 +56,10 @@ _BY_VALUE = {colour.light: colour for colour in PALETTE}
 
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
-    "font.size": 9.5,
-    "figure.titlesize": 11,
+    "font.size": 10,
+    "figure.titlesize": 11.5,
     "figure.titleweight": "bold",
-    "axes.labelsize": 9.5,
+    "axes.labelsize": 10,
     "axes.edgecolor": MUTED.light,
     "axes.labelcolor": MUTED.light,
     "axes.facecolor": "none",
@@ -81,7 +81,7 @@ SETTINGS: dict[Any, Any] = {
     "grid.color": GRID.light,
     "grid.linewidth": 0.8,
     "legend.frameon": False,
-    "legend.fontsize": 9.5,
+    "legend.fontsize": 10,
     "legend.handlelength": 1.6,
     "legend.columnspacing": 1.4,
     "legend.borderaxespad": 0.3,

@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 
 # pyspark says on import which of its features that we do not use dislike our pandas.
@@ -21,7 +22,7 @@ warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
 
 from pyspark.sql import SparkSession  # noqa: E402
 
-from analysis.build import SPARK_COLUMNS, build, tidy  # noqa: E402
+from analysis.columns import SPARK_COLUMNS, tidy  # noqa: E402
 from analysis.folders import replacing  # noqa: E402
 from analysis.lifetime import end_with  # noqa: E402
 from analysis.results import Campaign, load_campaign  # noqa: E402
@@ -51,10 +52,12 @@ def main(arguments: Sequence[str]) -> int:
     try:
         campaign = load_campaign(asked.campaign)
         baseline = campaign.baseline(asked.baseline)
-        with replacing(asked.output) as folder:
+        # What draws is imported while Spark starts, which takes as long and leaves a core idle.
+        with replacing(asked.output) as folder, ThreadPoolExecutor(1) as beside:
+            drawing = beside.submit(import_module, "analysis.build")
             tables = _tables(campaign)
             _tell("drawing")
-            build(campaign, tables, folder, baseline)
+            drawing.result().build(campaign, tables, folder, baseline)
     except MillraceError as fault:
         sys.stderr.write(f"millrace: {fault}\n")
         return fault.exit_status

@@ -1,13 +1,14 @@
 """Campaign folders as `millrace run` leaves them, with invented measurements written by the real trace writer.
 
-The shapes are those of a real run (executors of WordCount and Exclamation, one row per executor and second, ticks of every
-worker at its own phase, histogram buckets of the runtime); the values are drawn from a seeded generator.
+The shapes are those of a real run (executors of WordCount and Exclamation, one row per executor and second, ticks
+of every worker at its own phase, histogram buckets of the runtime); the values are drawn from a seeded generator.
 """
 
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from agents.trace import AGENT, TraceWriter, collect
 from agents.worker.latency import bucket
+from analysis.render import render
 
 NS = 1_000_000_000
 NODES = ["n1", "n2", "n3", "n4", "n5"]
@@ -27,11 +29,12 @@ FAN_OUT = {"wordcount": 9.0, "exclamation": 1.0}
 RATE = {"wordcount": 1000.0, "exclamation": 4000.0}
 HOST = {
     "hostname": "invented",
+    "kernel": "6.1.0",
+    "architecture": "x86_64",
+    "cores_online": 2,
     "cpu_model": "Invented CPU 3000",
-    "cores": 2,
-    "memory_mb": 8192,
-    "kernel": "Linux 6.1.0",
-    "python": "3.11.7",
+    "memory_bytes": 8 << 30,
+    "virtualisation": None,
 }
 
 
@@ -71,10 +74,13 @@ def make_campaign(folder: Path, made: Made) -> Path:
         "seed": made.seed,
         "warmup_s": made.warmup_s,
         "duration_s": made.duration_s,
-        "workloads": [{"name": w, "rate": {"kind": "constant", "tuples_per_s": RATE[w]}} for w in made.workloads],
-        "schedulers": list(made.schedulers),
+        "workloads": [
+            {"name": w, "label": w, "params": {"ackers": 3}, "rate": {"kind": "constant", "tuples_per_s": RATE[w]}}
+            for w in made.workloads
+        ],
+        "schedulers": [{"name": name, "params": {}} for name in made.schedulers],
         "baseline": made.schedulers[0],
-        "sensors": ["cpu", "memory", "network"],
+        "sensors": ["cpu", "memory", "network", "power"],
     }
     document = {
         "agenda": agenda,
@@ -115,9 +121,7 @@ def _make_run(folder: Path, made: Made, workload: str, scheduler: str, repetitio
         "placement": {
             "scheduler": scheduler,
             "params": {},
-            "topologies": {
-                workload: {"status": "placed", "message": "", "assignments": assignments, "unassigned": []}
-            },
+            "topologies": {workload: {"status": "placed", "message": "", "assignments": assignments, "unassigned": []}},
             "nodes": [{"id": node, "computing_power": 10.0, "index": 1} for node in NODES],
         },
         "times": {
@@ -139,7 +143,11 @@ def _make_run(folder: Path, made: Made, workload: str, scheduler: str, repetitio
     elif key in made.skipped:
         document |= {"status": "skipped", "reason": "an earlier attempt failed", "verification": {"status": "none"}}
     elif key in made.wrong:
-        document["verification"] = {"status": "failed", "checked": 12, "message": "('the',) = (3,), the reference has (4,)"}
+        document["verification"] = {
+            "status": "failed",
+            "checked": 12,
+            "message": "('the',) = (3,), the reference has (4,)",
+        }
     if document["status"] == "ok":
         Tracer(folder, made, workload, scheduler, number, assignments, (start, measure, end)).write()
     (folder / "run.json").write_text(json.dumps(document, indent=2))
@@ -159,13 +167,13 @@ class Tracer:
         times: tuple[int, int, int],
     ) -> None:
         self.folder, self.workload, self.scheduler = folder, workload, scheduler
-        self.random = random.Random(f"{made.seed} {number}")
+        self.random = random.Random(f"{made.seed} {number}")  # noqa: S311 - no secret is made here
         self.place = {a["executor"]: (a["node"], a["slot"]) for a in assignments}
         self.start, self.measure, self.end = times
         self.role = {name: role for name, role, _ in WORKLOADS[workload]}
         self.size = {name: count for name, _, count in WORKLOADS[workload]}
         chain = [name for name, _, _ in WORKLOADS[workload] if name != "__acker"]
-        self.next = dict(zip(chain, chain[1:], strict=False))
+        self.next = dict(pairwise(chain))
         # Tuples per second out of (spout, bolt) or into (sink) a component.
         middle = RATE[workload] * FAN_OUT[workload]
         self.rate = {chain[0]: RATE[workload], chain[1]: middle, chain[2]: middle, "__acker": 0.0}
@@ -203,8 +211,7 @@ class Tracer:
         out, draw = self.writer(node, slot), self.random
         mine = [executor for executor, where in self.place.items() if where == (node, slot)]
         out.add("event", self.start - NS, "worker_started", f"worker {slot}", None, None)
-        out.add("event", self.measure, "measure_start", "", None, None)
-        out.add("event", self.end, "measure_end", "", None, None)
+        self.mark(out)
         before = self.start
         for tick in self.ticks():
             span = (min(tick, self.end) - before) / NS
@@ -222,6 +229,11 @@ class Tracer:
                     self.latencies(out, tick, executor)
             out.flush()
             before = min(tick, self.end)
+
+    def mark(self, out: TraceWriter) -> None:
+        """A process hears of the measured interval's ends a little later than the controller sends them."""
+        for kind, at in (("measure_start", self.measure), ("measure_end", self.end)):
+            out.add("event", at + self.random.randrange(3_000_000), kind, "", None, None)
 
     def channels(self, out: TraceWriter, tick: int, executor: str, component: str, emitted: int) -> None:
         """What an executor sent to each executor downstream."""
@@ -252,6 +264,7 @@ class Tracer:
         """Rows of a node agent: sensors once a second."""
         out, draw = self.writer(node, AGENT), self.random
         out.add("event", self.start - NS, "sensor_absent", "power", "no energy source on this host", None)
+        self.mark(out)
         received = draw.randrange(1 << 30)
         slots = sorted(slot for where, slot in set(self.place.values()) if where == node)
         for tick in self.ticks():
@@ -261,14 +274,14 @@ class Tracer:
             for slot, cores in zip(slots, shares, strict=True):
                 out.add("cpu", tick, "worker", str(slot), cores, False)
                 out.add("memory", tick, "worker", str(slot), "rss", 40_000_000 + draw.randrange(4_000_000), False)
-            out.add("cpu", tick, "agent", "", 0.004, False)
-            out.add("cpu", tick, "node", node, sum(shares) + 0.004, True)
-            out.add("memory", tick, "agent", "", "rss", 55_000_000, False)
-            out.add("memory", tick, "host", "", "available", 6_000_000_000, True)
-            out.add("memory", tick, "host", "", "total", 8_000_000_000, True)
+            out.add("cpu", tick, "agent", node, 0.004, False)
+            out.add("cpu", tick, "node", node, sum(shares) + 0.004, False)
+            out.add("memory", tick, "agent", node, "rss", 55_000_000, False)
+            out.add("memory", tick, "host", node, "available", 6_000_000_000, True)
+            out.add("memory", tick, "host", node, "total", 8_000_000_000, True)
             received += draw.randrange(1_000_000, 2_000_000)
             out.add("network", tick, "lo", received, received, received // 500, received // 500, True)
-            out.add("event", tick, "sampler_cost", "cpu", None, 0.0004)
+            out.add("event", tick, "sampler_cost", "sampler", "", 0.0004)
             out.add("clock", tick, tick + 1_700_000_000 * NS, None, None)
             out.flush()
 
@@ -302,3 +315,9 @@ def large_campaign(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Cal
     """One workload, two schedulers, twelve repetitions."""
     folder = tmp_path_factory.mktemp("large") / "campaign"
     return campaign_maker(folder, workloads=["wordcount"], repetitions=12, duration_s=2.0)
+
+
+@pytest.fixture(scope="session")
+def small_report(small_campaign: Path) -> Path:
+    """The report's folder of `small_campaign`; only for tests marked spark."""
+    return render(small_campaign).parent

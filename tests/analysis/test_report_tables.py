@@ -1,0 +1,246 @@
+"""The Spark job's tables against the same figures computed row by row in plain Python from the same files."""
+
+import csv
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+NS = 1_000_000_000
+Row = dict[str, Any]
+
+pytestmark = pytest.mark.spark
+
+
+class Truth:
+    """Plain Python over one run's traces."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.span: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
+        for row in self.rows("event"):
+            if row["kind"] in ("measure_start", "measure_end"):
+                self.span[row["node"], row["worker"]][row["kind"] == "measure_end"] = row["t_ns"]
+
+    def rows(self, table: str) -> list[Row]:
+        with pyarrow.parquet.ParquetFile(self.folder / "traces" / f"{table}.parquet") as file:
+            return file.read().to_pylist()
+
+    def inside(self, table: str) -> list[Row]:
+        found = []
+        for row in self.rows(table):
+            start, end = self.span[row["node"], row["worker"]]
+            if start < row["t_ns"] <= end:
+                found.append(row)
+        return found
+
+    def parts(self, table: str, key: Iterable[str], longest: int | None = None) -> Iterable[tuple[Row, int, int, int]]:
+        """Rows with the time they cover, cut at the measured interval: (row, covered ns, inside ns, interval ns)."""
+        last: dict[tuple[Any, ...], int] = {}
+        for row in sorted(self.rows(table), key=lambda row: row["t_ns"]):
+            name = tuple(row[k] for k in key)
+            since = last.get(name, row["t_ns"] - NS)
+            if longest is not None and row["t_ns"] - since > longest:
+                since = row["t_ns"] - longest
+            last[name] = row["t_ns"]
+            start, end = self.span[row["node"], row["worker"]]
+            yield row, row["t_ns"] - since, max(0, min(row["t_ns"], end) - max(since, start)), end - start
+
+    def rate(
+        self, table: str, key: Iterable[str], column: str, by: str, longest: int | None = None
+    ) -> dict[str, float]:
+        found: dict[str, float] = defaultdict(float)
+        for row, covered, within, interval in self.parts(table, key, longest):
+            if row[column] is not None:
+                found[row[by]] += row[column] * within / covered / (interval / NS)
+        return found
+
+
+def table(report: Path, name: str) -> list[dict[str, str]]:
+    with (report / "tables" / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def truths(small_campaign: Path) -> Mapping[str, Truth]:
+    """Of the runs that count: all but the failed one and the one with the wrong answer."""
+    names = sorted(p.name for p in (small_campaign / "runs").iterdir())
+    return {n: Truth(small_campaign / "runs" / n) for n in names if not n.startswith(("008", "009"))}
+
+
+def close(got: str, expected: float) -> bool:
+    return math.isclose(float(got), expected, rel_tol=1e-7, abs_tol=1e-9)
+
+
+def test_every_run_is_listed_and_only_good_ones_have_figures(small_report: Path, truths: Mapping[str, Truth]) -> None:
+    runs = table(small_report, "runs")
+    assert len(runs) == 12
+    assert {row["run"] for row in runs if row["counts"] == "true"} == set(truths)
+    by_run = {row["run"]: row for row in runs}
+    failed = by_run["008-exclamation-top-storm-r2"]
+    assert (failed["status"], failed["reason"]) == ("failed", "worker n2/0 ended with signal 9")
+    wrong = by_run["009-wordcount-even-r3"]
+    assert wrong["status"] == "ok"
+    assert wrong["reason"].startswith("wrong answer: ('the',) = (3,)")
+    assert all(row["sink_tuples_per_s"] == "" for row in (failed, wrong))
+
+
+def test_throughput_counts_rows_by_their_share_of_the_measured_interval(
+    small_report: Path, truths: Mapping[str, Truth]
+) -> None:
+    runs = {row["run"]: row for row in table(small_report, "runs")}
+    components = table(small_report, "components")
+    for name, truth in truths.items():
+        emitted = truth.rate("throughput", ["executor"], "emitted", "component")
+        processed = truth.rate("throughput", ["executor"], "processed", "component")
+        mine = [row for row in components if row["run"] == name]
+        assert len(mine) == 4
+        for row in mine:
+            assert close(row["emitted_tuples_per_s"], emitted[row["component"]])
+            assert close(row["processed_tuples_per_s"], processed[row["component"]])
+        first, last = ("spout", "count") if "wordcount" in name else ("word", "exclaim2")
+        assert close(runs[name]["source_tuples_per_s"], emitted[first])
+        assert close(runs[name]["sink_tuples_per_s"], processed[last])
+    executors = {row["component"]: row["executors"] for row in components}
+    assert executors == {"spout": "6", "split": "18", "count": "8", "word": "6", "exclaim1": "9", "exclaim2": "6"} | {
+        "__acker": "3"
+    }
+
+
+def test_percentiles_are_those_of_the_samples_one_by_one(small_report: Path, truths: Mapping[str, Truth]) -> None:
+    rows = table(small_report, "latency")
+    runs = {row["run"]: row for row in table(small_report, "runs")}
+    for name, truth in truths.items():
+        samples = sorted(row["value_ns"] for row in truth.inside("latency") for _ in range(row["count"]))
+        mine = {row["quantile"]: row for row in rows if row["run"] == name}
+        assert {"0.5", "0.95", "0.99", "0.999", "1.0"} <= set(mine)
+        for quantile, row in mine.items():
+            # Exact rank: the quantile has at most five digits.
+            parts = round(float(quantile) * 100_000)
+            rank = -(-parts * len(samples) // 100_000)
+            assert close(row["latency_ms"], samples[rank - 1] / 1e6), quantile
+            assert row["samples"] == str(len(samples))
+        assert runs[name]["latency_max_ms"] == mine["1.0"]["latency_ms"]
+        assert runs[name]["latency_p95_ms"] == mine["0.95"]["latency_ms"]
+
+
+def test_hop_traffic_keeps_the_kinds_apart_and_has_no_bytes_within_a_worker(
+    small_report: Path, truths: Mapping[str, Truth]
+) -> None:
+    rows = table(small_report, "hops")
+    runs = {row["run"]: row for row in table(small_report, "runs")}
+    key = ["source", "target", "stream"]
+    for name, truth in truths.items():
+        tuples = truth.rate("channel", key, "tuples", "hop", 2 * NS)
+        nbytes = truth.rate("channel", key, "bytes", "hop", 2 * NS)
+        mine = {row["hop"]: row for row in rows if row["run"] == name}
+        assert set(mine) == set(tuples)
+        for hop, row in mine.items():
+            assert close(row["tuples_per_s"], tuples[hop])
+            assert row["bytes_per_s"] == "" if hop == "intra_worker" else close(row["bytes_per_s"], nbytes[hop])
+            assert close(runs[name][f"{hop}_tuples_per_s"], tuples[hop])
+    # The even scheduler uses one worker per node, so that no tuple ever went between workers of a node.
+    assert {row["inter_worker_tuples_per_s"] for row in runs.values() if row["scheduler"] == "even"} == {"0.0", ""}
+
+
+def test_busy_and_blocked_time_add_up(small_report: Path, truths: Mapping[str, Truth]) -> None:
+    rows = table(small_report, "busy")
+    for name, truth in truths.items():
+        busy: dict[str, float] = defaultdict(float)
+        blocked: dict[str, float] = defaultdict(float)
+        for row, covered, within, interval in truth.parts("executor", ["executor"]):
+            component = row["executor"].partition("[")[0]
+            busy[component] += row["busy_ns"] * within / covered / interval
+            blocked[component] += row["blocked_ns"] * within / covered / interval
+        for row in (row for row in rows if row["run"] == name):
+            assert close(row["busy_cores"], busy[row["component"]])
+            assert close(row["blocked_executors"], blocked[row["component"]])
+
+
+def test_the_timeline_splits_rows_over_the_seconds_that_they_cover(
+    small_report: Path, truths: Mapping[str, Truth]
+) -> None:
+    rows = table(small_report, "timeline")
+    for name, truth in truths.items():
+        expected: dict[tuple[int, str], float] = defaultdict(float)
+        for row, covered, _, _ in truth.parts("throughput", ["executor"]):
+            start, end = truth.span[row["node"], row["worker"]]
+            for second in range(-1, (end - start) // NS):
+                overlap = min(row["t_ns"], start + (second + 1) * NS) - max(row["t_ns"] - covered, start + second * NS)
+                count = row["emitted"] if row["role"] == "spout" else row["processed"]
+                if overlap > 0 and row["role"] in ("spout", "sink"):
+                    expected[second, row["role"]] += count * overlap / covered
+        mine = {int(row["second"]): row for row in rows if row["run"] == name}
+        # Sources start a second before the interval, which lasts a little less or more than four in each process.
+        assert set(mine) <= {-1, 0, 1, 2, 3}
+        assert {0, 1, 2} <= set(mine)
+        for second in (0, 1, 2):
+            assert close(mine[second]["source_tuples_per_s"], expected[second, "spout"])
+            assert close(mine[second]["sink_tuples_per_s"], expected[second, "sink"])
+
+
+def test_cpu_of_a_shared_host_is_not_counted_once_per_node(small_report: Path, truths: Mapping[str, Truth]) -> None:
+    runs = {row["run"]: row for row in table(small_report, "runs")}
+    rows = table(small_report, "cpu")
+    for name, truth in truths.items():
+        levels: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+        for row in truth.inside("cpu"):
+            levels[row["node"], row["scope"], row["name"]].append(row["cores"])
+        sums: dict[tuple[str, str], float] = defaultdict(float)
+        for (node, scope, _), values in levels.items():
+            sums[node, scope] += sum(values) / len(values)
+        mine = {(row["node"], row["scope"]): row["cores"] for row in rows if row["run"] == name}
+        assert set(mine) == set(sums)
+        assert all(close(mine[key], sums[key]) for key in sums)
+        total = {scope: sum(v for (_, s), v in sums.items() if s == scope) for scope in ("worker", "agent", "core")}
+        assert close(runs[name]["worker_cores"], total["worker"])
+        assert close(runs[name]["agent_cores"], total["agent"])
+        assert close(runs[name]["host_cores"], total["core"] / 5)
+        per_million = total["worker"] / float(runs[name]["sink_tuples_per_s"]) * 1e6
+        assert math.isclose(float(runs[name]["cpu_s_per_million_tuples"]), per_million, rel_tol=1e-6)
+
+
+def test_memory_and_network(small_report: Path, truths: Mapping[str, Truth]) -> None:
+    runs = {row["run"]: row for row in table(small_report, "runs")}
+    network = table(small_report, "network")
+    for name, truth in truths.items():
+        levels: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for row in truth.inside("memory"):
+            if row["scope"] == "worker":
+                levels[row["node"], row["name"]].append(row["bytes"])
+        assert close(runs[name]["worker_memory_mb"], sum(sum(v) / len(v) for v in levels.values()) / 1e6)
+        counters: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for row in truth.inside("network"):
+            counters[row["node"]].append((row["t_ns"], row["rx_bytes"]))
+        for row in (row for row in network if row["run"] == name):
+            first, last = min(counters[row["node"]]), max(counters[row["node"]])
+            assert close(row["rx_bytes_per_s"], (last[1] - first[1]) / (last[0] - first[0]) * NS)
+            assert row["shared"] == "true"
+
+
+def test_nodes_and_workers_used_are_those_of_the_placement(small_report: Path) -> None:
+    for row in table(small_report, "runs"):
+        if row["counts"] == "true":
+            assert (row["nodes_used"], row["slots_used"]) == ("5" if row["scheduler"] == "even" else "2", "5")
+
+
+def test_below_ten_repetitions_ranges_are_given_and_nothing_is_inferred(small_report: Path) -> None:
+    runs = table(small_report, "runs")
+    comparison = table(small_report, "comparison")
+    cell = next(
+        row
+        for row in comparison
+        if (row["workload"], row["scheduler"], row["metric"]) == ("wordcount", "top-storm", "latency_p99_ms")
+    )
+    values = [
+        float(row["latency_p99_ms"])
+        for row in runs
+        if (row["workload"], row["scheduler"]) == ("wordcount", "top-storm") and row["counts"] == "true"
+    ]
+    assert (int(cell["n"]), float(cell["smallest"]), float(cell["largest"])) == (3, min(values), max(values))
+    assert {row[name] for row in comparison for name in ("median", "median_low", "median_high")} == {""}
+    assert table(small_report, "differences") == []
