@@ -16,8 +16,9 @@ from msgspec import Meta, Struct
 from inventory.documents import Document
 
 NS = 1_000_000_000
-Positive = Annotated[float, Meta(gt=0)]
-NonNegative = Annotated[float, Meta(ge=0)]
+# YAML knows infinity; a rate beyond one record per nanosecond, or a step decades away, is a slip of the pen.
+Positive = Annotated[float, Meta(gt=0, le=1e9)]
+NonNegative = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class Schedule(Protocol):
