@@ -1,0 +1,68 @@
+"""A report's folder appears as a whole or not at all."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from analysis.folders import replacing
+from inventory.errors import UnfitError
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))  # noqa: PTH208 - hidden files included
+
+
+def test_the_folder_appears_when_it_is_complete(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "report"
+    with replacing(target) as folder:
+        (folder / "index.html").write_text("new")
+        assert not target.exists()
+    assert (target / "index.html").read_text() == "new"
+    assert names(target.parent) == ["report"]
+    assert target.stat().st_mode & 0o777 == 0o755
+
+
+def test_an_older_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    target = tmp_path / "report"
+    target.mkdir()
+    (target / "old.html").write_text("old")
+    with replacing(target) as folder:
+        (folder / "index.html").write_text("new")
+    assert names(target) == ["index.html"]
+    assert names(tmp_path) == ["report"]
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("drawing"), KeyboardInterrupt(), SystemExit(143)])
+def test_when_making_it_fails_the_older_folder_stays(tmp_path: Path, fault: BaseException) -> None:
+    target = tmp_path / "report"
+    target.mkdir()
+    (target / "old.html").write_text("old")
+
+    def make() -> None:
+        with replacing(target) as folder:
+            (folder / "half.html").write_text("half")
+            raise fault
+
+    with pytest.raises(type(fault)):
+        make()
+    assert names(target) == ["old.html"]
+    assert names(tmp_path) == ["report"]
+
+
+def test_a_full_disk_is_said_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    target = tmp_path / "report"
+    with pytest.raises(UnfitError, match=r"index\.html: cannot be written: No space left on device"), replacing(target):
+        raise OSError(28, "No space left on device", "index.html")
+    assert names(tmp_path) == []
+
+
+def test_a_link_is_replaced_and_not_what_it_points_to(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").write_text("kept")
+    (tmp_path / "report").symlink_to(elsewhere)
+    with replacing(tmp_path / "report") as folder:
+        (folder / "index.html").write_text("new")
+    assert names(elsewhere) == ["precious"]
+    assert names(tmp_path / "report") == ["index.html"]

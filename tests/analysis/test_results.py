@@ -1,0 +1,133 @@
+"""Reading a campaign's folder: what counts, what does not and why, and files that are not what they should be."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from analysis.results import load_campaign
+from inventory.errors import InputError
+
+Maker = Callable[..., Path]
+
+
+@pytest.fixture
+def campaign(campaign_maker: Maker, tmp_path: Path) -> Path:
+    return campaign_maker(tmp_path / "c", workloads=["exclamation"], repetitions=2, warmup_s=0.0, duration_s=1.0)
+
+
+def edit(path: Path, **changes: object) -> None:
+    document = json.loads(path.read_text())
+    document |= changes
+    path.write_text(json.dumps(document))
+
+
+def test_workloads_and_schedulers_come_in_the_agendas_order(campaign_maker: Maker, tmp_path: Path) -> None:
+    folder = campaign_maker(
+        tmp_path / "c",
+        workloads=["wordcount", "exclamation"],
+        schedulers=["top-storm", "even"],
+        repetitions=1,
+        duration_s=1.0,
+    )
+    found = load_campaign(folder)
+    assert (found.workloads, found.schedulers) == (("wordcount", "exclamation"), ("top-storm", "even"))
+    assert found.nodes == ("n1", "n2", "n3", "n4", "n5")
+    assert found.baseline(None) == "top-storm"
+    assert found.baseline("even") == "even"
+
+
+def test_an_unknown_baseline_names_the_nearest_scheduler(campaign: Path) -> None:
+    with pytest.raises(InputError, match=r"no run of the baseline 'top_storm'; did you mean 'top-storm'\?"):
+        load_campaign(campaign).baseline("top_storm")
+
+
+def test_a_run_that_was_cut_off_is_listed_with_the_way_to_complete_it(campaign_maker: Maker, tmp_path: Path) -> None:
+    cut = ("exclamation", "even", 1)
+    folder = campaign_maker(
+        tmp_path / "c", workloads=["exclamation"], repetitions=1, duration_s=1.0, cut_off=[cut], skipped=[]
+    )
+    (folder / "runs" / "003-exclamation-even-r2.partial").mkdir()
+    (folder / "runs" / "003-exclamation-even-r2.partial" / "run.json").write_text("{")
+    found = load_campaign(folder)
+    assert [(run.status, run.counts) for run in found.runs] == [
+        ("incomplete", False),
+        ("ok", True),
+        ("incomplete", False),
+    ]
+    assert "--resume" in found.runs[0].reason
+
+
+def test_a_skipped_run_keeps_its_reason(campaign_maker: Maker, tmp_path: Path) -> None:
+    skipped = ("exclamation", "even", 1)
+    folder = campaign_maker(tmp_path / "c", workloads=["exclamation"], repetitions=1, duration_s=1.0, skipped=[skipped])
+    run = load_campaign(folder).runs[0]
+    assert (run.status, run.reason) == ("skipped", "an earlier attempt failed")
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda p: p.unlink(), "traces/latency.parquet is missing"),
+        (lambda p: p.write_bytes(p.read_bytes()[:-9]), "traces/latency.parquet is not a whole Parquet file"),
+        (
+            lambda p: shutil.copy(p.with_name("clock.parquet"), p),
+            "traces/latency.parquet has the columns run, node, worker, t_ns, utc_ns, offset_ns, bound_ns: another",
+        ),
+    ],
+)
+def test_a_run_without_whole_traces_does_not_count(
+    campaign: Path, damage: Callable[[Path], object], reason: str
+) -> None:
+    damage(campaign / "runs" / "001-exclamation-even-r1" / "traces" / "latency.parquet")
+    run, *others = load_campaign(campaign).runs
+    assert not run.counts
+    assert run.reason.startswith(reason)
+    assert all(other.counts for other in others)
+
+
+def test_a_run_without_a_measured_interval_does_not_count(campaign: Path) -> None:
+    path = campaign / "runs" / "001-exclamation-even-r1" / "run.json"
+    times = json.loads(path.read_text())["times"]
+    edit(path, times=times | {"measure_end_ns": None})
+    assert load_campaign(campaign).runs[0].reason == "run.json does not say when the measured interval was"
+    edit(path, times=times | {"measure_end_ns": times["measure_start_ns"]})
+    assert load_campaign(campaign).runs[0].reason == "the measured interval is empty"
+
+
+def test_keys_of_later_versions_are_left_alone(campaign: Path) -> None:
+    edit(campaign / "campaign.json", cluster={"nodes": []}, mood="good")
+    edit(campaign / "runs" / "001-exclamation-even-r1" / "run.json", energy={"joules": 3})
+    assert len(load_campaign(campaign).counted) == 4
+
+
+def test_a_folder_that_is_none_names_the_one_beside(campaign: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere: no campaign\.json here"):
+        load_campaign(tmp_path / "nowhere")
+    (tmp_path / "latest").symlink_to(campaign)
+    with pytest.raises(InputError, match=r"did you mean .*/latest\?"):
+        load_campaign(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "complaint"),
+    [
+        ("campaign.json", "{", r"campaign\.json: .*truncated"),
+        ("campaign.json", '{"agenda": {"workloads": 3}}', r"campaign\.json: agenda: Expected `array`, got `int`"),
+        ("runs/001-exclamation-even-r1/run.json", '{"status": "fine"}', r"run\.json: .*fine"),
+        (
+            "runs/001-exclamation-even-r1/run.json",
+            json.dumps(
+                {"status": "ok", "workload": "w", "scheduler": "s", "repetition": 1}
+                | {"placement": {"topologies": {"w": {"assignments": [{"executor": "a[0]"}]}}}}
+            ),
+            r"run\.json: placement: not a placement document: KeyError 'node'",
+        ),
+    ],
+)
+def test_a_file_that_is_wrong_is_named_with_what_is_wrong(campaign: Path, file: str, text: str, complaint: str) -> None:
+    (campaign / file).write_text(text)
+    with pytest.raises(InputError, match=complaint):
+        load_campaign(campaign)
