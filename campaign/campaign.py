@@ -28,6 +28,9 @@ from campaign.transport import LoopbackTransport
 from inventory.errors import MillraceError, RunError
 from workloads.workload import PreparedInput
 
+Inputs = Mapping[str, Sequence[PreparedInput]]
+"""Prepared inputs by the workload's label."""
+
 NOW = 2
 """So many interrupts stop a campaign at once."""
 
@@ -45,40 +48,47 @@ class Ending:
 class Campaign:
     """Runs of one campaign, done one after the other."""
 
-    def __init__(self, plan: Plan, store: Store, state: RunState, work: Path, view: View) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        runs: Sequence[Run],
+        inputs: Inputs,
+        store: Store,
+        state: RunState,
+        work: Path,
+        view: View,
+    ) -> None:
         """Prepare it.
 
         Args:
-            plan: what to do.
+            plan: what there is to do.
+            runs: which of the plan's runs are wanted, in order; those that have a good result are left alone.
+            inputs: of their workloads.
             store: where results go.
             state: is told of everything that is started or made.
             work: folder for the nodes' files, removed by its owner.
             view: shows progress.
         """
-        self._plan, self._store, self._state, self._work, self._view = plan, store, state, work, view
+        self._plan, self._inputs, self._store, self._state, self._work = plan, inputs, store, state, work
+        self._todo = [run for run in runs if not store.is_done(run.name)]
         agenda = plan.agenda
         self._conditions = Conditions(agenda.name, agenda.warmup_s, agenda.duration_s, agenda.sensors)
-        self._board = Board(agenda.name, 0, agenda.warmup_s + agenda.duration_s)
+        done = len(runs) - len(self._todo)
+        self._board = Board(agenda.name, len(runs), done, agenda.warmup_s + agenda.duration_s)
+        self._view = view
         self._interrupts = 0
         self._current: asyncio.Task[dict[str, Any]] | None = None
 
-    def carry_out(self, runs: Sequence[Run], inputs: Mapping[str, Sequence[PreparedInput]]) -> Ending:
-        """Do those of `runs` that have no good result yet; call it inside `interrupted_once`.
-
-        Args:
-            runs: which of the plan's, in order.
-            inputs: prepared inputs by the workload's label.
+    def carry_out(self) -> Ending:
+        """Do the runs; call it inside `interrupted_once`.
 
         Raises:
             UnfitError: results cannot be written any more; what was complete is kept.
         """
-        todo = [run for run in runs if not self._store.is_done(run.name)]
-        self._board.total = len(runs)
-        self._board.outcomes[OK] = len(runs) - len(todo)
         self._view.open()
         how = "failed"
         try:
-            ending = asyncio.run(self._loop(todo, inputs))
+            ending = asyncio.run(self._loop())
             how = "interrupted" if ending.interrupted else "finished"
             return ending
         finally:
@@ -86,23 +96,22 @@ class Campaign:
             self._board.close(how)
             write_live(self._board, self._store.folder)
 
-    async def _loop(self, todo: Sequence[Run], inputs: Mapping[str, Sequence[PreparedInput]]) -> Ending:
+    async def _loop(self) -> Ending:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._interrupt, 1)
         loop.add_signal_handler(signal.SIGTERM, self._interrupt, NOW)
         ticker = loop.create_task(self._tick())
         failed: dict[str, str] = {}
         try:
-            for at, run in enumerate(todo):
-                left = len(todo) - at - 1
-                self._current = loop.create_task(self._do(run, inputs[run.workload], left))
+            for at, run in enumerate(self._todo):
+                self._current = loop.create_task(self._do(run, len(self._todo) - at - 1))
                 outcome = await self._current
                 if outcome["status"] != OK:
                     failed[run.name] = outcome["reason"]
                 if self._interrupts:
                     return Ending(True, failed)
                 if failed and self._plan.agenda.on_failure.then == "stop":
-                    return Ending(False, failed | self._skip(todo[at + 1 :], inputs))
+                    return Ending(False, failed | self._skip(self._todo[at + 1 :]))
             return Ending(False, failed)
         except asyncio.CancelledError:
             if self._interrupts < NOW:
@@ -132,7 +141,7 @@ class Campaign:
             write_live(self._board, self._store.folder)
             await asyncio.sleep(1)
 
-    async def _do(self, run: Run, inputs: Sequence[PreparedInput], left: int) -> dict[str, Any]:
+    async def _do(self, run: Run, left: int) -> dict[str, Any]:
         """One run with its retries, and its result stored."""
         partial = self._state.partial(self._store.runs / run.name)
         with writing(self._store.folder):
@@ -142,7 +151,7 @@ class Campaign:
         for attempt in range(1, attempts + 1):
             self._board.start(run, attempt, left)
             try:
-                outcome = await self._attempt(run, inputs, attempt, partial)
+                outcome = await self._attempt(run, attempt, partial)
             except DiskFullError as fault:
                 shutil.rmtree(partial, ignore_errors=True)
                 raise self._store.full(fault) from None
@@ -155,16 +164,14 @@ class Campaign:
         self._tell(run, outcome)
         return outcome
 
-    async def _attempt(self, run: Run, inputs: Sequence[PreparedInput], attempt: int, partial: Path) -> dict[str, Any]:
+    async def _attempt(self, run: Run, attempt: int, partial: Path) -> dict[str, Any]:
         work = self._work / f"{run.name}.{attempt}"
         with writing(work):
             members = {
                 node.id: Member(address_of(node), LoopbackTransport(work / node.id))
                 for node in self._plan.cluster.available
             }
-        placed = self._plan.placed[run.workload, run.scheduler]
-        job = Job(run, self._plan.applications[run.workload], placed, inputs, members, attempt)
-        execution = Execution(job, self._conditions, partial, self._board, self._state)
+        execution = self._execution(run, members, attempt, partial)
         try:
             with noticing_full_disk(self._store.folder):
                 return await execution.run()
@@ -180,16 +187,19 @@ class Campaign:
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-    def _skip(self, runs: Sequence[Run], inputs: Mapping[str, Sequence[PreparedInput]]) -> dict[str, str]:
+    def _execution(self, run: Run, members: Mapping[str, Member], attempt: int, partial: Path) -> Execution:
+        placed = self._plan.placed[run.workload, run.scheduler]
+        job = Job(run, self._plan.applications[run.workload], placed, self._inputs[run.workload], members, attempt)
+        return Execution(job, self._conditions, partial, self._board, self._state)
+
+    def _skip(self, runs: Sequence[Run]) -> dict[str, str]:
         """Record runs that are not tried."""
         for run in runs:
             partial = self._state.partial(self._store.runs / run.name)
             with writing(self._store.folder):
                 partial.mkdir()
-            placed = self._plan.placed[run.workload, run.scheduler]
-            job = Job(run, self._plan.applications[run.workload], placed, inputs[run.workload], {}, 0)
-            execution = Execution(job, self._conditions, partial, self._board, self._state)
-            self._store.complete(run.name, partial, execution.record(SKIPPED, AFTER_FAILURE))
+            record = self._execution(run, {}, 0, partial).record(SKIPPED, AFTER_FAILURE)
+            self._store.complete(run.name, partial, record)
             self._board.outcomes[SKIPPED] += 1
         return {run.name: AFTER_FAILURE for run in runs}
 
@@ -214,7 +224,7 @@ class Campaign:
         self._view.say(", ".join(parts))
 
 
-def prepare_inputs(plan: Plan, labels: Sequence[str], folder: Path) -> dict[str, Sequence[PreparedInput]]:
+def prepare_inputs(plan: Plan, labels: Sequence[str], folder: Path) -> Inputs:
     """Prepare the inputs of the workloads with these labels below `folder`.
 
     Raises:

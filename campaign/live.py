@@ -39,10 +39,10 @@ class Board:
         stage_s: how long the stage is meant to take, or None.
     """
 
-    def __init__(self, campaign: str, total: int, nominal_s: float) -> None:
-        """Start a board; `nominal_s` is the time of a run's warm-up and measured interval."""
+    def __init__(self, campaign: str, total: int, done: int, nominal_s: float) -> None:
+        """Start a board: `done` of `total` runs are done, `nominal_s` is a run's warm-up and measured interval."""
         self.campaign, self.total = campaign, total
-        self.outcomes: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter({OK: done})
         self.run: Run | None = None
         self.attempt = 1
         self.stage_name = "preparing"
@@ -51,7 +51,7 @@ class Board:
         self._sampler: Sampler | None = None
         self._nominal_s = nominal_s
         self._took: list[float] = []
-        self._left = 0
+        self._left = total - done
 
     def start(self, run: Run, attempt: int, left: int) -> None:
         """A run begins; `left` runs come after it."""

@@ -54,7 +54,7 @@ def measure(traces: Path, seconds: float, due: int | None) -> dict[str, Any]:
     to_sinks = pc.is_in(sent["target"], pc.unique(rows.filter(is_sink)["executor"]))
 
     def rate(counted: pa.Table, column: str) -> float | None:
-        return round(_total(counted, column) / seconds, 3) if seconds > 0 else None
+        return round(_total(counted, column, "weight_per_s"), 3) if seconds > 0 else None
 
     return {
         "source_tuples_per_s": rate(rows.filter(is_spout), "emitted"),
@@ -91,8 +91,13 @@ def _by_worker(table: pa.Table, spans: Spans) -> Iterator[tuple[pa.Table, int, i
 
 
 def _weighted(table: pa.Table, key: list[str], spans: Spans) -> pa.Table:
-    """`table` with a column `weight`: which part of the time since the key's row before lies in the interval."""
-    parts = [table.slice(0, 0).append_column("weight", pa.array([], pa.float64()))]
+    """`table` with what a row counts for in the interval: `weight`, the part of its time that lies inside.
+
+    Its time is that since the row before with the same key. `weight_per_s` is the same for a rate: the marks reach
+    workers at slightly different moments, so that each has an interval of its own length.
+    """
+    nothing = pa.array([], pa.float64())
+    parts = [table.slice(0, 0).append_column("weight", nothing).append_column("weight_per_s", nothing)]
     for rows, start, end in _by_worker(table, spans):
         part = rows.sort_by([(name, "ascending") for name in [*key, "t_ns"]]).combine_chunks()
         until = part["t_ns"].combine_chunks()
@@ -106,12 +111,13 @@ def _weighted(table: pa.Table, key: list[str], spans: Spans) -> pa.Table:
         inside = pc.subtract(pc.min_element_wise(until, end), pc.max_element_wise(since, start))
         length = pc.max_element_wise(pc.subtract(until, since), 1)
         weight = pc.divide(pc.cast(pc.max_element_wise(inside, 0), pa.float64()), pc.cast(length, pa.float64()))
-        parts.append(part.append_column("weight", weight))
+        per_s = pc.divide(weight, max(end - start, 1) / NS)
+        parts.append(part.append_column("weight", weight).append_column("weight_per_s", per_s))
     return pa.concat_tables(parts)
 
 
-def _total(rows: pa.Table, column: str) -> float:
-    return float(pc.sum(pc.multiply(pc.cast(rows[column], pa.float64()), rows["weight"])).as_py() or 0.0)
+def _total(rows: pa.Table, column: str, weight: str = "weight") -> float:
+    return float(pc.sum(pc.multiply(pc.cast(rows[column], pa.float64()), rows[weight])).as_py() or 0.0)
 
 
 def _latency(table: pa.Table, spans: Spans) -> dict[str, Any]:

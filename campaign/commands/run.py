@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from agents.trace import settle_without_pandas
 from analysis.render import render
 from campaign.addresses import check_addresses
 from campaign.campaign import Campaign, Ending, prepare_inputs
@@ -102,6 +103,7 @@ def conduct(
 
 def _carry_out(opened: Opened, runs: list[Run], settings: Settings) -> Ending:
     """Everything that starts processes or writes; what it leaves when it is killed is found by its state file."""
+    settle_without_pandas()
     for line in clean().done:
         click.echo(f"left by a campaign that was killed, removed: {line}", err=True)
     with ExitStack() as stack:
@@ -113,8 +115,8 @@ def _carry_out(opened: Opened, runs: list[Run], settings: Settings) -> Ending:
             work.mkdir(mode=0o700)
         labels = sorted({run.workload for run in runs})
         inputs = prepare_inputs(opened.plan, labels, work / "inputs")
-        campaign = Campaign(opened.plan, opened.store(), state, work, view_for(settings.quiet, settings.color))
-        return campaign.carry_out(runs, inputs)
+        view = view_for(settings.quiet, settings.color)
+        return Campaign(opened.plan, runs, inputs, opened.store(), state, work, view).carry_out()
 
 
 def _report(folder: Path, settings: Settings) -> None:

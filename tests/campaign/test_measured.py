@@ -65,6 +65,15 @@ def test_each_worker_is_measured_by_its_own_clock(tmp_path: Path) -> None:
     assert measured(tmp_path, *writers)["source_tuples_per_s"] == 20
 
 
+def test_a_worker_that_gets_the_last_mark_late_is_measured_over_its_own_interval(tmp_path: Path) -> None:
+    writer = TraceWriter(tmp_path, "r", "n1", 0)
+    writer.add("event", START, "measure_start", "", None, None)
+    writer.add("event", END + NS, "measure_end", "", None, None)
+    for second in range(1, SECONDS + 2):
+        writer.add("throughput", START + second * NS, "s[0]", "s", "spout", 10, 0, 0)
+    assert measured(tmp_path, writer)["source_tuples_per_s"] == 10
+
+
 def test_percentiles_are_taken_over_all_sinks_together(tmp_path: Path) -> None:
     writers = [worker(tmp_path, "n1", 0), worker(tmp_path, "n1", 1)]
     for number, writer in enumerate(writers):

@@ -14,7 +14,8 @@ import pytest
 
 from campaign.process import Process, marked
 
-MILLRACE = (sys.executable, "-P", "-c", "from campaign.cli import main; main()")
+MILLRACE = "from campaign.cli import main; main()"
+"""The whole command."""
 
 WITHOUT_REPORT = """\
 import click
@@ -54,8 +55,21 @@ AGENDA: Mapping[str, Any] = {
 """Two runs on two nodes, a few seconds each."""
 
 
+WITHOUT_SPARK = """\
+import sys
+
+sys.modules["pyspark"] = None
+from campaign.cli import main
+
+main()
+"""
+"""`millrace` on a machine where pyspark is not installed."""
+
+
 class Desk:
     """An operator's desk: a folder with an agenda, and campaigns started from it."""
+
+    whole, without_spark = MILLRACE, WITHOUT_SPARK
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -70,11 +84,10 @@ class Desk:
         (self.folder / "agenda.json").write_text(json.dumps({**AGENDA, **changes}))
         return "agenda.json"
 
-    def start(self, *arguments: str, report: bool = False) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, program: str = WITHOUT_REPORT) -> subprocess.Popen[str]:
         """Start `millrace` with these arguments; it leads a session of its own, as under a terminal."""
-        command = MILLRACE if report else (sys.executable, "-P", "-c", WITHOUT_REPORT)
         process = subprocess.Popen(
-            [*command, *arguments],
+            [sys.executable, "-P", "-c", program, *arguments],
             cwd=self.folder,
             env={**os.environ, "XDG_RUNTIME_DIR": str(self.runtime), "TMPDIR": str(self.temporary)},
             stdout=subprocess.PIPE,
@@ -85,9 +98,9 @@ class Desk:
         self._started.append(process)
         return process
 
-    def run(self, *arguments: str, report: bool = False) -> "Outcome":
+    def run(self, *arguments: str, program: str = WITHOUT_REPORT) -> "Outcome":
         """Run `millrace` to its end."""
-        return self.end_of(self.start(*arguments, report=report))
+        return self.end_of(self.start(*arguments, program=program))
 
     def end_of(self, process: subprocess.Popen[str]) -> "Outcome":
         """Wait for a started `millrace`."""

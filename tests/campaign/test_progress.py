@@ -1,0 +1,138 @@
+"""What people and `live.json` are told of a campaign under way."""
+
+import io
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from campaign.live import Board, in_words, write_live
+from campaign.order import runs_of
+from campaign.progress import Display, Lines, Silence, view_for
+from campaign.session import Sample
+from campaign.store import FAILED, OK
+
+RUNS = runs_of(["wordcount"], ["even"], 4, "sequential", 0)
+
+
+def board(done: int = 1) -> Board:
+    return Board("race", len(RUNS), done, nominal_s=10)
+
+
+def flowing() -> Sample:
+    return Sample(1234.5, 4.25)
+
+
+def test_time_left_is_that_of_all_runs_at_first_and_shrinks_with_each() -> None:
+    shown = board()
+    estimates = [shown.time_left_s]
+    assert estimates[0] == pytest.approx(3 * (10 + 4))
+    for left, run in zip((2, 1, 0), RUNS[1:], strict=True):
+        shown.start(run, 1, left)
+        assert shown.time_left_s <= estimates[-1]
+        shown.end(OK)
+        estimates.append(shown.time_left_s)
+    assert estimates[-1] == 0
+
+
+def test_time_left_follows_the_runs_that_went_well() -> None:
+    shown = board(done=0)
+    shown.start(RUNS[0], 1, 3)
+    shown.end(FAILED)
+    assert shown.time_left_s == pytest.approx(3 * (10 + 4))
+    shown.start(RUNS[1], 1, 2)
+    took = shown.end(OK)
+    assert shown.time_left_s == pytest.approx(2 * took)
+
+
+def test_live_json_says_what_is_known_and_null_for_the_rest(tmp_path: Path) -> None:
+    shown = board()
+    write_live(shown, tmp_path)
+    first = json.loads((tmp_path / "live.json").read_text())
+    assert first["run"] is None
+    assert first["tuples_per_s"] is None
+    assert first["outcomes"] == {"ok": 1, "failed": 0, "skipped": 0}
+    shown.start(RUNS[1], 2, 2)
+    shown.stage("measuring", 60, flowing)
+    write_live(shown, tmp_path)
+    second = json.loads((tmp_path / "live.json").read_text())
+    assert (second["run"], second["attempt"], second["number"], second["of"]) == ("002-wordcount-even-r2", 2, 2, 4)
+    assert (second["stage"], second["stage_s"]) == ("measuring", 60)
+    assert (second["tuples_per_s"], second["latency_p50_ms"]) == (1234.5, 4.25)
+    assert [path.name for path in tmp_path.iterdir()] == ["live.json"]
+
+
+def test_a_live_file_that_cannot_be_written_disturbs_nobody(tmp_path: Path) -> None:
+    write_live(board(), tmp_path / "gone")
+    assert not (tmp_path / "gone").exists()
+
+
+def test_plain_lines_say_run_stage_flow_and_time_left(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown, view = board(), Lines()
+    view.open()
+    shown.start(RUNS[1], 1, 2)
+    shown.stage("measuring", 60, flowing)
+    view.draw(shown)
+    assert capsys.readouterr().err == ""  # not every second
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 11)
+    view.draw(shown)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "run 2/4 002-wordcount-even-r2: measuring, 1,234 tuples/s, p50 4.25 ms" in said.err
+    assert said.err.rstrip().endswith("left")
+
+
+def test_the_live_display_shows_run_stage_flow_time_left_and_failures() -> None:
+    terminal = io.StringIO()
+    view = Display(Console(file=terminal, force_terminal=True, width=100, no_color=True))
+    shown = board()
+    view.open()
+    shown.start(RUNS[1], 1, 2)
+    shown.end(FAILED)
+    shown.start(RUNS[2], 2, 1)
+    shown.stage("measuring", 60, flowing)
+    view.draw(shown)
+    view.say("run 2/4 failed")
+    view.close()
+    text = terminal.getvalue()
+    for part in (
+        "race",
+        "run 3 of 4",
+        RUNS[2].name,
+        "attempt 2",
+        "measuring",
+        "0/60 s",
+        "1,234 tuples/s",
+        "p50 4.25 ms",
+    ):
+        assert part in text
+    assert "1 ok" in text
+    assert "1 failed" in text
+    assert "run 2/4 failed" in text
+
+
+def test_quiet_is_quiet_and_a_pipe_gets_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert capsys.readouterr().err == ""  # standard error is pytest's now, and no terminal
+    assert isinstance(view_for(quiet=True, color=True), Silence)
+    assert isinstance(view_for(quiet=False, color=True), Lines)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.4, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (185, "3 min 05 s"),
+        (7800, "2 h 10 min"),
+        (86400 * 3 + 3600 * 4, "3 d 4 h"),
+    ],
+)
+def test_durations_are_said_in_two_units(seconds: float, words: Any) -> None:
+    assert in_words(seconds) == words
