@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from analysis.figures.theme import Look
 from analysis.statistics import ENOUGH, Spread
@@ -70,19 +69,16 @@ class WorkloadData:
         return self.repetitions[scheduler] >= ENOUGH
 
 
-def quantity(value: Any, digits: int = 3) -> str:
-    """A number for people: three significant digits, k, M and G for thousands; a dash for what is missing."""
+def quantity(value: float | None) -> str:
+    """A number for people: three significant digits, k, M and G from ten thousand on; a dash for what is missing."""
     if value is None:
         return "–"
-    number = float(value)
-    for size, letter in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
-        if abs(number) >= size * 0.9995:
-            scale = 1e3 if letter == " k" else size
-            return (
-                f"{number / scale:.{digits}g}{letter}"
-                if abs(number / scale) < 1000
-                else f"{number / scale:.0f}{letter}"
-            )
-    if abs(number) >= 1000 or number == int(number):
-        return f"{number:,.0f}".replace(",", " ")
-    return f"{number:.{digits}g}"
+    size = abs(value)
+    if size < 999.5:
+        return f"{value:.3g}"
+    if size < 9_999.5:
+        return f"{value:,.0f}".replace(",", " ")
+    for factor, letter in ((1e3, "k"), (1e6, "M")):
+        if size < 999.5 * factor:
+            return f"{value / factor:.3g} {letter}"
+    return f"{value / 1e9:.3g} G"

@@ -35,12 +35,12 @@ GROUND = Colour("ground", "#fefefe", "#161a1f")
 SHADE = Colour("shade", "#f0f2f4", "#20262d")
 
 SERIES = (
-    Colour("s0", "#0b62b0", "#62b4f2"),
-    Colour("s1", "#c8500a", "#ff955c"),
-    Colour("s2", "#04785c", "#3fd0a4"),
-    Colour("s3", "#97458f", "#dc9fd6"),
-    Colour("s4", "#8a6500", "#e6bd45"),
-    Colour("s5", "#4b5560", "#c3ccd6"),
+    Colour("s0", "#0b5cd6", "#38a6f8"),
+    Colour("s1", "#dd6b10", "#d9773a"),
+    Colour("s2", "#0a9d63", "#45e596"),
+    Colour("s3", "#96198f", "#dc48cf"),
+    Colour("s4", "#5f3c12", "#f2de4e"),
+    Colour("s5", "#555a60", "#ccd4dc"),
 )
 """Told apart with normal sight, protanopia, deuteranopia and tritanopia, and on both grounds (a test says so)."""
 

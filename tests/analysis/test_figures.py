@@ -1,0 +1,209 @@
+"""Figures: colours that everybody can tell apart, text that stays text, the same bytes every time."""
+
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from analysis.figures import KINDS, draw_all
+from analysis.figures.data import Line, Seats, WorkloadData, quantity
+from analysis.figures.theme import GROUND, INK, MUTED, PALETTE, SERIES, inline, look
+from analysis.statistics import spread
+from analysis.summary import METRICS
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+# Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
+SIGHT = {
+    "normal": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+}
+
+
+def linear(colour: str) -> np.ndarray:
+    value = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    return np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
+
+
+def lab(rgb: np.ndarray) -> np.ndarray:
+    """CIE L*a*b* of linear RGB."""
+    matrix = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.072175], [0.0193339, 0.119192, 0.9503041]]
+    xyz = np.array(matrix) @ np.clip(rgb, 0, 1) / [0.95047, 1, 1.08883]
+    f = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG 2 contrast ratio."""
+    light = sorted((float(linear(c) @ [0.2126, 0.7152, 0.0722]) + 0.05 for c in (one, other)), reverse=True)
+    return light[0] / light[1]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("sight", SIGHT)
+def test_schedulers_colours_can_be_told_apart(theme: str, sight: str) -> None:
+    seen = [lab(np.array(SIGHT[sight]) @ linear(getattr(colour, theme))) for colour in SERIES]
+    # A distance of 2.3 can just be noticed by careful comparison; thin lines need far more.
+    assert min(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(seen, 2)) > 18
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_everything_stands_out_from_the_ground(theme: str) -> None:
+    ground = getattr(GROUND, theme)
+    assert all(contrast(getattr(colour, theme), ground) >= 3 for colour in SERIES)
+    assert all(contrast(getattr(colour, theme), ground) >= 4.5 for colour in (INK, MUTED))
+
+
+def test_schedulers_beyond_the_last_colour_get_another_dash() -> None:
+    looks = [look(at) for at in range(19)]
+    assert len({(each.colour, each.dash) for each in looks}) == 19
+    assert looks[0].colour == looks[len(SERIES)].colour
+
+
+def workload(repetitions: int, schedulers: Sequence[str] = ("even", "top-storm"), nodes: int = 5) -> WorkloadData:
+    """A workload's data with simple, different values for every run."""
+    rounds = range(1, repetitions + 1)
+    values = {
+        m.name: {s: [10.0 * (at + 1) + k + 100 * col for k in rounds] for at, s in enumerate(schedulers)}
+        for col, m in enumerate(METRICS)
+    }
+    lines = [
+        Line(s, k, [(float(x), 1000.0 + 10 * at + k + x) for x in range(-2, 20)])
+        for at, s in enumerate(schedulers)
+        for k in rounds
+    ]
+    shares = [q / 1000 for q in range(10, 1000, 10)] + [0.999, 0.9999, 1.0]
+    tails = [Line(line.scheduler, line.repetition, [(q, 1.0 + 9 * q**8) for q in shares]) for line in lines]
+    names = [f"n{k}" for k in range(1, nodes + 1)]
+    slots = {(node, 0): [f"split[{at}]", f"count[{at}]"] for at, node in enumerate(names[: max(2, nodes // 2)])}
+    return WorkloadData(
+        label="wordcount",
+        looks={s: look(at) for at, s in enumerate(schedulers)},
+        repetitions=dict.fromkeys(schedulers, repetitions),
+        warmup_s=2.0,
+        throughput=lines,
+        latency=tails,
+        samples={(line.scheduler, line.repetition): 20_000 for line in lines},
+        values=values,
+        spreads={m: {s: spread(v, m, s) for s, v in each.items()} for m, each in values.items()},
+        seats=[Seats(s, list(rounds), {n: 2 for n, _ in slots}, {n: 1 for n, _ in slots}, slots) for s in schedulers],
+        nodes=names,
+    )
+
+
+def words(svg: str) -> list[str]:
+    root = ElementTree.fromstring(svg)  # noqa: S314 - our own file
+    return ["".join(text.itertext()) for text in root.iter(f"{SVG}text")]
+
+
+def test_the_same_data_gives_the_same_bytes_and_no_date() -> None:
+    first, second = dict(draw_all(workload(3), "w")), dict(draw_all(workload(3), "w"))
+    assert first == second
+    assert list(first) == list(KINDS)
+    assert not any(re.search(r"20\d\d-\d\d-\d\d|dc:date|matplotlib", svg, re.IGNORECASE) for svg in first.values())
+
+
+@pytest.mark.parametrize("repetitions", [1, 3, 12])
+def test_every_figure_says_what_it_shows_in_text(repetitions: int) -> None:
+    for name, svg in draw_all(workload(repetitions), "w"):
+        said = words(svg)
+        assert {"even", "top-storm"} <= set(said), name
+        titles = {"Throughput over time", "End-to-end latency", "Traffic by hop", "Nodes used", "CPU in use"}
+        assert len(titles & set(said)) == 1, name
+        assert "<title>wordcount: " in svg
+        assert not re.search(r"nan|inf\b", svg, re.IGNORECASE), name
+
+
+def test_intervals_are_written_from_ten_repetitions_on_only() -> None:
+    few, many = (dict(draw_all(workload(n), "w"))["traffic"] for n in (9, 10))
+    assert not any("[" in text for text in words(few))
+    assert sum("[" in text for text in words(many)) == 6
+
+
+def test_every_colour_is_one_of_the_palette_and_has_its_class() -> None:
+    known = {colour.light: colour.name for colour in PALETTE}
+    for name, svg in draw_all(workload(3), "w"):
+        for element in ElementTree.fromstring(svg).iter():  # noqa: S314 - our own file
+            classes = (element.get("class") or "").split()
+            for key, letter in (("fill", "f"), ("stroke", "k")):
+                value = element.get(key)
+                if value not in (None, "none"):
+                    assert f"{letter}-{known[value]}" in classes, (name, element.tag, value)
+            assert element.get("style") is None
+
+
+def test_ids_are_used_and_differ_between_the_figures_of_a_page() -> None:
+    seen: set[str] = set()
+    for prefix in ("a", "b"):
+        for _, svg in draw_all(workload(3), prefix):
+            ids = re.findall(r'\bid="([^"]+)"', svg)
+            assert len(ids) == len(set(ids))
+            assert all(f"#{one}" in svg for one in ids)
+            assert not seen & set(ids)
+            seen |= set(ids)
+
+
+def test_a_scheduler_keeps_its_colour_in_all_figures() -> None:
+    data = workload(3, schedulers=["top-storm"])
+    moved = WorkloadData(**{**data.__dict__, "looks": {"top-storm": look(4)}})
+    for name, svg in draw_all(moved, "w"):
+        body = inline(svg)
+        assert re.search(r"\b[fk]-s4\b", body), name
+        assert not re.search(r"\b[fk]-s[01235]\b", body), name
+
+
+def test_many_schedulers_and_nodes_still_fit() -> None:
+    data = workload(3, schedulers=[f"scheduler-{at}" for at in range(19)], nodes=60)
+    for _, svg in draw_all(data, "w"):
+        root = ElementTree.fromstring(svg)  # noqa: S314 - our own file
+        left, top, width, height = map(float, root.get("viewBox", "").split())
+        assert (left, top) == (0, 0)
+        for text in root.iter(f"{SVG}text"):
+            assert 0 <= float(text.get("y", "0")) <= height
+            assert 0 <= float(text.get("x", "0")) <= width
+
+
+def test_what_was_not_measured_is_said_and_not_drawn_as_0() -> None:
+    data = workload(3)
+    spreads = {**data.spreads, "host_cores": dict.fromkeys(data.looks)}
+    values = {**data.values, "host_cores": dict.fromkeys(data.looks, ())}
+    svg = dict(draw_all(WorkloadData(**{**data.__dict__, "spreads": spreads, "values": values}), "w"))["cpu"]
+    assert words(svg).count("not measured") == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "–"),
+        (0, "0"),
+        (0.00512, "0.00512"),
+        (12.345, "12.3"),
+        (999.4, "999"),
+        (1234.4, "1 234"),
+        (9995.0, "9 995"),
+        (12345, "12.3 k"),
+        (999_400, "999 k"),
+        (999_600, "1 M"),
+        (1_000_000, "1 M"),
+        (2.5e9, "2.5 G"),
+    ],
+)
+def test_numbers_are_written_for_people(value: float | None, shown: str) -> None:
+    assert quantity(value) == shown
+
+
+def test_figures_of_a_report_are_files_of_their_own(tmp_path: Path) -> None:
+    for name, svg in draw_all(workload(3), "w"):
+        path = tmp_path / f"{name}.svg"
+        path.write_text(svg)
+        root = ElementTree.parse(path).getroot()  # noqa: S314 - our own file
+        assert "prefers-color-scheme:dark" in "".join(root.find(f"{SVG}style").itertext())  # type: ignore[union-attr]
+        assert root.get("width") is None
+        assert math.isclose(float(root.get("viewBox", "").split()[2]), 331.2)
