@@ -10,7 +10,7 @@ from campaign.addresses import cluster_named, with_addresses
 from campaign.agenda import agenda_of, find_agenda
 from campaign.plan import Plan, plan_of
 from campaign.provenance import provenance
-from campaign.store import CAMPAIGN_FILE, Store, new_folder
+from campaign.store import CAMPAIGN_FILE, Store, new_folder, read_record
 from inventory.cluster import cluster_of
 from inventory.documents import Document, read, to_plain
 from inventory.errors import InputError, UnfitError
@@ -80,7 +80,7 @@ def resumed(folder: Path, name_or_path: str | None, inventory: str | None) -> Op
         InputError: the folder holds no campaign, or another one than the agenda's.
         UnfitError: this version would do other runs than the campaign has.
     """
-    _, document = Store.open(folder)
+    document = read_record(folder)
     agenda, seeds, cluster, earlier = (_part(document, key) for key in ("agenda", "seeds", "cluster", "resumed"))
     plan = plan_of(agenda, agenda_of(agenda), cluster_of(cluster))
     if seeds.data.get("runs") != {run.name: run.seed for run in plan.runs}:

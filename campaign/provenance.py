@@ -13,26 +13,31 @@ ROOT = Path(__file__).parents[1]
 
 
 def provenance() -> dict[str, Any]:
-    """`version`, `git_commit` (null outside a checkout), `host` and `started_utc` of what runs now."""
+    """`version`, `git_commit` and `git_dirty`, `host` and `started_utc` of what runs now."""
+    commit, dirty = git_state(ROOT)
     return {
         "version": version("millrace"),
-        "git_commit": git_commit(),
+        "git_commit": commit,
+        "git_dirty": dirty,
         "host": {**gather(), "python": platform.python_version()},
         "started_utc": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
     }
 
 
-def git_commit() -> str | None:
-    """The commit of the checkout that this code runs from, with `-dirty` when tracked files were changed."""
-    if not (ROOT / ".git").exists():
-        return None  # installed somewhere, maybe inside another project's checkout
+def git_state(root: Path) -> tuple[str | None, bool | None]:
+    """The commit of the checkout at `root`, and whether its tracked files were changed since.
+
+    Both are None where `root` is no checkout of its own: it may be installed inside another project's.
+    """
+    if not (root / ".git").exists():
+        return None, None
     try:
-        commit = _git("rev-parse", "HEAD")
-        return f"{commit}-dirty" if _git("status", "--porcelain", "--untracked-files=no") else commit
+        commit = _git(root, "rev-parse", "HEAD")
+        return commit, bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError):
-        return None
+        return None, None
 
 
-def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=True, timeout=10, text=True)
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, check=True, timeout=10, text=True)
     return done.stdout.strip()

@@ -45,6 +45,20 @@ def new_folder(out: Path, campaign: str) -> Path:
     return folder
 
 
+def read_record(folder: Path) -> Document:
+    """The `campaign.json` of an earlier campaign.
+
+    Raises:
+        InputError: the folder holds no campaign.
+    """
+    if not (folder / CAMPAIGN_FILE).is_file():
+        raise InputError(f"{folder}: holds no {CAMPAIGN_FILE}; the folder of a campaign was expected")
+    record = read(folder / CAMPAIGN_FILE)
+    if not isinstance(record.data, dict):
+        raise record.error((), "a mapping was expected")
+    return record
+
+
 class Store:
     """The results folder of one campaign."""
 
@@ -73,20 +87,6 @@ class Store:
                     parent.rmdir()
             raise
         return store
-
-    @classmethod
-    def open(cls, folder: Path) -> tuple["Store", Document]:
-        """The store of an earlier campaign and its `campaign.json`; changes nothing.
-
-        Raises:
-            InputError: the folder holds no campaign.
-        """
-        if not (folder / CAMPAIGN_FILE).is_file():
-            raise InputError(f"{folder}: holds no {CAMPAIGN_FILE}; the folder of a campaign was expected")
-        record = read(folder / CAMPAIGN_FILE)
-        if not isinstance(record.data, dict):
-            raise record.error((), "a mapping was expected")
-        return cls(folder), record
 
     def rewrite(self, record: Mapping[str, Any]) -> None:
         """Replace `campaign.json`.

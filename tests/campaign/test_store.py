@@ -10,7 +10,7 @@ import pytest
 
 from campaign.disk import DiskFullError, complete_folder, replace_file, writing
 from campaign.state import PARTIAL
-from campaign.store import Store, new_folder
+from campaign.store import Store, new_folder, read_record
 from inventory.errors import InputError, UnfitError
 
 RECORD = {"agenda": {"name": "c"}, "version": "0", "git_commit": None, "host": {}, "seeds": {}}
@@ -84,10 +84,10 @@ def test_incomplete_runs_are_removed_and_complete_ones_stay(store: Store) -> Non
 
 def test_a_folder_without_a_campaign_cannot_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no campaign\.json"):
-        Store.open(tmp_path)
+        read_record(tmp_path)
     (tmp_path / "campaign.json").write_text("[1]")
     with pytest.raises(InputError, match=r"campaign\.json:1: a mapping was expected"):
-        Store.open(tmp_path)
+        read_record(tmp_path)
 
 
 def test_an_unreadable_result_is_said_and_not_overwritten(store: Store) -> None:

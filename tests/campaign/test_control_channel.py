@@ -1,0 +1,144 @@
+"""The controller's end of a control channel: real agents, and programs that only pretend to be one."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from agents.protocol import Report, Start
+from agents.trace import AGENT
+from campaign.channel import Channel
+from campaign.failures import CONSEQUENCE, Failure, Failures, RunFailedError
+from campaign.process import identify
+from campaign.transport import LoopbackTransport, Remote
+from inventory.errors import RunError
+
+T = TypeVar("T")
+LONG_S = 60.0
+
+HELLO = '{"type": "hello", "version": %d, "pid": 1, "python": "3", "facts": {"clock": null}}'
+
+
+class Pretender(LoopbackTransport):
+    """Starts a program of the test's in place of an agent."""
+
+    def __init__(self, folder: Path, program: str) -> None:
+        super().__init__(folder)
+        (folder / "pretended_agent.py").write_text(program)
+
+    async def start(self, module: str) -> Remote:
+        assert module == "agents"
+        return await super().start("pretended_agent")
+
+
+def run(step: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(asyncio.wait_for(step, LONG_S))
+
+
+async def opened(transport: LoopbackTransport, gone: asyncio.Future[str]) -> tuple[Channel, int]:
+    pids: list[int] = []
+
+    def on_report(_node: str, _report: Report) -> None:
+        """Nothing is run here."""
+
+    channel = Channel("n1", transport, on_report, lambda _node, reason: gone.set_result(reason))
+    try:
+        await channel.open("127.0.0.1", "test", pids.append)
+    except BaseException:
+        await channel.close()
+        raise
+    return channel, pids[0]
+
+
+def pretender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> Pretender:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return Pretender(tmp_path, program)
+
+
+def test_an_agent_is_greeted_its_clock_is_measured_and_it_ends(tmp_path: Path) -> None:
+    async def live() -> None:
+        channel, pid = await opened(LoopbackTransport(tmp_path), asyncio.get_running_loop().create_future())
+        process = identify(pid)
+        assert process is not None
+        assert channel.facts["cores_online"] == os.cpu_count()
+        while channel.offset is None:
+            await asyncio.sleep(0.01)
+        # It reads our own clock: the true offset is 0 and must lie within the bound.
+        assert abs(channel.offset.offset_ns) <= channel.offset.bound_ns
+        await channel.close()
+        assert not process.is_alive()
+        await channel.close()
+        with pytest.raises(RunError, match="the agent of n1 is not running"):
+            await channel.send(Start(spec=None))  # type: ignore[arg-type]  # nobody is there to read it
+
+    run(live())
+
+
+def test_the_death_of_an_agent_is_told_with_its_cause(tmp_path: Path) -> None:
+    async def live() -> str:
+        gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        channel, pid = await opened(LoopbackTransport(tmp_path), gone)
+        os.kill(pid, signal.SIGKILL)
+        reason = await gone
+        await channel.close()
+        return reason
+
+    assert run(live()) == "the agent of n1 was killed by SIGKILL"
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("import sys; sys.exit(3)", "the agent of n1 ended with status 3"),
+        ("print('good morning', flush=True); input(); input()", "the agent of n1: not a report of control protocol"),
+        (f"print('''{HELLO % 99}''', flush=True); input(); input()", "speaks control protocol 99, this one speaks 1"),
+        ("print('x' * (17 << 20), flush=True); input()", "the agent of n1: a line of more than"),
+    ],
+    ids=["ends", "speaks nonsense", "speaks another version", "never stops talking"],
+)
+def test_what_does_not_speak_the_protocol_is_refused_and_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, message: str
+) -> None:
+    transport = pretender(tmp_path, monkeypatch, program)
+
+    async def live() -> None:
+        with pytest.raises(RunError, match=message):
+            await opened(transport, asyncio.get_running_loop().create_future())
+
+    run(live())
+
+
+@pytest.mark.slow
+def test_an_agent_that_does_not_want_to_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stubborn = f"import sys, time; print('''{HELLO % 1}''', flush=True); time.sleep(3600)"
+    transport = pretender(tmp_path, monkeypatch, stubborn)
+
+    async def live() -> None:
+        channel, pid = await opened(transport, asyncio.get_running_loop().create_future())
+        process = identify(pid)
+        await channel.close()
+        assert process is not None
+        assert not process.is_alive()
+
+    run(live())
+
+
+def test_the_cause_is_told_although_its_consequence_came_first() -> None:
+    async def told(*failures: Failure) -> RunFailedError:
+        collected = Failures()
+        for failure in failures:
+            collected.add(failure)
+        with pytest.raises(RunFailedError) as caught:
+            await collected.watch()
+        return caught.value
+
+    lost = Failure("n2", 0, f"{CONSEQUENCE}slot 1 of n1 broke")
+    killed = Failure("n1", 1, "worker 1 (process 7) was killed by SIGKILL", "/n1/logs/worker-1.log")
+    assert run(told(lost, killed)).failure is killed
+    assert str(run(told(lost, killed))) == "node n1, slot 1: worker 1 (process 7) was killed by SIGKILL (and 1 more)"
+    assert str(run(told(lost))) == "node n2, slot 0: the link to slot 1 of n1 broke"
+    assert str(run(told(Failure("n3", AGENT, "no room")))) == "node n3: no room"

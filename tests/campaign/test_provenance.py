@@ -1,0 +1,38 @@
+"""Where results come from is said exactly, or not at all."""
+
+import subprocess
+from pathlib import Path
+
+from campaign.provenance import git_state, provenance
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+    done = subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def test_the_commit_and_changes_of_a_checkout_are_told(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / "file").write_text("one")
+    git(tmp_path, "add", "file")
+    git(tmp_path, "commit", "-q", "-m", "one")
+    commit = git(tmp_path, "rev-parse", "HEAD")
+    assert git_state(tmp_path) == (commit, False)
+    (tmp_path / "untracked").write_text("results")
+    assert git_state(tmp_path) == (commit, False)
+    (tmp_path / "file").write_text("two")
+    assert git_state(tmp_path) == (commit, True)
+
+
+def test_another_projects_checkout_is_not_ours(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / "venv").mkdir()
+    assert git_state(tmp_path / "venv") == (None, None)
+
+
+def test_version_host_and_start_are_told() -> None:
+    found = provenance()
+    assert found["version"]
+    assert found["host"]["python"]
+    assert found["started_utc"].endswith("Z")
