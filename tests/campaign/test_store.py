@@ -135,7 +135,7 @@ def fill(folder: Path) -> None:
 @pytest.mark.root
 def test_a_full_disk_at_the_start_leaves_nothing(tiny: Path) -> None:
     fill(tiny)
-    with pytest.raises(DiskFullError, match="the disk of .* is full"):
+    with pytest.raises(DiskFullError, match=r"the disk of .* is full"):
         Store.create(tiny / "results" / "c" / "1", RECORD)
     assert names(tiny) == ["filler"]
 
