@@ -210,6 +210,28 @@ def test_a_batch_leaves_when_it_is_full_and_not_before_its_age(ends_of: object) 
 
 
 @BOTH
+def test_the_age_is_that_of_the_oldest_row_that_is_still_here(ends_of: object) -> None:
+    with batches_of(4):
+        ends = ends_of((100, 10**6))
+        ends.add(1, 1, None)
+        ends.advance(FLUSH_AGE_NS // 2)
+        # Rows that trickle in do not make the first one young again.
+        ends.add(1, 1, None)
+        ends.advance(FLUSH_AGE_NS // 2)
+        assert ends.outgoing.tuples == 2
+        ends.add(1, 1, None)
+        ends.advance(FLUSH_AGE_NS // 2)
+        ends.add(3, 1, None)
+        assert ends.outgoing.tuples == 6
+        # Nor does what left as a full batch make its successors old.
+        ends.add(1, 1, None)
+        ends.advance(FLUSH_AGE_NS // 2)
+        assert ends.outgoing.tuples == 6
+        ends.advance(FLUSH_AGE_NS // 2)
+        assert ends.outgoing.tuples == 7
+
+
+@BOTH
 def test_rows_that_grew_old_without_credit_leave_with_the_first_credit(ends_of: object) -> None:
     with batches_of(4):
         ends = ends_of((4, 10**6))

@@ -1,0 +1,110 @@
+"""The page on the data plane says what the code does: header, limits, sizes, hop kinds, layers."""
+
+import re
+import struct
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from agents.worker import channel, frame, handshake, latency
+from agents.worker.handshake import Acceptor, Connector
+from agents.worker.plan import Hop
+from workloads.keys import KEY_GROUPS
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "dataplane" / "index.md").read_text()
+
+
+def section(heading: str) -> str:
+    found = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    assert found
+    return " ".join(found.group(1).split())
+
+
+def rows(heading: str) -> list[list[str]]:
+    """Cells of the section's table, without its head."""
+    found = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    assert found
+    lines = [line for line in found.group(1).splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def test_the_table_of_the_frame_is_its_header() -> None:
+    codes = frame.HEADER.format.removeprefix("<")
+    assert frame.HEADER.format[0] == "<"
+    names = frame.Frame._fields[:-1]
+    offset, expected = 0, []
+    for name, code in zip(names, codes, strict=True):
+        size = struct.calcsize("<" + code)
+        expected.append([str(offset), str(size), f"`{name}`"])
+        offset += size
+    assert [row[:3] for row in rows("The frame")] == expected
+    assert offset == frame.HEADER_BYTES
+    assert f"{offset} bytes of header" in section("The frame")
+
+
+def test_fields_lie_where_the_table_says() -> None:
+    written = frame.credit(0x0102, 0x03040506, 0x0708090A, 0x0B0C0D0E, 0x0F101112, 0x13141516)
+    values = {"kind": 2, "flags": 0, "stream": 0x0102, "epoch": 0x03040506, "sender": 0x0708090A}
+    values |= {"receiver": 0x0B0C0D0E, "count": 0x0F101112, "length": 0x13141516}
+    for offset, size, name, _ in rows("The frame"):
+        at = int(offset)
+        assert int.from_bytes(written[at : at + int(size)], "little") == values[name.strip("`")]
+
+
+def test_kinds_flags_and_limits_are_the_codes() -> None:
+    meaning = {name.strip("`"): text for _, _, name, text in rows("The frame")}
+    assert meaning["kind"] == f"{frame.DATA} = DATA, {frame.CREDIT} = CREDIT, {frame.END} = END"
+    assert f"{frame.STAMPED} = STAMPED" in meaning["flags"]
+    assert f"rows, 1 to {frame.MAX_ROWS:,}." in meaning["count"]
+    assert f"at most {frame.MAX_PAYLOAD:,}." in meaning["length"]
+    assert f"A row may take {frame.MAX_PAYLOAD // 2 // 2**20} MiB at most" in section("The frame")
+
+
+def test_the_stamp_table_is_as_described() -> None:
+    first, _ = frame.data(1, 2, 3, 4, 9, b"rows", [(5, 6), (7, -8)])
+    table = first[frame.HEADER_BYTES :]
+    assert "a `uint32` n, then n times a `uint32` row and an `int64`" in section("The frame")
+    assert struct.unpack("<IIqIq", table) == (2, 5, 6, 7, -8)
+
+
+def test_the_handshakes_messages_have_the_documented_sizes() -> None:
+    opened, asked = Connector(b"k", "r", 1, 0, 1), Acceptor(b"k", "r", 1, 1, 2)
+    hello = opened.hello()
+    answer = asked.receive(hello)
+    sizes = [len(hello), len(answer), len(opened.receive(answer))]
+    assert [row[:2] for row in rows("The handshake")] == [
+        [who, str(size)] for who, size in zip(("connector", "acceptor", "connector"), sizes, strict=True)
+    ]
+    assert f"after {handshake.TIMEOUT_S:g} s" in section("The handshake")
+
+
+@pytest.mark.parametrize(
+    ("heading", "text"),
+    [
+        ("A row's way", f"({channel.BATCH_ROWS} rows, or {channel.BATCH_BYTES // 1024} KiB)"),
+        ("A row's way", f"has waited {channel.FLUSH_AGE_NS / 1e6:g} ms"),
+        ("A row's way", f"modulo {KEY_GROUPS} is its key group"),
+        ("Credit", f"room for {channel.QUEUE_ROWS:,} rows and {channel.QUEUE_BYTES // 2**20} MiB"),
+        (
+            "Credit",
+            f"of {channel.window(10**9)[0]} rows and {channel.window(10**9)[1] // 1024} KiB at least",
+        ),
+        ("Latency", f"At first a block is {latency.FIRST_STRIDE} records"),
+        ("Latency", f"keep to {latency.SAMPLES_PER_S:,} samples per second"),
+    ],
+)
+def test_sizes_are_those_of_the_code(heading: str, text: str) -> None:
+    assert text in section(heading)
+
+
+def test_hop_kinds_are_those_of_the_code() -> None:
+    assert [row[0].strip("`") for row in rows("Hop kinds")] == list(get_args(Hop))
+
+
+def test_every_layer_is_a_file() -> None:
+    layers = {row[0].strip("`") for row in rows("Layers")}
+    files = {path.stem for path in (ROOT / "agents" / "worker").glob("*.py")}
+    assert layers <= files
+    assert files - layers == {"__init__", "__main__", "worker", "report", "answers", "latency"}
