@@ -1,0 +1,218 @@
+"""The page: what it says of what was real, that nothing is loaded from elsewhere, and that names cannot break it."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from analysis.build import COLUMNS, build
+from analysis.columns import SPARK_COLUMNS
+from analysis.html import executors_in_short, number, ranges, signed, size, span
+from analysis.results import load_campaign
+from analysis.statistics import Interval
+from analysis.tiers import TRUTHS, truth_of
+
+Maker = Callable[..., Path]
+
+
+class Reader(HTMLParser):
+    """Collects what a browser would load, ids, links and text; notices tags that do not match."""
+
+    VOID = frozenset({"meta", "link", "br", "img", "hr", "input"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.ids: list[str] = []
+        self.anchors: list[str] = []
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.tags: set[str] = set()
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        self._attributes(tag, attrs)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self._attributes(tag, attrs)
+
+    def _attributes(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for key, value in attrs:
+            if key == "id":
+                self.ids.append(value or "")
+            elif key in ("src", "href", "xlink:href", "data", "poster", "srcset", "action"):
+                (self.anchors if (value or "").startswith("#") else self.loads).append(value or "")
+            elif key.startswith("on"):
+                self.loads.append(f"{key}={value}")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("style", "title"):
+            self.text.append(data)
+
+    @property
+    def said(self) -> str:
+        return " ".join(" ".join(self.text).split())
+
+
+def check_self_contained(html: str) -> Reader:
+    reader = Reader(html)
+    assert reader.open == []
+    assert reader.loads == ["data:,"]  # the icon, which browsers would ask a server for otherwise
+    assert not reader.tags & {"script", "iframe", "object", "embed", "img", "base"}
+    assert not re.search(r"url\((?!#)|@import|@font-face", html)
+    assert len(reader.ids) == len(set(reader.ids))
+    assert {anchor.removeprefix("#") for anchor in reader.anchors} <= set(reader.ids)
+    return reader
+
+
+@pytest.fixture
+def page(small_report: Path) -> Reader:
+    return Reader((small_report / "index.html").read_text())
+
+
+@pytest.mark.spark
+def test_the_page_is_whole_by_itself(small_report: Path) -> None:
+    html = (small_report / "index.html").read_text()
+    reader = check_self_contained(html)
+    assert html.startswith("<!doctype html>")
+    assert {"wordcount", "exclamation", "verification", "excluded", "traces", "reproduce"} <= set(reader.ids)
+    assert html.count("<figure>") == 10
+
+
+@pytest.mark.spark
+def test_the_page_says_first_what_was_real_emulated_and_absent(page: Reader) -> None:
+    said = page.said
+    truth = truth_of(1)
+    places = [said.index(sentence) for sentence in (truth.cluster, *truth.real, *truth.emulated, *truth.absent)]
+    assert max(places) < said.index("Every run, and the range")
+    assert "no energy source on this host" in said
+    assert not re.search(r"\d\s*(J|joules?|W|watts?)\b", said)
+    assert "in 1 of 10 runs the sources fell behind their schedule" in said
+    assert "003-exclamation-even-r1" in said
+    assert "all 5 node agents together used 0.02 cores" in said
+    assert "Invented CPU 3000" in said
+    assert "Millrace 0.1.0, commit 0123456789ab" in said
+
+
+@pytest.mark.spark
+def test_below_ten_repetitions_the_page_names_no_winner(page: Reader) -> None:
+    said = page.said
+    assert "every run is shown with the range over the runs; no interval is inferred and no winner is named" in said
+    assert "even, range, n = 2" in said
+    assert "top-storm, range, n = 3" in said
+    assert not re.search(r"\b(faster|slower|better|best|worse|wins|beats)\b", said)
+    assert "95 %" not in said
+
+
+@pytest.mark.spark
+def test_runs_that_do_not_count_are_listed_with_their_reasons(page: Reader) -> None:
+    said = page.said
+    assert "10 of 12 runs count" in said
+    assert "008-exclamation-top-storm-r2 failed worker n2/0 ended with signal 9" in said
+    assert "009-wordcount-even-r3 ok wrong answer: ('the',) = (3,), the reference has (4,)" in said
+    assert said.count("equals the reference") == 10
+    assert said.count("differs from the reference") == 1
+
+
+@pytest.mark.spark
+def test_placements_ackers_traces_and_the_way_to_reproduce_are_there(page: Reader) -> None:
+    said = page.said
+    # Seven executors on every worker; the first of even's holds these.
+    assert "n1 / 0 0, 5 4, 9, 14 1, 6 7" in said
+    assert "Why the ackers are idle" in said
+    assert 'pq.read_table("runs/001-wordcount-even-r1/traces/throughput.parquet")' in said
+    assert "git checkout 0123456789abcdef0123456789abcdef01234567" in said
+    assert "millrace run agenda.yaml" in said
+    assert "seed: 7" in said
+
+
+def built(folder: Path, tables: dict[str, list[dict[str, object]]] | None = None) -> str:
+    """The page of a campaign without Spark, from no rows where none are given."""
+    campaign = load_campaign(folder)
+    target = folder / "report"
+    target.mkdir()
+    rows = {name: [] for name in SPARK_COLUMNS} | (tables or {})
+    return build(campaign, rows, target, campaign.baseline(None)).read_text()
+
+
+def test_a_campaign_of_failures_still_has_a_page(campaign_maker: Maker, tmp_path: Path) -> None:
+    every = {("exclamation", scheduler, 1): "worker n1/0 ended with signal 9" for scheduler in ("even", "top-storm")}
+    folder = campaign_maker(tmp_path / "c", workloads=["exclamation"], repetitions=1, failed=every)
+    reader = check_self_contained(built(folder))
+    assert "0 of 2 runs count" in reader.said
+    assert "No run of this campaign counts" in reader.said
+    assert reader.said.count("ended with signal 9") == 2
+    assert sorted(p.stem for p in (folder / "report" / "tables").iterdir()) == sorted(COLUMNS)
+    assert list((folder / "report" / "figures").iterdir()) == []
+
+
+def test_names_and_reasons_are_shown_as_text(campaign_maker: Maker, tmp_path: Path) -> None:
+    nasty = "<script>alert('&amp;')</script> {{ 7 * 7 }}"
+    folder = campaign_maker(
+        tmp_path / "c",
+        workloads=["exclamation"],
+        repetitions=1,
+        failed={("exclamation", s, 1): nasty for s in ("even", "top-storm")},
+    )
+    document = json.loads((folder / "campaign.json").read_text())
+    document["agenda"]["name"] = nasty
+    (folder / "campaign.json").write_text(json.dumps(document))
+    html = built(folder)
+    assert nasty in check_self_contained(html).said
+    assert "<script" not in html
+
+
+@pytest.mark.parametrize(
+    ("tier", "sentence"),
+    [
+        (1, "the loopback device only"),
+        (2, "the calibration below says what was asked and got"),
+        (3, "The nodes are virtual machines"),
+        (None, "The nodes are real hosts"),
+        ("lab", "The nodes are real hosts"),
+    ],
+)
+def test_every_tier_has_its_own_truth(tier: object, sentence: str) -> None:
+    truth = truth_of(tier)
+    assert sentence in " ".join([truth.cluster, *truth.real, *truth.emulated, *truth.absent])
+
+
+def test_no_emulated_tier_claims_more_than_it_shows() -> None:
+    for truth in TRUTHS.values():
+        assert truth.emulated
+        assert truth.absent
+
+
+def cases() -> Iterator[tuple[str, str]]:
+    thin, dash, minus = "\u202f", "–", "−"
+    yield number(None), dash
+    yield number(1234567.891, 1), f"1{thin}234{thin}567.9"
+    yield span([3.0, 1.0, 2.0], 1), f"1.0{thin}{dash}{thin}3.0"
+    yield span([1.001, 1.002], 1), "1.0"
+    yield span([]), dash
+    yield signed(Interval(12, -3.2, -4.0, 0.04), 1), f"{minus}3.2 [{minus}4.0, 0.0]"
+    yield signed(None), dash
+    yield size(999), "999 bytes"
+    yield size(2_500_000), "2.5 MB"
+    yield ranges([0, 1, 2, 5, 7, 8]), f"0{dash}2, 5, 7{dash}8"
+
+
+@pytest.mark.parametrize(("got", "expected"), list(cases()))
+def test_numbers_on_the_page(got: str, expected: str) -> None:
+    assert got == expected
+
+
+def test_executors_of_a_worker_in_short() -> None:
+    names = ["split[0]", "split[2]", "split[1]", "a[b][7]"]
+    assert executors_in_short(names) == {"split": "0–2", "a[b]": "7"}
