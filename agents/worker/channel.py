@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from agents.worker import frame
-from agents.worker.codec import Codec
+from agents.worker.codec import Codec, CodecError
 from workloads.operators import Row
 
 BATCH_ROWS = 256
@@ -288,7 +288,11 @@ class RemoteIncoming(Incoming):
         self._taken_rows += received.count
         self._taken_bytes += nbytes
         stamps, encoded = frame.split_payload(received)
-        self.deliver(self.codec.decode(encoded, received.count), stamps, nbytes)
+        try:
+            rows = self.codec.decode(encoded, received.count)
+        except CodecError as fault:
+            raise CodecError(f"{self.source} sent {fault}") from None
+        self.deliver(rows, stamps, nbytes)
 
     def deliver_end(self) -> None:
         """Take an END frame.

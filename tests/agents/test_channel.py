@@ -23,7 +23,7 @@ from agents.worker.channel import (
     RemoteIncoming,
     RemoteOutgoing,
 )
-from agents.worker.codec import Codec
+from agents.worker.codec import Codec, CodecError
 from agents.worker.frame import FrameError
 
 KEY = (4, 9, 1)
@@ -335,6 +335,15 @@ def test_nothing_may_follow_the_end() -> None:
         incoming.deliver_end()
     with pytest.raises(FrameError, match="end"):
         incoming.receive(received(1))
+
+
+def test_rows_of_the_wrong_types_are_an_error_that_names_who_sent_them() -> None:
+    incoming = remote((10, 10**6)).incoming
+    pipe = Pipe(EPOCH)
+    pipe.write(frame.data(KEY[2], EPOCH, KEY[0], KEY[1], 1, Codec({"n": "str"}).encode([("x", b"")])))
+    assert isinstance(incoming, RemoteIncoming)
+    with pytest.raises(CodecError, match=r"^a sent bytes that are no rows of the stream .*Expected `int`, got `str`"):
+        incoming.receive(pipe.carry(1 << 30)[0])
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 7, 100, 10_000])

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Limits, run_spec, scripted_run
+from scripted import Limits, Pipe, run_spec, scripted_run
 from witness import SCHEMA, SIDE, Ledger, Numbers, Relay
 
 from agents.protocol import ExecutorSpec, Place, RunSpec
 from agents.worker.assembly import assemble
-from agents.worker.channel import Ager, RemoteOutgoing
+from agents.worker.channel import Ager, RemoteOutgoing, window
 from agents.worker.plan import RunPlan
 from inventory.errors import RunError
 from workloads.operators import Context, Operator
@@ -107,6 +107,16 @@ def test_all_workers_together_build_both_ends_of_every_channel_once(places: list
         for number, place in enumerate(run.plan.places):
             ends = {places[at] for key in remote for at in key[:2] if place in (places[key[0]], places[key[1]])}
             assert {run.plan.places[peer] for peer in run.plan.peers(number)} == ends - {place}
+
+
+def test_a_window_is_the_queue_shared_out_over_all_channels_of_the_receiver() -> None:
+    ledger = Ledger(DIAMOND, 0, PLACED)
+    plan = RunPlan(spec())
+    for place in plan.places:
+        built = assemble(plan, place, lambda _: Pipe(1), Ager(), ledger.operator, None, {})
+        for (_, receiver, _), outgoing in built.outgoing.items():
+            shared = Counter(channel.receiver for channel in plan.channels())[receiver]
+            assert (outgoing._credit_rows, outgoing._credit_bytes) == window(shared)
 
 
 @pytest.mark.parametrize("change", ["missing", "swapped", "foreign"])
