@@ -1,0 +1,134 @@
+"""Communication refinement of pipeline-based linear scheduling (Algorithm 2): components that communicate share nodes.
+
+Labels are exchanged between families, whole diagonals at a time. The printed loops, which look at every pair of
+labels, are walked along edges only; what they would have passed over without effect is skipped.
+"""
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from scheduler.pipeline.distribution import Distribution
+
+
+class Swap(NamedTuple):
+    """Two labels that changed places everywhere: `target` joined the family that `victim` left."""
+
+    victim: int
+    target: int
+
+
+def refine(distribution: Distribution, edges: Iterable[tuple[int, int]]) -> tuple[list[int], list[Swap]]:
+    """Exchange labels of one layer.
+
+    Args:
+        distribution: the layer's matrix.
+        edges: (source, destination) of the directed edges between labels of the layer.
+
+    Returns:
+        What every label of the matrix becomes, and the exchanges in order.
+    """
+    families = _Families(distribution, edges)
+    swaps: list[Swap] = []
+    for i in range(distribution.families - 1):
+        left = distribution.block // 2
+        ahead = families.reached_from(i)
+        heapify(ahead)
+        last = i
+        while left and ahead:
+            j = heappop(ahead)
+            if j == last:
+                continue
+            last = j
+            for swap in families.exchanges(i, j, left):
+                swaps.append(swap)
+                left -= 1
+                for further in families.reached_by(swap.target):
+                    if further > j:
+                        heappush(ahead, further)
+    labels = list(range(distribution.nodes))
+    for row, family in zip(families.at_start, families.lists, strict=True):
+        for before, now in zip(row, family, strict=True):
+            labels[before] = now
+    return labels, swaps
+
+
+class _Families:
+    """The lists M' and who is in which."""
+
+    def __init__(self, distribution: Distribution, edges: Iterable[tuple[int, int]]) -> None:
+        size, count = distribution.block, distribution.families
+        firsts = distribution.rows(1)[0][::size]
+        self.at_start = [[first + count * at for at in range(size)] for first in firsts]
+        self.lists = [list(labels) for labels in self.at_start]
+        self._home = [0] * distribution.nodes
+        self._position = [0] * distribution.nodes
+        for number, labels in enumerate(self.lists):
+            for at, label in enumerate(labels):
+                self._home[label], self._position[label] = number, at
+        self._out: list[set[int]] = [set() for _ in range(distribution.nodes)]
+        self._near: list[set[int]] = [set() for _ in range(distribution.nodes)]
+        for source, target in edges:
+            if source != target:
+                self._out[source].add(target)
+                self._near[source].add(target)
+                self._near[target].add(source)
+
+    def reached_from(self, i: int) -> list[int]:
+        """Families beyond `i` that an edge from family `i` leads to."""
+        return [family for family in {f for label in self.lists[i] for f in self.reached_by(label)} if family > i]
+
+    def reached_by(self, label: int) -> set[int]:
+        """Families that an edge from `label` leads to."""
+        return {self._home[target] for target in self._out[label]}
+
+    def exchanges(self, i: int, j: int, most: int) -> list[Swap]:
+        """Do the exchanges between families `i` and `j`, `most` at most."""
+        swaps: list[Swap] = []
+        profit = {label: self._profit(label, i, j) for label in self.lists[i]}
+        best = max(profit.values())
+        for x in range(len(self.lists[i])):
+            source = self.lists[i][x]
+            for y in self._targets(source, j):
+                if len(swaps) == most:
+                    return swaps
+                target = self.lists[j][y]
+                gain = self._profit(target, j, i)
+                if best + gain <= 0:
+                    continue
+                victim = self._victim(source, target, profit, gain)
+                if victim is not None:
+                    swaps.append(Swap(victim, target))
+                    self._exchange(victim, target)
+                    profit = {label: self._profit(label, i, j) for label in self.lists[i]}
+                    best = max(profit.values())
+        return swaps
+
+    def _profit(self, label: int, here: int, there: int) -> int:
+        """Adjacent pairs inside the two families won when `label` alone goes from `here` to `there`."""
+        profit = 0
+        for other in self._near[label]:
+            profit += (self._home[other] == there) - (self._home[other] == here)
+        return profit
+
+    def _targets(self, source: int, j: int) -> list[int]:
+        """Positions in family `j` that an edge from `source` leads to, ascending."""
+        if len(self._out[source]) < len(self.lists[j]):
+            return sorted(self._position[label] for label in self._out[source] if self._home[label] == j)
+        return [at for at, label in enumerate(self.lists[j]) if label in self._out[source]]
+
+    def _victim(self, source: int, target: int, profit: dict[int, int], gain: int) -> int | None:
+        """The largest label of the source's family, a stranger to it, whose exchange for `target` wins pairs."""
+        near = self._near[source]
+        winners = [
+            label
+            for label, own in profit.items()
+            if own + gain > 2 * (label in self._near[target]) and label != source and label not in near
+        ]
+        return max(winners, default=None)
+
+    def _exchange(self, victim: int, target: int) -> None:
+        for one, other in ((victim, target), (target, victim)):
+            self.lists[self._home[one]][self._position[one]] = other
+        self._home[victim], self._home[target] = self._home[target], self._home[victim]
+        self._position[victim], self._position[target] = self._position[target], self._position[victim]

@@ -1,0 +1,146 @@
+"""Pipelined execution of pipeline-based linear scheduling (Algorithm 3): who communicates when, and who has to wait.
+
+Executors of one component on one node are alike, so that stream parts are counted per component and node, not
+per executor pair.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Integers = NDArray[np.int64]
+
+MOST_CELLS = 2_000_000
+MOST_WORK = 200_000_000
+"""A table with more cells is not made, nor one whose stalls take more additions to find."""
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Directed edges between components, by number, and the stage that each belongs to.
+
+    Attributes:
+        edges: (source, destination), without repetition.
+        level: component -> edges on the longest path that leads to it; an edge's stage is its source's level.
+        stages: how many stages there are, 0 without edges.
+    """
+
+    edges: tuple[tuple[int, int], ...]
+    level: tuple[int, ...]
+    stages: int
+
+
+def flow_of(components: int, links: Iterable[tuple[int, int]]) -> Flow:
+    """Order `components` components by the acyclic `links` (source, destination) between them."""
+    edges = tuple(dict.fromkeys(links))
+    inputs: dict[int, list[int]] = {component: [] for component in range(components)}
+    for source, destination in edges:
+        inputs[destination].append(source)
+    level = [0] * components
+    for component in TopologicalSorter(inputs).static_order():
+        level[component] = max((level[source] + 1 for source in inputs[component]), default=0)
+    return Flow(edges, tuple(level), 1 + max((level[source] for source, _ in edges), default=-1))
+
+
+def timeline(
+    flow: Flow, counts: Sequence[Mapping[int, int]], senders: Sequence[Sequence[int]]
+) -> list[dict[str, Any]] | None:
+    """One round of all stages: per slot its start, the step in every stage, and the stall, in units of h.
+
+    Args:
+        flow: the edges.
+        counts: component -> {node: executors of it there}, nodes without any left out.
+        senders: step -> receiver -> sender; every sender sends to one receiver per step.
+
+    Returns:
+        `{slot, start, steps, stall}` for each of the P + stages - 1 slots, a step None while the stage is
+        still empty; nothing without edges. None when the table would have more than `MOST_CELLS` cells or take
+        more than `MOST_WORK` additions.
+    """
+    if not flow.stages:
+        return []
+    period = len(senders)
+    slots = period + flow.stages - 1
+    groups = _receivers(flow)
+    work = sum(len(inputs) * min(period, sum(len(counts[v]) for v in group)) * period for inputs, group in groups)
+    if slots * flow.stages > MOST_CELLS or work > MOST_WORK:
+        return None
+    parts = _most_parts(flow, groups, counts, senders, slots)
+    table: list[dict[str, Any]] = []
+    start = 0
+    for slot in range(slots):
+        steps = [(slot - stage) % period if slot >= stage else None for stage in range(flow.stages)]
+        stall = max(0, parts[slot] - 1)
+        table.append({"slot": slot, "start": start, "steps": steps, "stall": stall})
+        start += 1 + stall
+    return table
+
+
+Inputs = tuple[tuple[int, tuple[int, ...]], ...]
+"""(level, components of that level), levels ascending."""
+
+
+def _receivers(flow: Flow) -> list[tuple[Inputs, list[int]]]:
+    """Components with inputs, those with the same inputs together: they receive the same number of parts per node."""
+    sources: dict[int, list[int]] = {}
+    for source, destination in flow.edges:
+        sources.setdefault(destination, []).append(source)
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for destination, from_ in sources.items():
+        groups.setdefault(tuple(sorted(from_)), []).append(destination)
+    found: list[tuple[Inputs, list[int]]] = []
+    for inputs, destinations in groups.items():
+        by_level: dict[int, list[int]] = {}
+        for source in inputs:
+            by_level.setdefault(flow.level[source], []).append(source)
+        found.append((tuple((level, tuple(by_level[level])) for level in sorted(by_level)), destinations))
+    return found
+
+
+def _most_parts(
+    flow: Flow,
+    groups: Sequence[tuple[Inputs, Sequence[int]]],
+    counts: Sequence[Mapping[int, int]],
+    senders: Sequence[Sequence[int]],
+    slots: int,
+) -> list[int]:
+    """Slot -> most stream parts that one executor gets in it."""
+    import numpy as np
+
+    period = len(senders)
+    sender = np.array(senders, dtype=np.int64)
+    most = np.zeros(slots, dtype=np.int64)
+    # From its start level on, a group whose stages all run repeats itself every round; such are merged by level.
+    endless: dict[int, Integers] = {}
+    for inputs, destinations in groups:
+        nodes = sorted({node for destination in destinations for node in counts[destination]})
+        if not nodes:
+            continue
+        from_ = sender if len(nodes) == period else sender[:, nodes]
+        total = np.zeros((period, len(nodes)), dtype=np.int64)
+        for at, (level, sources) in enumerate(inputs):
+            sent = np.zeros(period, dtype=np.int64)
+            for source in sources:
+                for node, executors in counts[source].items():
+                    sent[node] += executors
+            # Row r: slots whose number is r modulo the period, in which this level is at step r - level.
+            total += np.roll(sent[from_], level, axis=0)
+            peak = total.max(axis=1)
+            if at + 1 < len(inputs):
+                span = np.arange(level, min(inputs[at + 1][0], slots))
+                most[span] = np.maximum(most[span], peak[span % period])
+            else:
+                endless[level] = np.maximum(endless[level], peak) if level in endless else peak
+    running = np.zeros(period, dtype=np.int64)
+    for level in range(flow.stages):
+        if level in endless:
+            running = np.maximum(running, endless[level])
+        span = np.arange(level, level + 1 if level + 1 < flow.stages else slots)
+        most[span] = np.maximum(most[span], running[span % period])
+    parts: list[int] = most.tolist()
+    return parts
