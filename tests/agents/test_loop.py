@@ -1,7 +1,8 @@
 """The loop sleeps exactly when there is nothing to do, and wakes for what is due; on a scripted clock."""
 
 import selectors
-from collections.abc import Sequence
+import socket
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -9,9 +10,12 @@ from scripted import run_spec
 from witness import SCHEMA, SIDE, Ledger
 
 from agents.protocol import Place
+from agents.worker import frame
 from agents.worker import loop as loop_module
 from agents.worker.assembly import Assembly, assemble
 from agents.worker.channel import FLUSH_AGE_NS, Ager
+from agents.worker.codec import Codec
+from agents.worker.link import Link, LinkError
 from agents.worker.loop import REPORT_NS, Loop
 from agents.worker.plan import RunPlan
 from workloads.topology import Component, Input, Topology
@@ -27,12 +31,14 @@ class Clock(selectors.SelectSelector):
         self.now_ns = 5_000_000_000
         self.assembly = Assembly()
         self.slept: list[float] = []
+        self.before_select: Callable[[], None] = lambda: None
 
     def monotonic_ns(self) -> int:
         return self.now_ns
 
     def select(self, timeout: float | None = None) -> list:
         assert timeout is not None
+        self.before_select()
         if timeout > 0:
             assert not any(bolt.queue for bolt in self.assembly.bolts), "asleep over queued rows"
             self.slept.append(timeout)
@@ -136,3 +142,79 @@ def test_reports_come_once_a_second_also_after_a_long_turn(clock: Clock) -> None
 def gaps(times: Sequence[int], before: int) -> list[int]:
     """Whole seconds between reports."""
     return [round((b - a) / REPORT_NS) for a, b in zip([before, *times], times, strict=False)]
+
+
+# --- links ---------------------------------------------------------------------------------------------------------
+
+THERE = Place("n2", 0)
+
+
+class Linked:
+    """The loop of the worker with the bolt; the spout's worker is the far end of a socket."""
+
+    def __init__(self, clock: Clock, first_bytes: bytes = b"") -> None:
+        self.lost: list[LinkError] = []
+        self.clock = clock
+        self.loop = Loop(clock, Ager(), lambda _: None, lambda _, fault: self.lost.append(fault))
+        topology = line(1)
+        ledger = Ledger(topology, 100, [THERE, HERE])
+        plan = RunPlan(run_spec(topology, ledger.places))
+        ours, self.far = socket.socketpair()
+        ours.setblocking(False)
+        self.link = Link(1, 1)
+        self.link.attach(ours, first_bytes)
+        clock.assembly = assemble(plan, HERE, lambda _: self.link, Ager(), ledger.operator, None, {})
+        self.loop.use(clock.assembly)
+        self.loop.add_link(self.link)
+
+    @property
+    def waits_to_write(self) -> bool:
+        return bool(self.clock.get_key(self.link.sock).events & selectors.EVENT_WRITE)
+
+    def close(self) -> None:
+        self.link.close()
+        self.far.close()
+
+
+@pytest.fixture
+def linked(clock: Clock) -> Iterator[Linked]:
+    linked = Linked(clock)
+    yield linked
+    linked.close()
+
+
+def test_a_full_socket_wakes_the_loop_when_it_takes_more_and_not_otherwise(linked: Linked) -> None:
+    linked.loop.run_pass()
+    assert not linked.waits_to_write
+    data = bytes(range(256)) * 20_000
+    linked.link.write([data])
+    linked.loop.run_pass()
+    assert linked.link.backlog
+    assert linked.waits_to_write
+    got = b""
+    while len(got) < len(data):
+        got += linked.far.recv(1 << 20)
+        linked.loop.run_pass()
+    linked.loop.run_pass()
+    assert got == data
+    assert not linked.waits_to_write
+
+
+def test_frames_that_came_with_the_handshake_are_taken_at_once(clock: Clock) -> None:
+    row = Codec(SCHEMA).encode([(0, "s0", 0, 0, 0)])
+    linked = Linked(clock, b"".join(frame.data(0, 1, 0, 1, 1, row)))
+    assert linked.loop._assembly.bolts[0].queued == 1
+    linked.close()
+
+
+def test_a_link_that_breaks_is_lost_once_though_reading_and_writing_fail_together(linked: Linked) -> None:
+    linked.link.write([bytes(5_000_000)])
+    linked.loop.run_pass()
+    assert linked.waits_to_write
+    linked.clock.before_select = linked.far.close
+    linked.loop.run_pass()
+    linked.loop.run_pass()
+    assert len(linked.lost) == 1
+    assert "link to worker 1" in str(linked.lost[0])
+    with pytest.raises(KeyError):
+        linked.clock.get_key(linked.link.sock)
