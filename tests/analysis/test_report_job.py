@@ -1,0 +1,207 @@
+"""The job as a process: plain spark-submit, the command, what it says when something is missing, and its end."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from analysis import java as java_module
+from analysis import render as render_module
+from analysis.java import spark_environment
+from analysis.render import render
+from analysis.statistics import median_interval, paired_difference
+from campaign.cli import run
+from inventory.errors import InputError, RunError, UnfitError
+
+ROOT = Path(__file__).parents[2]
+Maker = Callable[..., Path]
+
+
+@pytest.fixture
+def tiny(campaign_maker: Maker, tmp_path: Path) -> Path:
+    return campaign_maker(tmp_path / "c", workloads=["exclamation"], repetitions=1, warmup_s=0.0, duration_s=1.0)
+
+
+def table(report: Path, name: str) -> list[dict[str, str]]:
+    with (report / "tables" / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def leftovers(folder: Path) -> list[str]:
+    return [name for name in os.listdir(folder) if name.startswith(".")]  # noqa: PTH208 - hidden files are meant
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_plain_spark_submit_gives_intervals_from_ten_repetitions_on(large_campaign: Path, tmp_path: Path) -> None:
+    environment = spark_environment() | {"SPARK_LOCAL_IP": "127.0.0.1"}
+    submit = Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"
+    job = ROOT / "analysis" / "jobs" / "report.py"
+    report = tmp_path / "elsewhere" / "report"
+    asked = ["--campaign", str(large_campaign), "--output", str(report), "--baseline", "top-storm"]
+    done = subprocess.run([submit, job, *asked], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (report / "index.html").is_file()
+    assert not (large_campaign / "report").exists()
+
+    runs = table(report, "runs")
+    of = {
+        scheduler: {int(r["repetition"]): float(r["latency_p99_ms"]) for r in runs if r["scheduler"] == scheduler}
+        for scheduler in ("even", "top-storm")
+    }
+    median = median_interval(list(of["even"].values()), "wordcount", "even", "latency_p99_ms")
+    assert median is not None
+    cells = {(row["scheduler"], row["metric"]): row for row in table(report, "comparison")}
+    cell = cells["even", "latency_p99_ms"]
+    assert [float(cell[k]) for k in ("median", "median_low", "median_high")] == pytest.approx(
+        [median.estimate, median.low, median.high]
+    )
+    differences = {(row["scheduler"], row["metric"]): row for row in table(report, "differences")}
+    assert {scheduler for scheduler, _ in differences} == {"even"}
+    expected = paired_difference(of["even"], of["top-storm"], "wordcount", "even", "top-storm", "latency_p99_ms")
+    assert expected is not None
+    row = differences["even", "latency_p99_ms"]
+    assert (row["pairs"], row["baseline"], row["excludes_zero"]) == ("12", "top-storm", "true")
+    assert [float(row[k]) for k in ("median_difference", "low", "high")] == pytest.approx(
+        [expected.estimate, expected.low, expected.high]
+    )
+    said = (report / "index.html").read_text()
+    assert "Difference to top-storm, paired by repetition" in said
+    assert "95 %" in said
+
+
+@pytest.mark.spark
+def test_two_reports_of_one_campaign_are_the_same_to_the_byte(small_campaign: Path, small_report: Path) -> None:
+    before = {p.relative_to(small_report): p.read_bytes() for p in small_report.rglob("*") if p.is_file()}
+    lines: list[str] = []
+    assert render(small_campaign, tell=lines.append) == small_report / "index.html"
+    assert {p.relative_to(small_report): p.read_bytes() for p in small_report.rglob("*") if p.is_file()} == before
+    assert any("starting Spark for 10 runs" in line for line in lines)
+    assert sum("table" in line for line in lines) == 9
+    assert leftovers(small_campaign) == []
+
+
+def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java_module, "_candidates", lambda: iter(()))
+
+
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java_module, "find_spec", lambda name: None)
+    monkeypatch.setattr(
+        java_module, "require_java", lambda: java_module.Java(Path("/nowhere"), "17", "PATH", needs_wrapper=False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("lack", "complaint"), [(no_java, "no Java >= 17 for Spark"), (no_spark, "Spark is not installed")]
+)
+def test_without_java_or_spark_the_command_says_so_in_one_line_and_writes_nothing(
+    lack: Callable[[pytest.MonkeyPatch], None],
+    complaint: str,
+    tiny: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lack(monkeypatch)
+    before = sorted(tiny.iterdir())
+    assert run(["report", str(tiny)]) == 3
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"millrace: {complaint}")
+    assert err.count("\n") == 1
+    assert sorted(tiny.iterdir()) == before
+
+
+def test_a_wrong_folder_or_baseline_is_found_before_anything_starts(
+    tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["report", str(tiny / "runs")]) == 2
+    assert "no campaign.json here" in capsys.readouterr().err
+    assert run(["report", str(tiny), "--baseline", "evn"]) == 2
+    assert "did you mean 'even'?" in capsys.readouterr().err
+
+
+@pytest.fixture
+def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Put a script in the place of Spark's own spark-submit."""
+    home = tmp_path / "spark"
+    (home / "bin").mkdir(parents=True)
+    monkeypatch.setattr(render_module, "spark_environment", lambda: dict(os.environ) | {"SPARK_HOME": str(home)})
+
+    def put(script: str) -> None:
+        path = home / "bin" / "spark-submit"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    return put
+
+
+@pytest.mark.parametrize(("status", "kind"), [(2, InputError), (3, UnfitError)])
+def test_the_jobs_own_complaint_becomes_the_commands(
+    status: int, kind: type[Exception], tiny: Path, submit: Callable[[str], None]
+) -> None:
+    submit(f"echo noise; echo 'millrace: a.parquet: cannot be written'; exit {status}")
+    with pytest.raises(kind, match=r"^a\.parquet: cannot be written$"):
+        render(tiny)
+    assert not (tiny / "report.log").exists()
+
+
+def test_when_the_job_fails_its_output_is_kept_and_the_older_report_too(
+    tiny: Path, submit: Callable[[str], None]
+) -> None:
+    (tiny / "report").mkdir()
+    (tiny / "report" / "index.html").write_text("older")
+    submit("echo 'report: starting'; echo 'java.lang.OutOfMemoryError' >&2; exit 1")
+    with pytest.raises(RunError, match=r"failed with status 1; what it said is in .*report\.log"):
+        render(tiny)
+    assert (tiny / "report.log").read_text() == "java.lang.OutOfMemoryError\n"
+    assert (tiny / "report" / "index.html").read_text() == "older"
+
+
+def test_spark_is_told_the_master_the_job_and_named_arguments(tiny: Path, submit: Callable[[str], None]) -> None:
+    submit('printf "%s\\n" "$@" "$SPARK_LOCAL_IP" > "$SPARK_HOME/said"')
+    home = Path(render_module.spark_environment()["SPARK_HOME"])  # type: ignore[call-arg]
+    assert render(tiny, master="spark://h:7077", baseline="even") == tiny / "report" / "index.html"
+    said = (home / "said").read_text().splitlines()
+    assert said[:2] == ["--master", "spark://h:7077"]
+    assert said[-7:] == [
+        *("--campaign", str(tiny.resolve()), "--output", str(tiny.resolve() / "report")),
+        *("--baseline", "even"),
+        os.environ.get("SPARK_LOCAL_IP", ""),
+    ]
+    render(tiny)
+    said = (home / "said").read_text().splitlines()
+    assert (said[1], said[-1]) == ("local[*]", "127.0.0.1")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_is_left_when_the_command_is_killed_or_interrupted(number: signal.Signals, tiny: Path) -> None:
+    command = [sys.executable, "-c", "from campaign.cli import main; main()", "report", str(tiny)]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "reading marks" in line:
+            break
+    others = psutil.Process(process.pid).children(recursive=True)
+    assert {"java", "python"} <= {p.name().rstrip("0123456789.") for p in others}
+    process.send_signal(number)
+    assert process.wait(30) == (-signal.SIGKILL if number == signal.SIGKILL else 130)
+    process.stderr.close()
+    _, alive = psutil.wait_procs(others, timeout=20)
+    assert alive == []
+    deadline = time.monotonic() + 10
+    while leftovers(tiny) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert leftovers(tiny) == []
+    assert not (tiny / "report").exists()
