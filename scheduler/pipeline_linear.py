@@ -11,16 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from inventory.errors import InputError
 from scheduler.pipeline.distribution import Distribution, relabelled
 from scheduler.pipeline.housing import Housing, Lodging
 from scheduler.pipeline.refinement import Swap, refine
 from scheduler.pipeline.timeline import Flow, flow_of, timeline
 from scheduler.problem import CommunicationSchedule, Needs, Placement, Plan, Problem, concluded
 from workloads.topology import Executor, Topology
-
-MOST_NODES = 4096
-"""A schedule has a cell per pair of nodes."""
 
 MOST_CELLS = 4_000_000
 """Matrices of more cells in all are left out of the details."""
@@ -51,8 +47,7 @@ class PipelineLinear:
     def place(self, problem: Problem) -> Plan:
         """All topologies together, their components numbered one after the other."""
         housing = Housing(problem)
-        check_nodes(self.name, housing.nodes)
-        flow = flow_of(sum(len(t.components) for t in problem.topologies), links(problem.topologies))
+        flow = flow_of(sum(len(t.components) for t in problem.topologies), _links(problem.topologies))
         largest = max((c.parallelism for t in problem.topologies for c in t.components), default=1)
         grid = Distribution.padded(len(housing.nodes), largest) if housing.nodes else None
         layers = self._layers(grid, flow) if grid else []
@@ -87,20 +82,7 @@ class PipelineLinear:
         return [refine(grid, inside) for inside in edges]
 
 
-def check_nodes(scheduler: str, nodes: Sequence[str]) -> None:
-    """Refuse more nodes than a schedule can have.
-
-    Raises:
-        InputError: there are more than `MOST_NODES`.
-    """
-    if len(nodes) > MOST_NODES:
-        raise InputError(
-            f"{scheduler} makes a communication schedule with a cell per pair of nodes: {len(nodes)} nodes have "
-            f"room, at most {MOST_NODES} are possible"
-        )
-
-
-def links(topologies: Sequence[Topology]) -> list[tuple[int, int]]:
+def _links(topologies: Sequence[Topology]) -> list[tuple[int, int]]:
     """(source, destination) of every link, components numbered over all topologies in order."""
     found: list[tuple[int, int]] = []
     first = 0

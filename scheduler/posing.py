@@ -24,7 +24,7 @@ def pose(needs: Needs, cluster: Document, topologies: Sequence[Document], traffi
     if not needs.cycles:
         for document, topology in zip(topologies, graphs, strict=True):
             _check_cycle(document, topology)
-    _check_existing(cluster, nodes, graphs)
+    _check_existing(needs, cluster, nodes, graphs)
     if traffic is None:
         if needs.traffic == "required":
             raise cluster.error((), "the scheduler needs observed traffic; give a traffic file")
@@ -52,7 +52,7 @@ def _check_cycle(document: Document, topology: Topology) -> None:
     )
 
 
-def _check_existing(document: Document, cluster: Cluster, topologies: Sequence[Topology]) -> None:
+def _check_existing(needs: Needs, document: Document, cluster: Cluster, topologies: Sequence[Topology]) -> None:
     by_id = {topology.id: topology for topology in topologies}
     seen: set[tuple[str, str]] = set()
     for at, worker in enumerate(cluster.existing):
@@ -63,10 +63,12 @@ def _check_existing(document: Document, cluster: Cluster, topologies: Sequence[T
                 raise document.error(here, f"the executor {name!r} of {worker.topology!r} runs twice")
             seen.add((worker.topology, name))
             try:
-                Executor.named(name)
+                executor = Executor.named(name)
             except ValueError as fault:
                 raise document.error(here, str(fault)) from None
-            if topology is not None and name not in topology.executor_named:
+            if topology is None or (needs.shrinks and executor.component in topology.component):
+                continue
+            if name not in topology.executor_named:
                 hint = nearest(name, topology.executor_named)
                 raise document.error(here, f"topology {topology.id!r} has no executor {name!r}{hint}")
 

@@ -123,6 +123,8 @@ class Needs:
         traffic: uses measured rates (`required`, `used`, or `ignored`).
         online: meant to be asked again while topologies run.
         cycles: its definition allows topologies with cycles; the others are never given one.
+        shrinks: its definition says what becomes of running executors beyond a component's parallelism; the others
+            are never given any.
         ignores: in words, what the algorithm does not look at.
     """
 
@@ -131,6 +133,7 @@ class Needs:
     traffic: Literal["required", "used", "ignored"] = "ignored"
     online: bool = False
     cycles: bool = False
+    shrinks: bool = False
     ignores: str = ""
 
 
