@@ -1,0 +1,180 @@
+"""`aniello-offline` against the rules of its authors' code: worked examples, then properties."""
+
+from math import ceil
+
+import pytest
+from histories import Rounds, histories, play
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import chain, nodes_of, problems
+
+from inventory.cluster import Cluster, ExistingWorker
+from scheduler.aniello.limits import between, most_executors, most_workers, nodes_wanted
+from scheduler.aniello_offline import AnielloOffline, AnielloOfflineParams, upstream_first
+from scheduler.checking import Checked
+from scheduler.problem import Placement, Plan, Problem
+from workloads.topology import Component, Input, Topology
+
+
+def place(problem: Problem, params: AnielloOfflineParams | None = None) -> Plan:
+    return Checked(AnielloOffline, params or AnielloOfflineParams()).place(problem)
+
+
+def by_slot(placement: Placement) -> dict[tuple[str, int], list[str]]:
+    slots: dict[tuple[str, int], list[str]] = {}
+    for executor, slot in placement.assignments.items():
+        slots.setdefault(tuple(slot), []).append(executor.name)
+    return {slot: sorted(names) for slot, names in sorted(slots.items())}
+
+
+def test_limits_are_those_of_the_formulas() -> None:
+    # E = 10, W = 3: lo 4, hi 8.
+    assert [most_executors(10, 3, alfa) for alfa in (0, 0.1, 0.5, 1)] == [4, 5, 6, 8]
+    # 0.1 of 30 is 3, although the float product is a little more.
+    assert most_executors(33, 2, 0.0) == 17
+    assert between(0, 30, 0.1) == 3
+    assert nodes_wanted(4, 8, 0.0) == 1
+    assert nodes_wanted(4, 8, 1.0) == 4
+    assert nodes_wanted(10, 2, 0.5) == 2
+    assert most_workers(10, 2, 0.0) == 5
+    assert most_workers(10, 2, 1.0) == 9
+
+
+def test_components_follow_their_inputs_and_late_ones_open_empty_workers() -> None:
+    # M = ceil(7/4) + ceil(0.5 * (4 - 2)) = 3. a: workers 0, 1. From component 1 on empty workers come first, the
+    # highest ahead: b goes to 3, 2, 0. c follows b: 0, 2.
+    plan = place(Problem(nodes_of(n=4), (chain(2, 3, 2, workers=4),)), AnielloOfflineParams(alfa=0.5))
+    assert plan.details["topologies"]["t"] == {
+        "fallback": "",
+        "most_executors": 3,
+        "workers": [[0, 4, 5], [1], [3, 6], [2]],
+    }
+    assert by_slot(plan.placements["t"]) == {
+        ("n", 0): ["a[0]", "b[2]", "c[0]"],
+        ("n", 1): ["a[1]"],
+        ("n", 2): ["b[1]", "c[1]"],
+        ("n", 3): ["b[0]"],
+    }
+
+
+def test_full_workers_drop_out_and_the_turn_passes_to_the_next() -> None:
+    # M = 2, nothing is opened early: b's three executors find workers 0 and 1 with one place each, then worker 2.
+    params = AnielloOfflineParams(epsilon=1.0)
+    plan = place(Problem(nodes_of(n=3), (chain(2, 3, workers=3),)), params)
+    assert plan.details["topologies"]["t"]["workers"] == [[0, 2], [1, 3], [4]]
+
+
+def test_workers_that_stay_empty_are_not_started() -> None:
+    params = AnielloOfflineParams(alfa=1.0, epsilon=1.0)
+    plan = place(Problem(nodes_of(n=4), (chain(2, 2, workers=4),)), params)
+    assert plan.details["topologies"]["t"]["workers"] == [[0], [1], [2], [3]]
+    plan = place(Problem(nodes_of(n=4), (chain(2, 4, workers=4),)), params)
+    assert plan.details["topologies"]["t"]["workers"] == [[0, 2, 4], [1, 3, 5], [], []]
+    assert sorted(by_slot(plan.placements["t"])) == [("n", 0), ("n", 1)]
+
+
+@pytest.mark.parametrize(
+    ("beta", "slots"),
+    [
+        (0.0, [("s3", 0), ("s3", 1), ("s3", 2), ("s3", 3)]),
+        (0.5, [("s3", 0), ("s2", 0), ("s3", 1), ("s2", 1)]),
+        (1.0, [("s3", 0), ("s2", 0), ("s1", 0), ("s3", 1)]),
+    ],
+)
+def test_workers_go_round_the_nodes_with_most_free_slots(beta: float, slots: list[tuple[str, int]]) -> None:
+    # nmin 1 (s3 has 4 slots), nmax min(3 nodes, 4 workers) = 3.
+    plan = place(Problem(nodes_of(s1=2, s2=3, s3=4), (chain(4, workers=4),)), AnielloOfflineParams(beta=beta))
+    assert [tuple(slot) for slot in plan.placements["t"].assignments.values()] == slots
+
+
+def test_nodes_without_a_slot_left_are_skipped() -> None:
+    plan = place(Problem(nodes_of(a=3, b=1), (chain(4, workers=4),)))
+    assert [tuple(s) for s in plan.placements["t"].assignments.values()] == [("a", 0), ("b", 0), ("a", 1), ("a", 2)]
+
+
+def test_too_few_slots_are_left_to_even() -> None:
+    plan = place(Problem(nodes_of(n=2), (chain(5, workers=4),)))
+    assert plan.details["topologies"]["t"]["fallback"] == "4 workers, 2 free slots"
+    assert by_slot(plan.placements["t"]) == {("n", 0): ["a[0]", "a[2]", "a[4]"], ("n", 1): ["a[1]", "a[3]"]}
+
+
+def test_ackers_are_outside_the_plan_and_join_its_workers() -> None:
+    problem = Problem(nodes_of(n=2), (chain(2, 2, workers=2, ackers=2),))
+    plan = place(problem)
+    assert by_slot(plan.placements["t"]) == {
+        ("n", 0): ["__acker[0]", "a[0]", "b[0]"],
+        ("n", 1): ["__acker[1]", "a[1]", "b[1]"],
+    }
+    published = place(problem, AnielloOfflineParams(as_published=True)).placements["t"]
+    assert (published.status, len(published.assignments)) == ("partial", 4)
+    assert "all 2 workers run already" in published.message
+
+
+def test_fewer_executors_than_workers_break_the_published_code_only() -> None:
+    problem = Problem(nodes_of(n=4), (chain(2, workers=4),))
+    assert place(problem).details["topologies"]["t"]["workers"] == [[1], [0]]
+    # lo 1, hi -1: M becomes -1 and nobody has room.
+    published = place(problem, AnielloOfflineParams(alfa=1.0, as_published=True))
+    assert published.details["topologies"]["t"]["fallback"] == "a worker takes at most -1 executors: no room"
+    assert published.placements["t"].status == "placed"
+
+
+def test_the_order_is_topological_with_the_smallest_id_first_and_cycles_do_not_matter() -> None:
+    def bolt(name: str, *sources: str) -> Component:
+        return Component(name, "bolt", inputs=tuple(Input(source) for source in sources))
+
+    components = (bolt("c", "y"), bolt("y", "x"), bolt("x", "s", "y"), Component("s", "spout"), Component("r", "spout"))
+    assert upstream_first(Topology("t", components)) == ["r", "s", "x", "y", "c"]
+    assert upstream_first(Topology("t", (bolt("b", "a"), bolt("a", "b", "a")))) == ["a", "b"]
+
+
+def test_waiting_executors_are_planned_for_the_workers_that_are_left() -> None:
+    existing = (ExistingWorker("t", "n", 1, ("a[0]", "b[0]")),)
+    problem = Problem(Cluster(nodes_of(n=4).nodes, existing=existing), (chain(2, 3, workers=3),))
+    plan = place(problem)
+    assert by_slot(plan.placements["t"]) == {
+        ("n", 0): ["a[1]", "b[2]"],
+        ("n", 1): ["a[0]", "b[0]"],
+        ("n", 2): ["b[1]"],
+    }
+    assert not plan.freed
+
+
+shares = st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9, 1.0])
+params = st.builds(AnielloOfflineParams, shares, shares, shares, st.booleans())
+
+
+@given(problems(cycles=True), params)
+def test_limits_hold_and_nobody_who_runs_is_disturbed(problem: Problem, given_params: AnielloOfflineParams) -> None:
+    plan = place(problem, given_params)
+    assert not plan.freed
+    alive = {w.node for w in problem.existing} & {node.id for node in problem.cluster.available}
+    for topology in problem.topologies:
+        account = plan.details["topologies"][topology.id]
+        placement = plan.placements[topology.id]
+        ran = [w for w in problem.existing if w.topology == topology.id and w.node in alive]
+        assert len(set(placement.assignments.values())) <= max(topology.workers, len(ran))
+        if account["workers"] and not given_params.as_published:
+            assert placement.status == "placed"
+            old = {name for worker in ran for name in worker.executors}
+            new = [e for e in topology.executors if e.name not in old]
+            workers = min(topology.workers - len(ran), len(new))
+            low = ceil(len(new) / workers)
+            assert low <= account["most_executors"] <= len(new) - workers + 1
+            in_plan = {placement.assignments[topology.executors[e]] for group in account["workers"] for e in group}
+            sizes = [sum(placement.assignments[e] == slot for e in new) for slot in in_plan]
+            assert max(sizes, default=0) <= account["most_executors"]
+
+
+@given(histories(), params)
+def test_complete_topologies_stay_in_any_course(rounds: Rounds, given_params: AnielloOfflineParams) -> None:
+    for problem, plan in play(rounds, lambda problem: place(problem, given_params)):
+        assert not plan.freed
+        assert not plan.migrations
+        assert len(plan.placements) == len(problem.topologies)
+
+
+@given(problems())
+def test_the_order_in_which_nodes_are_listed_changes_nothing(problem: Problem) -> None:
+    cluster = Cluster(problem.cluster.nodes[::-1], problem.cluster.network, problem.cluster.existing[::-1])
+    assert place(Problem(cluster, problem.topologies)).placements == place(problem).placements
