@@ -23,7 +23,7 @@ from workloads.registry import GROUP as WORKLOADS
 SHIPPED = Path(__file__).parent / "agendas"
 
 POWER = "power"
-"""A sensor that every agenda may ask for, whether or not an energy reader is installed: nodes record what is absent."""
+"""A sensor that every agenda may ask for, although not every installation has an energy reader."""
 
 AtLeastOne = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
@@ -72,6 +72,11 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     schedulers: Annotated[tuple[str | SchedulerEntry, ...], Meta(min_length=1)]
     baseline: str | None = None
     sensors: tuple[str, ...] = ("cpu", "memory", "network", POWER)
+
+    @property
+    def installed_sensors(self) -> tuple[str, ...]:
+        """Those that nodes can be asked for."""
+        return tuple(sensor for sensor in self.sensors if sensor in plugins(SENSORS))
 
     @property
     def labels(self) -> list[str]:

@@ -72,7 +72,7 @@ class Campaign:
         self._plan, self._inputs, self._store, self._state, self._work = plan, inputs, store, state, work
         self._todo = [run for run in runs if not store.is_done(run.name)]
         agenda = plan.agenda
-        self._conditions = Conditions(agenda.name, agenda.warmup_s, agenda.duration_s, agenda.sensors)
+        self._conditions = Conditions(agenda.name, agenda.warmup_s, agenda.duration_s, agenda.installed_sensors)
         done = len(runs) - len(self._todo)
         self._board = Board(agenda.name, len(runs), done, agenda.warmup_s + agenda.duration_s)
         self._view = view
