@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from scheduler.housing import Housing, Lodging
 from scheduler.pipeline.distribution import Distribution, relabelled
-from scheduler.pipeline.housing import Housing, Lodging
+from scheduler.pipeline.limits import check_nodes
 from scheduler.pipeline.refinement import Swap, refine
 from scheduler.pipeline.timeline import Flow, flow_of, timeline
 from scheduler.problem import CommunicationSchedule, Needs, Placement, Plan, Problem, concluded
@@ -47,6 +48,7 @@ class PipelineLinear:
     def place(self, problem: Problem) -> Plan:
         """All topologies together, their components numbered one after the other."""
         housing = Housing(problem)
+        check_nodes(len(housing.nodes))
         flow = flow_of(sum(len(t.components) for t in problem.topologies), _links(problem.topologies))
         largest = max((c.parallelism for t in problem.topologies for c in t.components), default=1)
         grid = Distribution.padded(len(housing.nodes), largest) if housing.nodes else None

@@ -10,7 +10,8 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from scheduler.pipeline.housing import MOST_NODES, Housing, Lodging, check_nodes
+from scheduler.housing import Housing, Lodging
+from scheduler.pipeline.limits import MOST_NODES, check_nodes
 from scheduler.pipeline.modular import Change, Step, estimated_cost, finish_times, step_cost
 from scheduler.problem import CommunicationSchedule, Needs, Placement, Plan, Problem, concluded
 from workloads.topology import MOST_EXECUTORS, Executor
@@ -56,6 +57,7 @@ class Pmod:
     def place(self, problem: Problem) -> Plan:
         """All topologies together, one after the other; what runs does not move."""
         housing = Housing(problem)
+        check_nodes(len(housing.nodes))
         placements = {lodging.topology.id: _settled(lodging) for lodging in housing.lodgings}
         dropped = {(lodging.topology.id, executor.name) for lodging in housing.lodgings for executor in lodging.dropped}
         freed = [w for w in problem.existing if any((w.topology, name) in dropped for name in w.executors)]
@@ -97,7 +99,7 @@ def _details(change: Change, matrix: list[Step], params: PmodParams) -> dict[str
     table = sim = None
     if change.classes + change.old_nodes * change.nodes <= MOST_CELLS:
         pairs = change.pairs()
-        table = [{"k": k, "pairs": pairs[k], "c": change.common(k)} for k in range(change.classes)]
+        table = [{"k": k, "pairs": pairs[k], "c": c} for k, c in enumerate(change.common().tolist())]
         sim = [{"k": k, "cells": change.receivers(mine)} for k, mine in enumerate(pairs) if mine]
     square = change.old_nodes == change.nodes >= 4
     times = finish_times(costs, params.v, params.w)

@@ -9,6 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Integers = NDArray[np.int64]
 
 Step = list[int | None]
 """Sender -> receiver, None while it is idle."""
@@ -44,11 +51,19 @@ class Change:
         """The class of a pair of nodes."""
         return (sender * self.old_tasks - receiver * self.tasks) % self.classes
 
-    def common(self, number: int) -> int:
-        """c: tasks that a pair of class `number` has in common in one period of both layouts."""
+    def common(self, spacing: int = 1) -> "Integers":
+        """c of the classes 0, `spacing`, 2 * `spacing`, ...: tasks that a pair shares per period of both layouts.
+
+        Args:
+            spacing: a divisor of the number of classes.
+        """
+        import numpy as np
+
         t, s, g = self.old_tasks, self.tasks, self.classes
-        first = -(t - 1) + (number + t - 1) % g
-        return sum(min(t, s - apart) - max(0, -apart) for apart in range(first, s, g))
+        apart = np.arange(-((t - 1) // spacing) * spacing, s, spacing, dtype=np.int64)
+        tasks = np.minimum(t, s - apart) - np.maximum(0, -apart)
+        # Sums are below t * s, hence exact as floats.
+        return np.bincount(apart % g // spacing, weights=tasks, minlength=g // spacing).astype(np.int64)
 
     def pairs(self) -> list[list[tuple[int, int]]]:
         """Class -> its (sender, receiver) pairs, sorted by receiver, then sender."""
@@ -65,14 +80,14 @@ class Change:
             cells[sender].append(receiver)
         return cells
 
-    def groups(self) -> list[list[int]]:
-        """Classes, divided by e, that share steps: one of every residue modulo a * b, alike in `common` if possible."""
+    def groups(self) -> "Integers":
+        """Row: classes, divided by e, that share steps: one of every residue modulo a * b, alike in c if possible."""
+        import numpy as np
+
         residues = self._a * self._b
-        ranked = [
-            sorted(range(residue, self._g1, residues), key=lambda k: (-self.common(self.spacing * k), k))
-            for residue in range(residues)
-        ]
-        return [list(group) for group in zip(*ranked, strict=True)]
+        classes = np.arange(self._g1, dtype=np.int64).reshape(-1, residues)
+        most_first = np.argsort(-self.common(self.spacing).reshape(-1, residues), axis=0, kind="stable")
+        return np.take_along_axis(classes, most_first, axis=0)
 
     def steps(self) -> list[Step]:
         """The scheduling matrix: max(N, Q) rows; every pair once, no receiver twice in a row."""
@@ -91,7 +106,7 @@ class Change:
         residue[np.arange(a * b) % a, np.arange(a * b) % b] = np.arange(a * b)
         inverse = pow(s1 // b, -1, width)
         matrix: list[Step] = []
-        for group in np.array(self.groups(), dtype=np.int64):
+        for group in self.groups():
             for m in range(rows):
                 f = (m + offset) % rows
                 busy = f < a * receivers_each

@@ -11,7 +11,7 @@ from problems import chain, nodes_of, problems, topologies
 from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.errors import InputError
 from scheduler.checking import Checked
-from scheduler.pipeline.housing import MOST_NODES
+from scheduler.pipeline.limits import MOST_NODES
 from scheduler.pipeline_linear import PipelineLinear, PipelineLinearParams
 from scheduler.problem import Plan, Problem, Slot
 from workloads.topology import Component, Executor, Input, Topology

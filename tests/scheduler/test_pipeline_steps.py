@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from scheduler.pipeline.distribution import Distribution, relabelled
 from scheduler.pipeline.refinement import refine
-from scheduler.pipeline.spreading import Spread
 from scheduler.pipeline.timeline import flow_of, timeline
+from scheduler.spreading import Spread
 
 Matrix = list[list[int]]
 Edges = list[tuple[int, int]]

@@ -13,7 +13,7 @@ from inventory.documents import parse
 from inventory.errors import InputError
 from scheduler.checking import Checked
 from scheduler.even import Even
-from scheduler.pipeline.housing import MOST_NODES
+from scheduler.pipeline.limits import MOST_NODES
 from scheduler.pmod import Pmod, PmodParams
 from scheduler.posing import pose
 from scheduler.problem import Plan, Problem, Slot

@@ -7,27 +7,10 @@ else the node's lowest free slot. What runs stays where it is.
 from collections.abc import Sequence
 from itertools import groupby
 
-from inventory.errors import InputError
-from scheduler.pipeline.spreading import Spread
 from scheduler.problem import Problem, Slot
 from scheduler.slots import FreeSlots, Workers, assigned, port_order, running
+from scheduler.spreading import Spread
 from workloads.topology import Executor, Topology
-
-MOST_NODES = 4096
-"""A communication schedule has a cell per pair of nodes."""
-
-
-def check_nodes(nodes: int) -> None:
-    """Refuse more nodes than a communication schedule can have.
-
-    Raises:
-        InputError: there are more than `MOST_NODES`.
-    """
-    if nodes > MOST_NODES:
-        raise InputError(
-            f"a communication schedule has a cell per pair of nodes: there are {nodes} nodes, at most "
-            f"{MOST_NODES} are possible"
-        )
 
 
 class Housing:
@@ -42,16 +25,10 @@ class Housing:
     """
 
     def __init__(self, problem: Problem) -> None:
-        """Count what runs.
-
-        Raises:
-            InputError: there are more than `MOST_NODES` nodes.
-        """
         workers = running(problem)
         self.free = FreeSlots(problem)
         busy = {slot.node for topology in problem.topologies for slot in workers[topology.id]}
         self.nodes = tuple(n.id for n in problem.cluster.available if n.id in busy or self.free.count(n.id))
-        check_nodes(len(self.nodes))
         self.counts: list[dict[int, int]] = []
         self.loads = [0] * len(self.nodes)
         self.lodgings: list[Lodging] = []
