@@ -47,7 +47,7 @@ def assemble(
             alive = assigned(workers[topology.id])
             placements[topology.id] = concluded(topology, alive, message)
             continue
-        homes = kept[topology.id]
+        homes = dict(kept[topology.id])
         for part in sorted(set(parts[topology.id].values()) - set(homes)):
             fresh = free.lowest(part[0])
             if fresh is None:
