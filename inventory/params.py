@@ -71,12 +71,18 @@ def parameters(kind: type[P], *sources: tuple[Document, Steps]) -> P:
 
 def _value(document: Document, steps: Steps, hint: Any) -> Any:
     value = document.value(steps)
+    if isinstance(value, int | float) and str(value) in _words_of(hint):
+        return str(value)  # a version such as 2.3, which YAML takes for a number
     if isinstance(value, str) and value.lower() in SWITCH:
         try:
             return msgspec.convert(SWITCH[value.lower()], hint)
         except msgspec.ValidationError:
             pass  # not a switch: the word stands for itself
     return document.convert(hint, steps)
+
+
+def _words_of(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) is Literal else ()
 
 
 def as_plain(params: Any) -> dict[str, Any]:

@@ -67,8 +67,8 @@ def tenants(draw: st.DrawFn, name: str) -> Topology:
                 "bcd"[at],
                 "bolt",
                 draw(st.integers(1, 5)),
-                cpu=draw(st.sampled_from([None, 0.0, 25.0, 60.0, 33.3])),
-                onheap_mb=draw(st.sampled_from([None, 0.0, 300.0, 700.0])),
+                cpu=draw(st.sampled_from([None, 0.0, 25.0, 33.3, 60.0])),
+                onheap_mb=draw(st.sampled_from([None, 0.0, 100.0, 290.0])),
                 offheap_mb=draw(st.sampled_from([None, 100.0, 0.5])),
                 inputs=inputs,
             )
@@ -97,7 +97,7 @@ def shared_clusters(draw: st.DrawFn) -> Cluster:
                 rack=draw(st.sampled_from(["r1", "r2"])),
                 slots=draw(st.integers(0, 3)),
                 cpu=draw(st.sampled_from([100.0, 150.5, 400.0])),
-                memory_mb=draw(st.sampled_from([512.0, 1000.0, 2048.0])),
+                memory_mb=draw(st.sampled_from([512.0, 1500.5, 4096.0])),
             )
             for name in draw(st.permutations(["n1", "n10", "n2", "m"]))[: draw(st.integers(1, 4))]
         )

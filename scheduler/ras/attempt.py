@@ -1,0 +1,219 @@
+"""The books of one topology while it is being placed: nothing counts until the whole topology has a place.
+
+A worker is named by its node's number and a place: the position of its slot among the slots that were free
+on the node when the attempt began. Workers that ran before are never extended. As long as nothing is taken back, what
+does not fit into a worker will not fit later either; this is what makes the search for a place short.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from scheduler.problem import Slot
+from scheduler.ras.ledger import Demand, Ledger
+from workloads.topology import Executor, Topology
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What may share a worker.
+
+    Attributes:
+        heap_limit: most heap of a worker, in the ledger's unit.
+        offheap_counts: off-heap memory counts against it too (1.x).
+        one_executor: a worker holds one executor.
+        one_component: a worker holds executors of one component.
+        incompatible: component -> components that it may not share a worker with.
+        most_per_node: component -> most executors of it on a node.
+    """
+
+    heap_limit: int
+    offheap_counts: bool = False
+    one_executor: bool = False
+    one_component: bool = False
+    incompatible: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    most_per_node: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def look_at_components(self) -> bool:
+        """Whether it matters which component an executor belongs to, beside what it demands."""
+        return self.one_component or bool(self.incompatible) or bool(self.most_per_node)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Executors that fit into the same places.
+
+    Attributes:
+        number: 0, 1, ... within the attempt.
+        component: a component that they belong to; the only one if components matter.
+        demand: what each demands.
+        heap: what of it counts against a worker's heap limit.
+    """
+
+    number: int
+    component: str
+    demand: Demand
+    heap: int
+
+
+class _Worker:
+    __slots__ = ("components", "cpu", "executors", "heap")
+
+    def __init__(self) -> None:
+        self.cpu = 0
+        self.heap = 0
+        self.executors: list[Executor] = []
+        self.components: Counter[str] = Counter()
+
+
+class Attempt:
+    """One topology on its way into the cluster.
+
+    Attributes:
+        cpu, memory: node number -> what is left there.
+        count: node number -> executors of the topology there, those that ran before included.
+        kinds: component -> its kind.
+    """
+
+    def __init__(self, ledger: Ledger, topology: Topology, rules: Rules) -> None:
+        self.ledger = ledger
+        self.topology = topology
+        self.rules = rules
+        left = [ledger.left(node) for node in range(len(ledger.ids))]
+        self.cpu = [amount.cpu for amount in left]
+        self.memory = [amount.memory for amount in left]
+        self.count = [0] * len(left)
+        self._places = [ledger.state.free.count(node) for node in ledger.ids]
+        self._workers: list[list[_Worker | None]] = [[] for _ in left]
+        self._on_node: Counter[tuple[int, str]] = Counter()
+        for slot, executors in ledger.state.workers[topology.id].items():
+            node = ledger.number[slot.node]
+            self.count[node] += len(executors)
+            for executor in executors:
+                self._on_node[node, executor.component] += 1
+        self.kinds = self._kinds()
+        # Kind -> node -> the places below are known not to take it.
+        self._from: list[dict[int, int]] = [{} for _ in {kind.number for kind in self.kinds.values()}]
+
+    def _kinds(self) -> dict[str, Kind]:
+        kinds: dict[str, Kind] = {}
+        seen: dict[tuple[Demand, str], Kind] = {}
+        for component in self.topology.components:
+            demand = self.ledger.demand(self.topology.id, component.id)
+            alike = (demand, component.id if self.rules.look_at_components else "")
+            if alike not in seen:
+                heap = demand.memory if self.rules.offheap_counts else demand.onheap
+                seen[alike] = Kind(len(seen), component.id, demand, heap)
+            kinds[component.id] = seen[alike]
+        return kinds
+
+    def has_places(self, node: int) -> bool:
+        """Whether the node had a free slot when the attempt began."""
+        return self._places[node] > 0
+
+    def first_fit(self, node: int, kind: Kind, start: int = 0) -> int | None:
+        """The first place on `node`, from `start` on, that takes one executor of `kind`."""
+        demand, floor = kind.demand, self.ledger.min_cpu
+        if demand.memory > self.memory[node] or (not floor and demand.cpu > self.cpu[node]):
+            return None
+        most = self.rules.most_per_node.get(kind.component)
+        if most is not None and self._on_node[node, kind.component] >= most:
+            return None
+        workers = self._workers[node]
+        known = self._from[kind.number]
+        below = known.get(node, 0)
+        place = max(start, below)
+        while place < len(workers):
+            worker = workers[place]
+            if self._fits_empty(node, kind) if worker is None else self._fits(node, worker, kind):
+                break
+            place += 1
+        if start <= below < place:
+            known[node] = place
+        if place < len(workers) or (place < self._places[node] and self._fits_empty(node, kind)):
+            return place
+        return None
+
+    def takes(self, node: int, place: int, kind: Kind) -> bool:
+        """Whether the worker in `place` takes one more executor of `kind`."""
+        worker = self._workers[node][place]
+        most = self.rules.most_per_node.get(kind.component)
+        return (
+            worker is not None
+            and kind.demand.memory <= self.memory[node]
+            and (most is None or self._on_node[node, kind.component] < most)
+            and self._fits(node, worker, kind)
+        )
+
+    def _fits_empty(self, node: int, kind: Kind) -> bool:
+        return kind.heap <= self.rules.heap_limit and max(kind.demand.cpu, self.ledger.min_cpu) <= self.cpu[node]
+
+    def _fits(self, node: int, worker: _Worker, kind: Kind) -> bool:
+        rules, floor = self.rules, self.ledger.min_cpu
+        if worker.heap + kind.heap > rules.heap_limit:
+            return False
+        if max(worker.cpu + kind.demand.cpu, floor) - max(worker.cpu, floor) > self.cpu[node]:
+            return False
+        if rules.one_executor:
+            return False
+        if rules.one_component and kind.component not in worker.components:
+            return False
+        barred = rules.incompatible.get(kind.component)
+        return barred is None or barred.isdisjoint(worker.components)
+
+    def put(self, node: int, place: int, kind: Kind, executor: Executor) -> bool:
+        """Put `executor` into `place`; returns whether that opened a worker."""
+        workers = self._workers[node]
+        workers.extend([None] * (place + 1 - len(workers)))
+        worker = workers[place]
+        opened = worker is None
+        floor = self.ledger.min_cpu
+        if worker is None:
+            worker = workers[place] = _Worker()
+            before = 0
+        else:
+            before = max(worker.cpu, floor)
+        worker.cpu += kind.demand.cpu
+        worker.heap += kind.heap
+        worker.executors.append(executor)
+        worker.components[executor.component] += 1
+        self.cpu[node] -= max(worker.cpu, floor) - before
+        self.memory[node] -= kind.demand.memory
+        self.count[node] += 1
+        self._on_node[node, executor.component] += 1
+        return opened
+
+    def take_back(self, node: int, place: int, kind: Kind) -> None:
+        """Take the executor that was put into `place` last out again."""
+        worker = self._workers[node][place]
+        if worker is None:
+            raise ValueError(f"place {place} of node {node} is empty")
+        floor = self.ledger.min_cpu
+        executor = worker.executors.pop()
+        before = max(worker.cpu, floor)
+        worker.cpu -= kind.demand.cpu
+        worker.heap -= kind.heap
+        worker.components -= Counter((executor.component,))
+        self.memory[node] += kind.demand.memory
+        self.count[node] -= 1
+        self._on_node[node, executor.component] -= 1
+        if worker.executors:
+            self.cpu[node] += before - max(worker.cpu, floor)
+        else:
+            self.cpu[node] += before
+            self._workers[node][place] = None
+        for known in self._from:
+            known.pop(node, None)
+
+    def commit(self) -> None:
+        """Start the new workers."""
+        for node, workers in enumerate(self._workers):
+            if not any(workers):
+                continue
+            name = self.ledger.ids[node]
+            slots: Sequence[Slot] = list(islice(self.ledger.state.free.of(name), len(workers)))
+            for slot, worker in zip(slots, workers, strict=True):
+                if worker is not None:
+                    self.ledger.start(self.topology.id, slot, worker.executors)

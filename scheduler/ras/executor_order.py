@@ -1,0 +1,148 @@
+"""In which order the executors of a topology are placed.
+
+After Apache Storm, `storm-server/.../resource/strategies/scheduling/sorter/ExecSorterBy*.java` (inside the strategy
+class before 2.3). Executors of one component come by index; components whose ids start with `__` are
+Storm's own.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+
+from workloads.topology import ACKER, Executor, Topology
+
+Order = list[Executor]
+Sorter = Callable[[Topology, Sequence[Executor]], Order]
+
+
+def is_system(component: str) -> bool:
+    """Whether `component` is one of Storm's own."""
+    return component.startswith("__")
+
+
+def ackers_last(order: Order) -> Order:
+    """The same order, ackers at the very end (2.3 and later)."""
+    return sorted(order, key=lambda executor: executor.component == ACKER)
+
+
+def by_connections(topology: Topology, executors: Sequence[Executor], largest_first: bool = False) -> Order:
+    """Components with most executor pairs first, each one in turns with its neighbours.
+
+    Args:
+        topology: the topology.
+        executors: those to be placed.
+        largest_first: neighbours with most pairs come first (1.x) instead of last (2.x).
+    """
+    size = {c.id: c.parallelism for c in topology.components if not is_system(c.id)}
+    neighbours: dict[str, set[str]] = {name: set() for name in size}
+    for source, destination, _ in topology.links():
+        if source.id in size and destination.id in size and source.id != destination.id:
+            neighbours[source.id].add(destination.id)
+            neighbours[destination.id].add(source.id)
+    pairs = {name: sum(size[other] for other in others) * size[name] for name, others in neighbours.items()}
+    left = _Left(executors)
+    order: Order = []
+    sign = -1 if largest_first else 1
+    for name in sorted(size, key=lambda name: (-pairs[name], name)):
+        # All neighbours are multiplied by the same number, so that their sizes order them.
+        turn = [name, *sorted(neighbours[name], key=lambda other: (sign * size[other], other))]
+        while turn := [component for component in turn if left.of(component)]:
+            order.extend(left.take(component) for component in turn)
+    order.extend(left.rest())
+    return order
+
+
+def by_proximity(topology: Topology, executors: Sequence[Executor]) -> Order:
+    """Each executor is followed by its share of the executors it sends to, and these by theirs, and so on."""
+    left = _Left(executors)
+    children = _children(topology)
+    order: Order = []
+    for name in _downstream(topology):
+        while left.of(name):
+            open_ends = [_followers(name, children, left, order)]
+            while open_ends:
+                following = next(open_ends[-1], None)
+                if following is None:
+                    open_ends.pop()
+                else:
+                    open_ends.append(_followers(following, children, left, order))
+    order.extend(left.rest())
+    return order
+
+
+def _followers(name: str, children: dict[str, list[tuple[str, bool]]], left: "_Left", order: Order) -> Iterator[str]:
+    """Take one executor of `name`, then yield what is to be taken next, as often as it is."""
+    before = left.of(name)
+    order.append(left.take(name))
+    for child, in_shares in children[name]:
+        for _ in range(max(1, left.of(child) // before) if in_shares else 1):
+            if left.of(child):
+                yield child
+
+
+def _children(topology: Topology) -> dict[str, list[tuple[str, bool]]]:
+    """Component -> (destination, whether it is taken in shares), those that are not come first."""
+    shuffled: dict[str, dict[str, bool]] = {component.id: {} for component in topology.components}
+    for source, destination, entry in topology.links():
+        shares = entry.grouping in ("shuffle", "local-or-shuffle")
+        found = shuffled[source.id]
+        found[destination.id] = found.get(destination.id, True) and shares
+    return {name: sorted(found.items(), key=lambda child: (child[1], child[0])) for name, found in shuffled.items()}
+
+
+def _downstream(topology: Topology) -> list[str]:
+    """Components from upstream to downstream, the smallest id of those that are ready; the rest by id."""
+    sources = {c.id: {entry.source for entry in c.inputs} for c in topology.components if not is_system(c.id)}
+    waits = {name: len(inputs) for name, inputs in sources.items()}
+    targets: dict[str, list[str]] = {name: [] for name in sources}
+    for name, inputs in sources.items():
+        for source in inputs:
+            targets.setdefault(source, []).append(name)
+    ready = [name for name, count in waits.items() if not count]
+    heapify(ready)
+    order: list[str] = []
+    while ready:
+        name = heappop(ready)
+        order.append(name)
+        for target in targets[name]:
+            waits[target] -= 1
+            if not waits[target]:
+                heappush(ready, target)
+    return order + sorted(sources.keys() - set(order))
+
+
+def by_severity(topology: Topology, executors: Sequence[Executor]) -> Order:
+    """Components with most constraints first, equal ones by id, last id first."""
+    constraints = topology.constraints
+    severity = dict.fromkeys(topology.component, 0)
+    if constraints is not None:
+        pairs = {(one, other) for pair in constraints.incompatible for one, other in (pair, pair[::-1])}
+        for one, _ in pairs:
+            severity[one] += 1
+        for name, most in constraints.max_per_node.items():
+            severity[name] += len(topology.components) // most
+    left = _Left(executors)
+    order: Order = []
+    for name in sorted(sorted(severity, reverse=True), key=lambda name: -severity[name]):
+        while left.of(name):
+            order.append(left.take(name))
+    return order
+
+
+class _Left:
+    """Executors that have not been taken."""
+
+    def __init__(self, executors: Sequence[Executor]) -> None:
+        self._by_component: dict[str, deque[Executor]] = {}
+        for executor in sorted(executors):
+            self._by_component.setdefault(executor.component, deque()).append(executor)
+
+    def of(self, component: str) -> int:
+        return len(self._by_component.get(component, ()))
+
+    def take(self, component: str) -> Executor:
+        return self._by_component[component].popleft()
+
+    def rest(self) -> Iterator[Executor]:
+        for component in self._by_component.values():
+            yield from component

@@ -1,0 +1,156 @@
+"""What every node has, what runs on it and what that costs, over all topologies of a round.
+
+After Apache Storm 2.x, `storm-server/.../scheduler/Cluster.java` and `.../scheduler/resource/RasNode.java`. An
+executor demands CPU points, on-heap and off-heap MB; a worker what its executors demand together, and never less
+CPU than the floor. Workers of topologies that are not in the round count with Storm's defaults per executor.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from scheduler.problem import Problem, Slot
+from scheduler.ras.units import Unit
+from scheduler.rounds import Round
+from workloads.topology import DEFAULT_CPU_POINTS, DEFAULT_ONHEAP_MB, Component, Executor, Topology
+
+
+class Demand(NamedTuple):
+    """What an executor demands, in the ledger's units."""
+
+    cpu: int
+    onheap: int
+    memory: int
+
+
+class Amount(NamedTuple):
+    """CPU and memory, in the ledger's units."""
+
+    cpu: int
+    memory: int
+
+    def covers(self, other: "Amount") -> bool:
+        """Whether there is as much of both."""
+        return self.cpu >= other.cpu and self.memory >= other.memory
+
+    def plus(self, other: "Amount") -> "Amount":
+        """Both together."""
+        return Amount(self.cpu + other.cpu, self.memory + other.memory)
+
+
+class Ledger:
+    """Available nodes by number, in the order of their ids, and their books.
+
+    Attributes:
+        ids: node number -> id.
+        rack: node number -> name of its rack.
+        host: node number -> name of its host.
+        state: what runs and which slots are free.
+        available: sum over nodes of what is left.
+    """
+
+    def __init__(self, problem: Problem, min_cpu: float = 0.0, points: Iterable[float] = (), mb: Iterable[float] = ()):
+        """Open the books.
+
+        Args:
+            problem: the round.
+            min_cpu: points that a worker costs at least.
+            points: further values in CPU points that will be counted.
+            mb: further values in MB.
+        """
+        nodes = sorted(problem.cluster.available, key=lambda node: node.id)
+        components = [component for topology in problem.topologies for component in topology.components]
+        self.cpu_unit = Unit([min_cpu, *points, *(n.cpu_points for n in nodes), *(c.cpu_points for c in components)])
+        self.mb_unit = Unit(
+            [
+                *mb,
+                *(node.memory_mb for node in nodes),
+                *(topology.worker_max_heap_mb for topology in problem.topologies),
+                *(value for c in components for value in (c.onheap, c.offheap)),
+            ]
+        )
+        self.ids = [node.id for node in nodes]
+        self.rack = [node.rack for node in nodes]
+        self.host = [node.machine for node in nodes]
+        self.number = {node: at for at, node in enumerate(self.ids)}
+        self.min_cpu = self.cpu_unit.count(min_cpu)
+        self._capacity = [Amount(self.cpu_unit.count(n.cpu_points), self.mb_unit.count(n.memory_mb)) for n in nodes]
+        self._used = [Amount(0, 0)] * len(nodes)
+        self._demands = {topology.id: self._demands_of(topology) for topology in problem.topologies}
+        default = Component("any", "bolt", cpu=DEFAULT_CPU_POINTS, onheap_mb=DEFAULT_ONHEAP_MB)
+        self._default = self._demand_of(default)
+        self.state = Round(problem)
+        self.available = self.total
+        self._running_on: list[Counter[str]] = [Counter() for _ in nodes]
+        for topology, workers in self.state.workers.items():
+            for slot, executors in workers.items():
+                self._book(topology, slot, executors, 1)
+
+    @property
+    def total(self) -> Amount:
+        """Capacity of all nodes together."""
+        return Amount(sum(amount.cpu for amount in self._capacity), sum(amount.memory for amount in self._capacity))
+
+    def left(self, node: int) -> Amount:
+        """What node number `node` has left; never below 0."""
+        capacity, used = self._capacity[node], self._used[node]
+        return Amount(max(capacity.cpu - used.cpu, 0), max(capacity.memory - used.memory, 0))
+
+    def running_on(self, node: int) -> set[str]:
+        """The topologies with a worker on node number `node`."""
+        return {topology for topology, workers in self._running_on[node].items() if workers}
+
+    def demand(self, topology: str, component: str) -> Demand:
+        """What one executor of `component` demands."""
+        return self._demands[topology][component] if topology in self._demands else self._default
+
+    def demanded(self, topology: str, executors: Iterable[Executor]) -> Amount:
+        """What `executors` demand together, floors aside."""
+        cpu = memory = 0
+        for executor in executors:
+            demand = self.demand(topology, executor.component)
+            cpu += demand.cpu
+            memory += demand.memory
+        return Amount(cpu, memory)
+
+    def requested(self, topology: Topology) -> Amount:
+        """What all executors of `topology` demand together."""
+        demands = self._demands[topology.id]
+        return Amount(
+            sum(demands[c.id].cpu * c.parallelism for c in topology.components),
+            sum(demands[c.id].memory * c.parallelism for c in topology.components),
+        )
+
+    def worker_cost(self, topology: str, executors: Sequence[Executor]) -> Amount:
+        """What a worker with `executors` costs."""
+        amount = self.demanded(topology, executors)
+        return Amount(max(amount.cpu, self.min_cpu), amount.memory) if executors else amount
+
+    def start(self, topology: str, slot: Slot, executors: Sequence[Executor]) -> None:
+        """Start a worker in a free slot."""
+        self.state.start(topology, slot, executors)
+        self._book(topology, slot, executors, 1)
+
+    def evict(self, topology: str) -> list[tuple[Slot, tuple[Executor, ...]]]:
+        """Stop all workers of `topology` and return them."""
+        stopped = list(self.state.workers[topology].items())
+        for slot, executors in stopped:
+            self._book(topology, slot, executors, -1)
+        self.state.release([slot for slot, _ in stopped])
+        return stopped
+
+    def _book(self, topology: str, slot: Slot, executors: Sequence[Executor], sign: int) -> None:
+        node = self.number[slot.node]
+        self._running_on[node][topology] += sign
+        cost = self.worker_cost(topology, executors)
+        before = self.left(node)
+        self._used[node] = self._used[node].plus(Amount(sign * cost.cpu, sign * cost.memory))
+        after = self.left(node)
+        self.available = self.available.plus(Amount(after.cpu - before.cpu, after.memory - before.memory))
+
+    def _demands_of(self, topology: Topology) -> dict[str, Demand]:
+        return {component.id: self._demand_of(component) for component in topology.components}
+
+    def _demand_of(self, component: Component) -> Demand:
+        onheap, offheap = self.mb_unit.count(component.onheap), self.mb_unit.count(component.offheap)
+        return Demand(self.cpu_unit.count(component.cpu_points), onheap, onheap + offheap)

@@ -1,0 +1,152 @@
+"""The strategies default, generic and constraint of Storm 2.3 and later: first fit, with a way back.
+
+After Apache Storm, `storm-server/.../scheduling/{BaseResourceAwareStrategy,ConstraintSolverStrategy}.java`. Executors
+take the first place in the order of nodes that fits. When nothing fits, the last executor is taken back and
+looks for its next place, and so on, until everything is placed, the first executor has no place left, or
+as many places were tried as are allowed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import NamedTuple
+
+from scheduler.ras.ackers import Ackers
+from scheduler.ras.attempt import Attempt
+from scheduler.ras.node_order import NodeOrder
+from workloads.topology import Executor
+
+LOOK_AT_CLOCK = 256
+"""So many steps are done between two looks at the clock."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a search ends.
+
+    Attributes:
+        states: most places tried, over the whole search.
+        seconds: wall clock, the guard.
+        sort_when_different: nodes are sorted again when the component changes, as intended, not when it stays.
+    """
+
+    states: int
+    seconds: float
+    sort_when_different: bool = False
+
+
+class _Step(NamedTuple):
+    """An executor that was placed, its bound ackers, and what else it may try once it was taken back."""
+
+    position: int
+    node: int
+    place: int
+    ackers: int
+    options: Sequence[int] | None = None
+    at: int = 0
+
+
+class Search:
+    """One search; `run` it once.
+
+    Attributes:
+        states: places tried.
+        backtracks: how often nothing fitted.
+        limit_hit: the wall clock ended it.
+    """
+
+    def __init__(self, attempt: Attempt, nodes: NodeOrder, order: Sequence[Executor], limits: Limits) -> None:
+        self._attempt = attempt
+        self._nodes = nodes
+        self._order = order
+        self._kinds = [attempt.kinds[executor.component] for executor in order]
+        self._limits = limits
+        self._ackers = Ackers(attempt, order)
+        self._steps: list[_Step] = []
+        self._best = -1  # the node that is first in the order because the last executor, of the same kind, went there
+        self._deadline = monotonic() + limits.seconds
+        self._ticks = 0
+        self.states = 0
+        self.backtracks = 0
+        self.limit_hit = False
+
+    def run(self) -> bool:
+        """Whether all executors found a place."""
+        position: int | None = 0
+        while position is not None and position < len(self._order):
+            if self._ackers.is_bound(position):
+                self._best = -1
+                position += 1
+            elif self._spent():
+                return False
+            elif self._advance(position):
+                position += 1
+            else:
+                position = self._back()
+        return position is not None
+
+    def _spent(self) -> bool:
+        self._ticks += 1
+        if self._ticks % LOOK_AT_CLOCK == 0 and monotonic() > self._deadline:
+            self.limit_hit = True
+        return self.limit_hit or self.states > self._limits.states
+
+    def _advance(self, position: int) -> bool:
+        """Place the executor at `position` in the first place that fits."""
+        same = position > 0 and self._order[position].component == self._order[position - 1].component
+        fresh = position == 0 or same is not self._limits.sort_when_different
+        if fresh:
+            self._nodes.sort()
+        found = self._first_fit(position, self._best if fresh and same else -1)
+        if found is None:
+            return False
+        self._put(position, *found)
+        self._best = found[0] if fresh else -1
+        return True
+
+    def _first_fit(self, position: int, best: int) -> tuple[int, int] | None:
+        """The first node and place that take the executor; `best`, unless -1, is known to be the first node."""
+        kind = self._kinds[position]
+        if best >= 0 and (place := self._attempt.first_fit(best, kind)) is not None:
+            return best, place
+        while (node := self._nodes.first(kind.number)) is not None:
+            place = self._attempt.first_fit(node, kind)
+            if place is not None:
+                return node, place
+            self._nodes.close(kind.number, node)
+        return None
+
+    def _put(self, position: int, node: int, place: int, options: Sequence[int] | None = None, at: int = 0) -> None:
+        executor, kind = self._order[position], self._kinds[position]
+        opened = self._attempt.put(node, place, kind, executor)
+        ackers = self._ackers.bind(node, place, kind, executor.component) if opened else 0
+        self._nodes.changed(node)
+        self._steps.append(_Step(position, node, place, ackers, options, at))
+        self.states += 1
+
+    def _back(self) -> int | None:
+        """Move the last executor that has another place left; returns the position after it."""
+        self.backtracks += 1
+        self._best = -1
+        while self._steps:
+            step = self._steps.pop()
+            kind = self._kinds[step.position]
+            self._ackers.take_back(step.node, step.place, step.ackers)
+            self._attempt.take_back(step.node, step.place, kind)
+            self._nodes.changed(step.node, taken_back=True)
+            self._nodes.sort()
+            if self._spent():
+                return None
+            options, at = step.options, step.at
+            if options is None:
+                open_nodes = [n for n in range(len(self._attempt.cpu)) if self._attempt.first_fit(n, kind) is not None]
+                options = self._nodes.ranked(open_nodes)
+                at = options.index(step.node)
+            start = step.place + 1
+            for here in range(at, len(options)):
+                place = self._attempt.first_fit(options[here], kind, start)
+                if place is not None:
+                    self._put(step.position, options[here], place, options, here)
+                    return step.position + 1
+                start = 0
+        return None

@@ -1,0 +1,164 @@
+"""One topology placed by one strategy, all or nothing."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from scheduler.ras.attempt import Attempt, Rules
+from scheduler.ras.executor_order import ackers_last, by_connections, by_proximity, by_severity
+from scheduler.ras.ledger import Amount, Ledger
+from scheduler.ras.node_order import NodeOrder, Ranking
+from scheduler.ras.round_robin import RoundRobin
+from scheduler.ras.search import Limits, Search
+from scheduler.ras.sort_once import place_in_order
+from workloads.topology import Executor, Topology
+
+StrategyName = Literal["default", "default-old", "generic", "round-robin", "constraint"]
+Engine = Literal["2.3", "1.1"]
+
+STORMS_NAME: Mapping[StrategyName, str] = {
+    "default": "DefaultResourceAwareStrategy",
+    "default-old": "DefaultResourceAwareStrategyOld",
+    "generic": "GenericResourceAwareStrategy",
+    "round-robin": "RoundRobinResourceAwareStrategy",
+    "constraint": "ConstraintSolverStrategy",
+}
+
+STATES = 10_000
+"""Storm's limit on places tried per topology."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended.
+
+    Attributes:
+        result: `placed`, `short` (making room may help) or `impossible`.
+        message: why not, or the strategy's own words.
+        limit_hit: the wall clock ended the search.
+    """
+
+    result: Literal["placed", "short", "impossible"]
+    message: str
+    limit_hit: bool = False
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How topologies are placed; the fields are parameters of the scheduler of the same names."""
+
+    strategy: StrategyName
+    engine: Engine
+    order_by_proximity: bool
+    one_executor_per_worker: bool
+    one_component_per_worker: bool
+    intended_sorting: bool
+    search_states: int | None
+    time_limit_s: float
+    favored: Sequence[str]
+    unfavored: Sequence[str]
+
+    @property
+    def words(self) -> str:
+        """The strategy's class in Storm."""
+        return STORMS_NAME[self.strategy]
+
+    def place(self, ledger: Ledger, topology: Topology, waiting: Sequence[Executor]) -> Outcome:
+        """Place the executors of `topology` that wait; `ledger` changes only if all of them found a place."""
+        refusal = self._refusal(ledger, topology, waiting)
+        if refusal is not None:
+            return refusal
+        attempt = Attempt(ledger, topology, self._rules(ledger, topology))
+        order = self._executors(topology, waiting)
+        nodes = self.nodes(attempt)
+        everywhere = nodes.ranked(range(len(ledger.ids)))
+        limit_hit, account = False, ""
+        if self.engine == "1.1":
+            placed = place_in_order(attempt, [node for node in everywhere if attempt.has_places(node)], order)
+        elif self.strategy == "round-robin":
+            mine = [node for node in everywhere if _only(ledger, node, topology.id)][: topology.isolated_nodes]
+            placed = RoundRobin(attempt, mine, order, self.intended_sorting).run()
+        else:
+            limits = Limits(self._states(topology), self.time_limit_s, self.intended_sorting)
+            search = Search(attempt, nodes, order, limits)
+            placed, limit_hit = search.run(), search.limit_hit
+            account = f" ({search.states} states traversed, backtracked {search.backtracks} times)"
+        if not placed:
+            return Outcome("short", f"Cannot schedule by {self.words}{account}", limit_hit)
+        attempt.commit()
+        return Outcome("placed", f"Fully Scheduled by {self.words}{account}", limit_hit)
+
+    def nodes(self, attempt: Attempt) -> NodeOrder:
+        """The order of nodes for an attempt."""
+        old = self.engine == "1.1"
+        ranking = Ranking(smaller_share_first=old or self.strategy == "default-old", missing_is_zero=old, hosts=not old)
+        number = attempt.ledger.number
+        return NodeOrder(
+            attempt,
+            ranking,
+            [number[node] for node in self.favored if node in number],
+            [number[node] for node in self.unfavored if node in number],
+        )
+
+    def first_racks(self, ledger: Ledger, topology: Topology) -> list[str]:
+        """Racks in the order in which `topology` would try them now."""
+        return self.nodes(Attempt(ledger, topology, self._rules(ledger, topology))).racks()
+
+    def _refusal(self, ledger: Ledger, topology: Topology, waiting: Sequence[Executor]) -> Outcome | None:
+        if not ledger.ids:
+            return Outcome("short", "No available nodes")
+        if not any(component.kind == "spout" for component in topology.components):
+            return Outcome("impossible", "Cannot find a spout")
+        if self.engine == "1.1":
+            return None
+        if len(waiting) >= self._states(topology):
+            return Outcome(
+                "impossible", f"{len(waiting)} executors cannot be placed within {self._states(topology)} states"
+            )
+        constraints = topology.constraints
+        if self.strategy == "constraint" and constraints is not None:
+            for name, most in sorted(constraints.max_per_node.items()):
+                wanted = topology.component[name].parallelism
+                if wanted > most * len(ledger.ids):
+                    return Outcome(
+                        "impossible",
+                        f"{wanted} executors of {name!r} cannot lie on {len(ledger.ids)} nodes, at most {most} on each",
+                    )
+        return None
+
+    def _states(self, topology: Topology) -> int:
+        if self.search_states is not None:
+            return self.search_states
+        return STATES if len(topology.executors) < STATES else len(topology.executors) + STATES
+
+    def _rules(self, ledger: Ledger, topology: Topology) -> Rules:
+        limit = ledger.mb_unit.count(topology.worker_max_heap_mb)
+        if self.engine == "1.1":
+            return Rules(limit, offheap_counts=True)
+        incompatible: dict[str, frozenset[str]] = {}
+        most: Mapping[str, int] = {}
+        if self.strategy == "constraint" and topology.constraints is not None:
+            for one, other in topology.constraints.incompatible:
+                incompatible[one] = incompatible.get(one, frozenset()) | {other}
+                incompatible[other] = incompatible.get(other, frozenset()) | {one}
+            most = topology.constraints.max_per_node
+        return Rules(limit, False, self.one_executor_per_worker, self.one_component_per_worker, incompatible, most)
+
+    def _executors(self, topology: Topology, waiting: Sequence[Executor]) -> list[Executor]:
+        if self.engine == "1.1":
+            return by_connections(topology, waiting, largest_first=True)
+        if self.strategy == "constraint":
+            return ackers_last(by_severity(topology, waiting))
+        if self.order_by_proximity:
+            return ackers_last(by_proximity(topology, waiting))
+        return ackers_last(by_connections(topology, waiting))
+
+
+def _only(ledger: Ledger, node: int, topology: str) -> bool:
+    """Whether nothing but `topology` runs on `node`."""
+    return ledger.running_on(node) <= {topology}
+
+
+def in_words(ledger: Ledger, amount: Amount) -> str:
+    """CPU and memory for a message."""
+    return f"{ledger.cpu_unit.written(amount.cpu)} CPU points and {ledger.mb_unit.written(amount.memory)} MB"

@@ -1,0 +1,73 @@
+"""In which order topologies are scheduled by Storm 2.x: users furthest below their guarantee first.
+
+After Apache Storm, `storm-server/.../resource/strategies/priority/{Default,FIFO}SchedulingPriorityStrategy.java`.
+"""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from scheduler.ras.ledger import Amount, Ledger
+from workloads.topology import Topology
+
+INFINITY = Fraction(10**400)
+"""Larger than any score or uptime that can be written as a floating-point number."""
+
+
+def by_importance(topology: Topology) -> tuple[int, float, str]:
+    """What the topologies of one user are sorted by: most important first, then the longest submitted."""
+    return topology.priority, -topology.uptime_s, topology.id
+
+
+def scheduling_order(
+    ledger: Ledger, topologies: Sequence[Topology], guarantees: Mapping[str, Amount], fifo: bool = False
+) -> list[Topology]:
+    """All topologies, those that run included, most deserving first.
+
+    Args:
+        ledger: for capacity and demands.
+        topologies: in any order.
+        guarantees: user -> guaranteed amount; 0 of both for the others.
+        fifo: beyond the guarantees, users with the youngest topology come first.
+    """
+    queues: dict[str, list[Topology]] = {}
+    for topology in sorted(topologies, key=by_importance, reverse=True):
+        queues.setdefault(topology.user, []).append(topology)
+    users = sorted(queues)
+    assigned = dict.fromkeys(users, Amount(0, 0))
+    left = ledger.total
+    order: list[Topology] = []
+    scores = {
+        user: _score(ledger, queues[user], assigned[user], guarantees.get(user, Amount(0, 0)), left, fifo)
+        for user in users
+    }
+    while len(order) < len(topologies):
+        users.sort(key=scores.__getitem__)  # stable: equal users keep their order
+        user = users[0]
+        topology = queues[user].pop()
+        order.append(topology)
+        request = ledger.requested(topology)
+        assigned[user] = assigned[user].plus(request)
+        left = Amount(left.cpu - request.cpu, left.memory - request.memory)
+        for user in users:
+            guarantee = guarantees.get(user, Amount(0, 0))
+            scores[user] = _score(ledger, queues[user], assigned[user], guarantee, left, fifo)
+    return order
+
+
+def _score(
+    ledger: Ledger, queue: Sequence[Topology], assigned: Amount, guarantee: Amount, left: Amount, fifo: bool
+) -> Fraction:
+    """How far the user's next topology would lead beyond the guarantee, as a share of what is left."""
+    if not queue:
+        return INFINITY + 1  # behind those for whom nothing is left
+    if left.cpu <= 0 or left.memory <= 0:
+        score = INFINITY
+    else:
+        request = ledger.requested(queue[-1])
+        score = max(
+            Fraction(assigned.cpu + request.cpu - guarantee.cpu, left.cpu),
+            Fraction(assigned.memory + request.memory - guarantee.memory, left.memory),
+        )
+    if fifo and score >= 0:
+        return Fraction(min(topology.uptime_s for topology in queue))
+    return score

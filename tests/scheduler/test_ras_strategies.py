@@ -1,0 +1,340 @@
+"""The strategies of `resource-aware` against the rules written plainly, and their worked examples."""
+
+from dataclasses import replace as with_params
+
+import pytest
+from histories import shared_clusters, tenants
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from ras_plain import Plain
+
+from inventory.cluster import Cluster, ExistingWorker, Node
+from scheduler.checking import Checked
+from scheduler.problem import Plan, Problem
+from scheduler.ras.executor_order import ackers_last, by_connections, by_proximity, by_severity
+from scheduler.resource_aware import ResourceAware, ResourceAwareParams
+from workloads.topology import Component, Constraints, Executor, Input, Topology
+
+STATES = 60
+
+
+def place(problem: Problem, params: ResourceAwareParams | None = None) -> Plan:
+    return Checked(ResourceAware, params or ResourceAwareParams()).place(problem)
+
+
+@st.composite
+def attempts(draw: st.DrawFn) -> tuple[Problem, ResourceAwareParams]:
+    """One topology, partly running, beside another one, and any parameters of engine 2.3."""
+    cluster, topology = draw(shared_clusters()), draw(tenants("t"))
+    names = [component.id for component in topology.components]
+    constraints = Constraints(
+        tuple(draw(st.lists(st.tuples(st.sampled_from(names), st.sampled_from(names)), max_size=2))),
+        draw(st.dictionaries(st.sampled_from(names), st.integers(1, 3), max_size=2)),
+    )
+    topology = replace(
+        topology, constraints=constraints, worker_max_heap_mb=draw(st.sampled_from([300.0, 768.0, 1500.0]))
+    )
+    existing: list[ExistingWorker] = []
+    places = [(node.id, index) for node in cluster.nodes for index in range(node.slots)]
+    for node, index in draw(st.permutations(places))[: draw(st.integers(0, 2))]:
+        if draw(st.booleans()):
+            existing.append(ExistingWorker("other", node, index, ("x[0]", "x[1]")))
+        else:
+            ran = {name for worker in existing for name in worker.executors}
+            waits = [executor.name for executor in topology.executors if executor.name not in ran]
+            mine = draw(st.lists(st.sampled_from(waits), max_size=3, unique=True)) if waits else []
+            existing.append(ExistingWorker("t", node, index, tuple(mine)))
+    params = ResourceAwareParams(
+        strategy=draw(st.sampled_from(["default", "default-old", "generic", "constraint", "round-robin"])),
+        worker_min_cpu=draw(st.sampled_from([0.0, 0.0, 30.0, 33.4])),
+        order_by_proximity=draw(st.booleans()),
+        one_executor_per_worker=draw(st.integers(0, 9)) == 0,
+        one_component_per_worker=draw(st.integers(0, 9)) == 0,
+        intended_sorting=draw(st.booleans()),
+        search_states=STATES,
+        favored_nodes=tuple(draw(st.lists(st.sampled_from([n.id for n in cluster.nodes]), max_size=1))),
+        unfavored_nodes=tuple(draw(st.lists(st.sampled_from([n.id for n in cluster.nodes]), max_size=1))),
+    )
+    return Problem(replace(cluster, existing=tuple(existing)), (topology,)), params
+
+
+@settings(max_examples=150, deadline=None)
+@given(attempts())
+def test_every_strategy_agrees_with_its_rules_written_plainly(case: tuple[Problem, ResourceAwareParams]) -> None:
+    problem, params = case
+    topology = problem.topologies[0]
+    ran = {name for worker in problem.existing if worker.topology == "t" for name in worker.executors}
+    waits = [executor for executor in topology.executors if executor.name not in ran]
+    order = by_connections(topology, waits)
+    if params.strategy == "constraint":
+        order = by_severity(topology, waits)
+    elif params.order_by_proximity:
+        order = by_proximity(topology, waits)
+    plain = Plain(problem, params, ackers_last(order))
+    placement = place(problem, params).placements["t"]
+    if placement.message.startswith(("Failed", "Not enough")) and "Cannot schedule by" not in placement.message:
+        event("refused without a search")
+        assert len(placement.assignments) == len(ran)
+        return
+    placed = plain.round_robin() if params.strategy == "round-robin" else plain.search(STATES)
+    event(f"{params.strategy}: {'placed' if placed else 'not placed'}")
+    event(
+        f"{'placed' if placed else 'not placed'}, the way back was taken: {', backtracked 0' not in placement.message}"
+    )
+    new = {(e.name, *slot) for e, slot in placement.assignments.items() if e.name not in ran}
+    if placed:
+        assert new == {(e.name, *slot) for slot, executors in plain.new.items() for e in executors}
+        assert params.strategy == "round-robin" or waits == [] or f"({plain.states} states" in placement.message
+    else:
+        assert new == set()
+        assert params.strategy == "round-robin" or f"({plain.states} states" in placement.message
+
+
+def linear(*parallelism: int, name: str = "t", **own: object) -> Topology:
+    """spout -> b1 -> b2 ..., every executor with the same demands."""
+    ids = ["spout", *(f"b{at}" for at in range(1, len(parallelism)))]
+    components = tuple(
+        Component(ids[at], "bolt" if at else "spout", size, inputs=(Input(ids[at - 1]),) if at else (), **own)
+        for at, size in enumerate(parallelism)
+    )
+    return Topology(id=name, components=components)
+
+
+def names(order: list[Executor]) -> list[str]:
+    return [executor.component for executor in order]
+
+
+def slots(plan: Plan, topology: str = "t") -> dict[tuple[str, int], list[str]]:
+    found: dict[tuple[str, int], list[str]] = {}
+    for executor, slot in plan.placements[topology].assignments.items():
+        found.setdefault(tuple(slot), []).append(executor.name)
+    return {slot: sorted(executors) for slot, executors in sorted(found.items())}
+
+
+def test_executors_by_connections_as_in_the_worked_example() -> None:
+    chain = linear(1, 2, 2, 2)
+    assert names(by_connections(chain, chain.executors)) == ["b2", "b1", "b3", "b2", "b1", "b3", "spout"]
+
+
+def test_neighbours_are_smallest_first_in_2x_and_largest_first_in_1x() -> None:
+    star = Topology(
+        id="t",
+        components=(
+            Component("s", "spout", 1),
+            Component("m", "bolt", 3, inputs=(Input("s"),)),
+            Component("z", "bolt", 2, inputs=(Input("m"),)),
+        ),
+    )
+    assert names(by_connections(star, star.executors))[:3] == ["m", "s", "z"]
+    assert names(by_connections(star, star.executors, largest_first=True))[:3] == ["m", "z", "s"]
+
+
+def test_system_executors_come_last_and_ackers_after_them() -> None:
+    topology = Topology(
+        id="t", components=(Component("__acker", "bolt", 2), Component("__zz", "bolt", 1), *linear(1, 1).components)
+    )
+    assert names(by_connections(topology, topology.executors)) == ["b1", "spout", "__acker", "__acker", "__zz"]
+    order = ackers_last(by_connections(topology, topology.executors))
+    assert names(order) == ["b1", "spout", "__zz", "__acker", "__acker"]
+
+
+def test_by_proximity_each_spout_is_followed_by_its_share_of_a_shuffled_bolt() -> None:
+    chain = linear(2, 5)
+    assert names(by_proximity(chain, chain.executors)) == ["spout", "b1", "b1", "spout", "b1", "b1", "b1"]
+
+
+def test_by_proximity_other_groupings_come_first_and_one_by_one() -> None:
+    topology = Topology(
+        id="t",
+        components=(
+            Component("s", "spout", 1),
+            Component("a", "bolt", 2, inputs=(Input("s"),)),
+            Component("b", "bolt", 2, inputs=(Input("s", "fields", ("k",)),)),
+        ),
+    )
+    assert names(by_proximity(topology, topology.executors)) == ["s", "b", "a", "a", "b"]
+
+
+def test_by_proximity_components_on_a_cycle_come_at_the_end_and_long_chains_are_no_problem() -> None:
+    ring = Topology(
+        id="t",
+        components=(
+            Component("b", "bolt", 2, inputs=(Input("a"),)),
+            Component("a", "bolt", 2, inputs=(Input("b"),)),
+            Component("s", "spout", 1),
+        ),
+    )
+    assert names(by_proximity(ring, ring.executors)) == ["s", "a", "b", "a", "b"]
+    chain = linear(*[1] * 3000)
+    assert len(by_proximity(chain, chain.executors)) == 3000
+
+
+def test_by_severity_last_id_first_among_equals() -> None:
+    topology = replace(
+        linear(1, 1, 1, 1), constraints=Constraints((("b1", "b2"),), {"b3": 2})
+    )  # severities: b1 1, b2 1, b3 4 // 2, spout 0
+    assert names(by_severity(topology, topology.executors)) == ["b3", "b2", "b1", "spout"]
+
+
+def test_executors_pile_into_the_first_slot_until_its_heap_is_full() -> None:
+    plan = place(Problem(Cluster((Node(id="a"),)), (linear(8),)))
+    assert slots(plan) == {
+        ("a", 0): [f"spout[{at}]" for at in range(6)],
+        ("a", 1): ["spout[6]", "spout[7]"],
+    }
+
+
+@pytest.mark.parametrize(("engine", "workers"), [("2.3", 1), ("1.1", 2)])
+def test_off_heap_memory_counts_against_the_heap_only_in_1_1(engine: str, workers: int) -> None:
+    topology = linear(6, onheap_mb=100.0, offheap_mb=100.0)
+    plan = place(Problem(Cluster((Node(id="a"),)), (topology,)), ResourceAwareParams(engine=engine))
+    assert len(slots(plan)) == workers
+
+
+def test_cpu_and_memory_are_hard_limits() -> None:
+    plan = place(Problem(Cluster((Node(id="a", cpu=50.0), Node(id="b", memory_mb=384.0))), (linear(8),)))
+    assert {node: sum(len(x) for (n, _), x in slots(plan).items() if n == node) for node in "ab"} == {"a": 5, "b": 3}
+    assert place(Problem(Cluster((Node(id="a", cpu=50.0),)), (linear(6),))).placements["t"].status == "failed"
+
+
+def test_decimals_are_exact() -> None:
+    plan = place(Problem(Cluster((Node(id="a", cpu=1.0),)), (linear(10, cpu=0.1),)))
+    assert plan.placements["t"].status == "placed"
+    assert place(Problem(Cluster((Node(id="a", cpu=0.3),)), (linear(4, cpu=0.1),))).placements["t"].status == "failed"
+
+
+def test_a_worker_costs_at_least_the_floor() -> None:
+    params = ResourceAwareParams(worker_min_cpu=100.0)
+    nodes = (Node(id="a", cpu=150.0), Node(id="b", cpu=150.0))
+    plan = place(Problem(Cluster(nodes), (linear(8),)), params)
+    assert sorted(slots(plan)) == [("a", 0), ("b", 0)]
+    assert place(Problem(Cluster(nodes[:1]), (linear(8),)), params).placements["t"].status == "failed"
+
+
+def test_running_workers_are_never_extended() -> None:
+    cluster = Cluster((Node(id="a", slots=2),), existing=(ExistingWorker("t", "a", 0, ("spout[0]",)),))
+    assert slots(place(Problem(cluster, (linear(2),)))) == {("a", 0): ["spout[0]"], ("a", 1): ["spout[1]"]}
+
+
+def test_the_rack_with_the_larger_mean_share_comes_first_or_with_the_larger_smaller_share() -> None:
+    # Shares of CPU and memory: r1 3/4 and 1/8, r2 1/4 and 7/8 (mean larger), as nodes of one rack likewise.
+    nodes = (
+        Node(id="a", rack="r1", cpu=300.0, memory_mb=1024.0),
+        Node(id="b", rack="r2", cpu=100.0, memory_mb=7168.0),
+        Node(id="c", rack="r3", cpu=80.0, memory_mb=1600.0),
+    )
+    problem = Problem(Cluster(nodes), (linear(2),))
+    assert place(problem).details["rack_order"] == ["r2", "r1", "r3"]
+    assert place(problem, ResourceAwareParams(strategy="default-old")).details["rack_order"] == ["r2", "r3", "r1"]
+
+
+def test_the_rack_that_holds_most_of_the_topology_comes_first() -> None:
+    nodes = (Node(id="a", rack="r1"), Node(id="b", rack="r2", cpu=300.0))
+    cluster = Cluster(nodes, existing=(ExistingWorker("t", "b", 0, ("spout[0]",)),))
+    plan = place(Problem(cluster, (linear(2),)))
+    assert plan.details["rack_order"] == ["r2", "r1"]
+    assert slots(plan)["b", 1] == ["spout[1]"]
+
+
+@pytest.mark.parametrize(("intended", "node"), [(False, "a"), (True, "b")])
+def test_nodes_are_sorted_again_when_the_component_stays_the_same_and_as_intended_when_it_changes(
+    intended: bool, node: str
+) -> None:
+    # b1 takes the better node a, b2 fits on b only; then b has more left than a.
+    nodes = (Node(id="a", cpu=390.0, memory_mb=1100.0), Node(id="b", cpu=400.0, memory_mb=1000.0))
+    components = tuple(
+        replace(component, onheap_mb=mb)
+        for component, mb in zip(linear(1, 1, 1).components, (100.0, 700.0, 500.0), strict=True)
+    )
+    topology = Topology(id="t", components=components)
+    plan = place(Problem(Cluster(nodes), (topology,)), ResourceAwareParams(intended_sorting=intended))
+    assert {executor.component: slot.node for executor, slot in plan.placements["t"].assignments.items()} == {
+        "b1": "a",
+        "b2": "b",
+        "spout": node,
+    }
+
+
+def test_ackers_are_bound_to_workers_as_these_are_opened() -> None:
+    topology = Topology(id="t", components=(*linear(10).components, Component("__acker", "bolt", 2)))
+    plan = place(Problem(Cluster((Node(id="a"),)), (topology,)))
+    # 10 x 128 MB need 2 workers, hence 1 acker for each.
+    assert slots(plan) == {
+        ("a", 0): ["__acker[0]", *(f"spout[{at}]" for at in range(5))],
+        ("a", 1): ["__acker[1]", *(f"spout[{at}]" for at in range(5, 10))],
+    }
+
+
+def test_round_robin_alternates_components_over_nodes_but_fills_up_with_a_run_of_one() -> None:
+    nodes = Cluster((Node(id="a"), Node(id="b"), Node(id="c")))
+    params = ResourceAwareParams(strategy="round-robin")
+    alternating = place(Problem(nodes, (linear(2, 2),)), params)
+    assert [len(x) for x in slots(alternating).values()] == [2, 1, 1]
+    assert slots(place(Problem(nodes, (linear(4),)), params)) == {("a", 0): [f"spout[{at}]" for at in range(4)]}
+
+
+def test_round_robin_uses_as_many_nodes_as_asked_for_and_none_of_others() -> None:
+    existing = (ExistingWorker("other", "a", 0, ("x[0]",)),)
+    cluster = Cluster((Node(id="a"), Node(id="b"), Node(id="c"), Node(id="d")), existing=existing)
+    topology = replace(linear(3, 3), isolated_nodes=2)
+    plan = place(Problem(cluster, (topology,)), ResourceAwareParams(strategy="round-robin"))
+    assert {node for node, _ in slots(plan)} == {"b", "c"}
+
+
+def test_constraints_keep_components_apart_and_need_the_way_back() -> None:
+    topology = replace(linear(2, 2), constraints=Constraints((("spout", "b1"),), {"b1": 1}))
+    nodes = Cluster((Node(id="a", slots=2), Node(id="b", slots=2)))
+    plan = place(Problem(nodes, (topology,)), ResourceAwareParams(strategy="constraint"))
+    for executors in slots(plan).values():
+        assert len({name.split("[")[0] for name in executors}) == 1
+    assert {node for (node, _), names in slots(plan).items() if "b1" in names[0]} == {"a", "b"}
+
+
+def test_more_executors_than_the_nodes_may_hold_fail_at_once() -> None:
+    topology = replace(linear(1, 3), constraints=Constraints((), {"b1": 1}))
+    placement = place(
+        Problem(Cluster((Node(id="a"), Node(id="b"))), (topology,)), ResourceAwareParams(strategy="constraint")
+    ).placements["t"]
+    assert placement.status == "failed"
+    assert placement.message == ("Failed to schedule: 3 executors of 'b1' cannot lie on 2 nodes, at most 1 on each")
+
+
+def test_a_topology_without_a_spout_and_one_beyond_the_states_fail_without_a_search() -> None:
+    bolt = Topology(id="t", components=(Component("b", "bolt"),))
+    assert place(Problem(Cluster((Node(id="a"),)), (bolt,))).placements["t"].message == (
+        "Failed to schedule: Cannot find a spout"
+    )
+    params = ResourceAwareParams(search_states=8)
+    assert place(Problem(Cluster((Node(id="a"),)), (linear(8),)), params).placements["t"].message == (
+        "Failed to schedule: 8 executors cannot be placed within 8 states"
+    )
+    assert place(Problem(Cluster((Node(id="a"),)), (linear(7),)), params).placements["t"].status == "placed"
+
+
+def test_a_search_ends_after_so_many_states_whatever_the_clock_says() -> None:
+    # 3 x 2 memory units on two nodes of 3: sums suffice, pieces do not fit.
+    nodes = Cluster(tuple(Node(id=f"n{at}", slots=8, memory_mb=3000.0) for at in range(6)))
+    topology = replace(linear(8, memory_mb=2000.0), worker_max_heap_mb=2000.0)
+    plan = place(Problem(nodes, (topology,)), ResourceAwareParams(search_states=500))
+    assert "(501 states traversed" in plan.placements["t"].message
+    assert plan.details["limit_hit"] is False
+
+
+@given(attempts())
+def test_node_and_component_order_in_the_files_does_not_matter(case: tuple[Problem, ResourceAwareParams]) -> None:
+    problem, params = case
+    topology = problem.topologies[0]
+    turned = Problem(
+        replace(problem.cluster, nodes=problem.cluster.nodes[::-1], existing=problem.existing[::-1]),
+        (replace(topology, components=topology.components[::-1]),),
+    )
+    assert place(turned, params).placements["t"].assignments == place(problem, params).placements["t"].assignments
+
+
+@pytest.mark.parametrize(
+    "change", [{"strategy": "generic"}, {"worker_min_cpu": 1.0}, {"priority": "fifo"}, {"intended_sorting": True}]
+)
+def test_engine_1_1_has_none_of_the_later_options(change: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"engine 1.1 has no"):
+        with_params(ResourceAwareParams(engine="1.1"), **change)
