@@ -15,7 +15,8 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from scheduler.aniello.leftovers import deal_leftovers
-from scheduler.aniello.limits import between, decimal, most_executors
+from scheduler.aniello.limits import between, most_executors
+from scheduler.decimals import decimal
 from scheduler.problem import Needs, Placement, Plan, Problem, Slot
 from scheduler.rounds import Round
 from scheduler.slots import FreeSlots, waiting

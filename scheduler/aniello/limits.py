@@ -1,16 +1,11 @@
 """How many executors a worker, how many workers a node, how many nodes a topology may take.
 
-The parameters bear the names of the authors' published code. They are taken as the decimal fractions that people
-write, so that 0.1 of 30 is 3 and not a little more.
+The parameters bear the names of the authors' published code.
 """
 
-from fractions import Fraction
 from math import ceil
 
-
-def decimal(value: float) -> Fraction:
-    """The number that is written down as `value`."""
-    return Fraction(repr(value))
+from scheduler.decimals import decimal
 
 
 def most_executors(executors: int, workers: int, alfa: float) -> int:

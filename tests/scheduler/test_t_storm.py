@@ -1,0 +1,126 @@
+"""`t-storm`: worked examples of its rules, then properties over rounds and courses of rounds."""
+
+from collections import Counter
+from math import ceil
+
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import chain, nodes_of, problems
+from watched import Course, again, by_slot, courses, listed_backwards, on_nodes, seen, watch, workers_per_node
+
+from inventory.cluster import Cluster, ExistingWorker, Node
+from scheduler.checking import Checked
+from scheduler.loads import Loads
+from scheduler.problem import Plan, Problem
+from scheduler.t_storm import TStorm, TStormParams
+
+gammas = st.sampled_from([1.0, 1.1, 1.5, 3.0])
+
+
+def place(problem: Problem, gamma: float = 1.0) -> Plan:
+    return Checked(TStorm, TStormParams(gamma)).place(problem)
+
+
+RATES = seen({"a[0] b[0]": 100, "a[1] b[1]": 80, "a[0] b[1]": 10})
+
+
+def test_busy_executors_go_first_and_join_their_partners() -> None:
+    # Totals: a0 110, b0 100, b1 90, a1 80. gamma 1: two executors per node.
+    plan = place(Problem(nodes_of(x=2, y=2), (chain(2, 2),), RATES))
+    assert plan.details == {"order": [0, 2, 3, 1], "most_executors": 2, "over_limit": [], "over_capacity": []}
+    assert by_slot(plan.placements["t"]) == {("x", 0): ["a[0]", "b[0]"], ("y", 0): ["a[1]", "b[1]"]}
+
+
+def test_a_larger_gamma_uses_fewer_nodes() -> None:
+    assert set(on_nodes(place(Problem(nodes_of(x=2, y=2), (chain(2, 2),), RATES), 2.0)).values()) == {"x"}
+
+
+def test_gamma_is_taken_as_the_decimal_it_is_written_as() -> None:
+    # 1.15 of an even share of 20 is 23; the float product is a little less.
+    problem = Problem(nodes_of(x=1, y=1, z=1), (chain(60),), seen({"a[0] a[1]": 0}))
+    assert place(problem, 1.15).details["most_executors"] == 23
+
+
+def test_without_rates_nodes_fill_by_load_then_id() -> None:
+    plan = place(Problem(nodes_of(y=1, x=1), (chain(3),), seen({}, {"a[0]": 50.0, "a[1]": 20.0})))
+    assert on_nodes(plan) == {"a[0]": "x", "a[1]": "y", "a[2]": "y"}
+
+
+def test_a_node_takes_no_more_load_than_it_holds() -> None:
+    cluster = Cluster((Node(id="x", cpu=100.0), Node(id="y", cpu=100.0)))
+    loads = {"a[0]": 60.0, "a[1]": 60.0, "b[0]": 30.0, "b[1]": 30.0}
+    plan = place(Problem(cluster, (chain(2, 2),), seen({"a[0] a[1]": 9, "a[0] b[0]": 5}, loads)), 2.0)
+    assert on_nodes(plan) == {"a[0]": "x", "a[1]": "y", "b[0]": "x", "b[1]": "y"}
+
+
+def test_when_nothing_fits_the_count_gives_way_before_the_load() -> None:
+    # The third exceeds the count of 2 on x; the fourth fits nowhere and goes to y, which is emptier (0 of 5 points).
+    cluster = Cluster((Node(id="x", cpu=100.0), Node(id="y", cpu=5.0)))
+    plan = place(Problem(cluster, (chain(4),), seen({}, dict.fromkeys(["a[0]", "a[1]", "a[2]", "a[3]"], 30.0))))
+    assert on_nodes(plan) == {"a[0]": "x", "a[1]": "x", "a[2]": "x", "a[3]": "y"}
+    assert plan.details["over_limit"] == [2]
+    assert plan.details["over_capacity"] == [3]
+
+
+def test_two_topologies_share_nodes_and_never_slots_and_the_loser_says_so() -> None:
+    one, other = chain(2, name="u"), chain(2, name="v")
+    plan = place(Problem(nodes_of(x=1), (one, other), seen({})))
+    assert by_slot(plan.placements["u"]) == {("x", 0): ["a[0]", "a[1]"]}
+    assert plan.placements["v"].status == "failed"
+    assert plan.placements["v"].message == "no free slot: 2 executors wait"
+
+
+def test_load_of_other_rounds_counts() -> None:
+    existing = (ExistingWorker("o", "x", 0, ("q[0]",)),)
+    cluster = Cluster((Node(id="x", cpu=100.0), Node(id="y", cpu=100.0)), existing=existing)
+    assert on_nodes(place(Problem(cluster, (chain(1),), seen({}, {"q[0]": 95.0})))) == {"a[0]": "y"}
+
+
+def test_without_traffic_it_is_even_with_one_worker_per_node() -> None:
+    plan = place(Problem(nodes_of(x=4, y=2), (chain(5, workers=4),)))
+    assert by_slot(plan.placements["t"]) == {("x", 0): ["a[0]", "a[2]", "a[4]"], ("y", 0): ["a[1]", "a[3]"]}
+
+
+def test_without_traffic_waiting_executors_open_further_nodes_only() -> None:
+    existing = (ExistingWorker("t", "x", 0, ("a[0]",)),)
+    plan = place(Problem(Cluster(nodes_of(x=4, y=2).nodes, existing=existing), (chain(3, workers=3),)))
+    assert by_slot(plan.placements["t"]) == {("x", 0): ["a[0]"], ("y", 0): ["a[1]", "a[2]"]}
+    plan = place(Problem(Cluster(nodes_of(x=4).nodes, existing=existing), (chain(3, workers=3),)))
+    assert plan.placements["t"].message == "no free slot on a node without a worker of it: 2 executors wait"
+
+
+@given(courses(), gammas)
+def test_limits_hold_in_any_course(course: Course, gamma: float) -> None:
+    for problem, plan in watch(course, lambda problem: place(problem, gamma)):
+        for topology in problem.topologies:
+            placement = plan.placements[topology.id]
+            if problem.traffic is not None:
+                assert set(workers_per_node(placement).values()) <= {1}
+        if problem.traffic is None:
+            assert not plan.freed
+            continue
+        nodes = sum(bool(node.slots) for node in problem.cluster.available)
+        executors = [(t, e) for t in problem.topologies for e in t.executors]
+        beyond = {*plan.details["over_limit"], *plan.details["over_capacity"]}
+        loads, carried, hosted = Loads(problem), Counter[str](), Counter[str]()
+        for number, (topology, executor) in enumerate(executors):
+            slot = plan.placements[topology.id].assignments.get(executor)
+            if slot is not None and number not in beyond:
+                carried[slot.node] += int(loads.of(topology, executor))
+                hosted[slot.node] += 1
+        assert all(load <= loads.capacity[node] for node, load in carried.items())
+        if nodes:
+            assert max(hosted.values(), default=0) <= gamma * ceil(len(executors) / nodes) + 1e-9
+
+
+@given(problems(cycles=True, observed=True), gammas)
+def test_once_carried_out_the_plan_stays(problem: Problem, gamma: float) -> None:
+    plan = place(problem, gamma)
+    following = place(again(problem, plan), gamma)
+    assert not following.freed
+    assert following.placements == plan.placements
+
+
+@given(problems(cycles=True, observed=True))
+def test_the_order_in_which_things_are_listed_changes_nothing(problem: Problem) -> None:
+    assert place(listed_backwards(problem)).placements == place(problem).placements
