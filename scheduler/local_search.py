@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from scheduler.graph.assembling import assemble, parts_of
-from scheduler.graph.finding import find, looks_for
+from scheduler.graph.finding import SMALL, find, looks_for
 from scheduler.graph.infeasible import placeable
 from scheduler.graph.instance import Instance
 from scheduler.graph.small import lowest_cost
@@ -59,7 +59,8 @@ class LocalSearch:
             effort = Effort(looks_for(instance), lambda: perf_counter() > end)
             efforts.append(effort)
             weight = round(self._params.node_weight * instance.rate_scale)
-            return find(instance, effort, self._params.seed, lowest_cost(instance, weight), weight)
+            target = lowest_cost(instance, weight) if instance.executors <= SMALL else 0
+            return find(instance, effort, self._params.seed, target, weight)
 
         topologies, failures, nodes = placeable(problem, attempt, self._params.memory)
         details: dict[str, Any] = {"limit_hit": any(effort.cut_short for effort in efforts)}

@@ -1,16 +1,39 @@
 """The best placement that a bounded effort finds, by the method that suits the size."""
 
+from scheduler.graph.dealing import deal
 from scheduler.graph.instance import Instance
 from scheduler.graph.small import search_small
 from scheduler.graph.tabu import Effort
 
+SMALL = 128
+"""Up to so many executors tabu search looks at every move and swap."""
+
+MOST_PAIRS = 4_000_000
+"""More pairs are not listed."""
+
 
 def looks_for(instance: Instance) -> int:
     """A reasonable effort: 30 ms of looks for some dozen executors, more for more."""
-    size = min(instance.executors, 300)
-    return 100_000 + 60 * max(0, size - 32) ** 2
+    return 100_000 + 60 * max(0, min(instance.executors, SMALL) - 32) ** 2
 
 
 def find(instance: Instance, effort: Effort, seed: int = 0, target: int = 0, node_weight: int = 0) -> list[int] | None:
-    """The best placement found (executor -> node), None when none was found that keeps all limits."""
-    return search_small(instance, effort, seed, target, node_weight)
+    """The best placement found (executor -> node), None when none was found that keeps all limits.
+
+    Args:
+        instance: what is to be placed.
+        effort: when to stop.
+        seed: of all random choices.
+        target: a cost known to be the lowest possible.
+        node_weight: what a node in use costs, in units of rate; large searches take as few nodes as hold the load
+            anyway.
+    """
+    if instance.executors <= SMALL:
+        return search_small(instance, effort, seed, target, node_weight)
+    if instance.pairs > MOST_PAIRS:
+        nodes = deal(instance)
+    else:
+        from scheduler.graph.multilevel import search_large
+
+        nodes = search_large(instance, effort, seed)
+    return nodes if nodes is not None and instance.fits(nodes) else None
