@@ -47,9 +47,7 @@ def _energy(campaign: Campaign, events: Rows) -> str:
         return "readings are in the table power of the traces, each with its source; they are not part of this report."
     absent = {row["detail"] for row in events if row["kind"] == "sensor_absent" and row["subject"] == "power"}
     reasons = sorted(reason for reason in absent if reason and reason != NO_ENERGY)
-    return (
-        f"{'; '.join([NO_ENERGY, *reasons])}. Energy is missing in this report, which does not mean that none was used."
-    )
+    return f"{'; '.join([NO_ENERGY, *reasons])}: energy is missing in this report, it is not zero."
 
 
 def _sources(counted: Rows) -> str:

@@ -96,6 +96,7 @@ class Page:
     agenda: str
     version: str
     git_commit: str | None
+    git_dirty: bool | None
     metrics: Sequence[Metric]
     example: str
 
@@ -145,6 +146,7 @@ def page_of(
         agenda=dump_yaml(campaign.file.agenda),
         version=campaign.file.version,
         git_commit=campaign.file.git_commit,
+        git_dirty=campaign.file.git_dirty,
         metrics=METRICS,
         example=next((run.id for run in campaign.counted), "<run>"),
     )
@@ -194,6 +196,10 @@ def _about(campaign: Campaign, label: str) -> list[tuple[str, str]]:
     asked = next((w for w in campaign.agenda.workloads if (w.get("label") or w.get("name")) == label), {})
     found = [("rate", _rate(asked.get("rate")))]
     found += [(key, _plain(value)) for key, value in (asked.get("params") or {}).items() if value not in (None, "", {})]
+    run = next(run for run in campaign.counted if run.workload == label)
+    for each in run.file.inputs if run.file else ():
+        records = f"{_thin(each.records)} records, " if each.records is not None else ""
+        found.append((f"input {each.name}", f"{records}{each.origin}"))
     if asked.get("name") not in (None, label):
         found.insert(0, ("workload", str(asked["name"])))
     return [(key, words) for key, words in found if words]

@@ -45,6 +45,7 @@ class CampaignFile(Struct, frozen=True):
     agenda: Mapping[str, Any]
     version: str = ""
     git_commit: str | None = None
+    git_dirty: bool | None = None
     host: Mapping[str, Any] = {}
     seeds: Any = None
 
@@ -88,6 +89,14 @@ class Calibration(Struct, frozen=True):
     to: str | None = None
 
 
+class InputFile(Struct, frozen=True):
+    """A prepared input: how many records it has and where they came from."""
+
+    name: str = ""
+    records: int | None = None
+    origin: str = ""
+
+
 class RunFile(Struct, frozen=True):
     """`run.json`."""
 
@@ -100,6 +109,7 @@ class RunFile(Struct, frozen=True):
     attempt: int | None = None
     tier: int | str | None = None
     placement: Any = None
+    inputs: Sequence[InputFile] = ()
     times: Times = Times()
     verification: Verification = Verification()
     measured: Measured | None = None

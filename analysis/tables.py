@@ -62,9 +62,11 @@ def timeline(traces: Traces) -> DataFrame:
     first, last = F.col("since_ns") - F.col("from_ns"), F.col("t_ns") - 1 - F.col("from_ns")
     rows = covered(traces.table("throughput").where(F.col("role").isin("spout", "sink")), "executor")
     steps = rows.withColumn("step", F.explode(F.sequence(F.floor(first / step_ns), F.floor(last / step_ns))))
-    begin = F.col("from_ns") + F.col("step") * step_ns
+    since_start = F.col("step") * step_ns
+    begin = F.col("from_ns") + since_start
     per_second = share_within(begin, begin + step_ns) / (step_ns / NS)
-    whole = (begin >= F.col("from_ns") - F.col("lead_ns")) & (begin + step_ns <= F.col("to_ns"))
+    # The same steps for all processes of a run: one that is left out in some would seem to have less throughput.
+    whole = (since_start >= -F.col("lead_ns")) & (since_start + step_ns <= F.col("length_ns"))
     source, sink = (F.when(F.col("role") == role, F.col(count)) for role, count in _ENDS.items())
     return (
         steps.where(whole)

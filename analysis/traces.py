@@ -39,17 +39,20 @@ class Traces:
         _ = self._marks
 
     def table(self, name: str) -> DataFrame:
-        """All rows of a table with three more columns.
+        """All rows of a table with four more columns.
 
         The column `run` is the run's folder. `from_ns` and `to_ns` are the measured interval in the clock of the row's
-        process, `lead_ns` is how long before it the sources started.
+        process. The same for all processes of a run are `length_ns`, the interval's length as the controller had it,
+        and `lead_ns`, how long before it the sources started.
         """
         begun, ended = F.coalesce("began_ns", "measure_start_ns"), F.coalesce("ended_ns", "measure_end_ns")
+        length = F.col("measure_end_ns") - F.col("measure_start_ns")
+        lead = F.col("measure_start_ns") - F.col("source_start_ns")
         rows = self._rows(name).join(F.broadcast(self._times), "run")
         return (
             rows.join(F.broadcast(self._marks), ["run", "node", "worker"], "left")
-            .withColumns({"from_ns": begun, "to_ns": ended})
-            .drop("began_ns", "ended_ns", "measure_start_ns", "measure_end_ns")
+            .withColumns({"from_ns": begun, "to_ns": ended, "length_ns": length, "lead_ns": lead})
+            .drop("began_ns", "ended_ns", "source_start_ns", "measure_start_ns", "measure_end_ns")
         )
 
     def _rows(self, name: str) -> DataFrame:
@@ -61,14 +64,11 @@ class Traces:
     def _times(self) -> DataFrame:
         """The measured interval of each run as the controller had it."""
         times = [(run.id, run.times) for run in self.runs]
-        starts = [t.measure_start_ns or 0 for _, t in times]
         columns = {
             "run": pa.array([name for name, _ in times], pa.string()),
-            "measure_start_ns": pa.array(starts, pa.int64()),
+            "source_start_ns": pa.array([t.source_start_ns for _, t in times], pa.int64()),
+            "measure_start_ns": pa.array([t.measure_start_ns for _, t in times], pa.int64()),
             "measure_end_ns": pa.array([t.measure_end_ns for _, t in times], pa.int64()),
-            "lead_ns": pa.array(
-                [start - (t.source_start_ns or 0) for start, (_, t) in zip(starts, times, strict=True)], pa.int64()
-            ),
         }
         return self.spark.createDataFrame(pa.table(columns))
 

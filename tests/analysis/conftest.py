@@ -86,6 +86,7 @@ def make_campaign(folder: Path, made: Made) -> Path:
         "agenda": agenda,
         "version": "0.1.0",
         "git_commit": "0123456789abcdef0123456789abcdef01234567",
+        "git_dirty": True,
         "host": HOST,
         "seeds": {"campaign": made.seed},
     }
@@ -124,6 +125,7 @@ def _make_run(folder: Path, made: Made, workload: str, scheduler: str, repetitio
             "topologies": {workload: {"status": "placed", "message": "", "assignments": assignments, "unassigned": []}},
             "nodes": [{"id": node, "computing_power": 10.0, "index": 1} for node in NODES],
         },
+        "inputs": [{"name": "text", "sha256": "0" * 64, "records": 11452, "origin": "invented words"}],
         "times": {
             "created_utc": "2026-03-01T10:00:00Z",
             "started_utc": "2026-03-01T10:00:01Z",

@@ -102,7 +102,7 @@ def test_the_page_says_first_what_was_real_emulated_and_absent(page: Reader) -> 
     assert "003-exclamation-even-r1" in said
     assert "all 5 node agents together used 0.02 cores" in said
     assert "Invented CPU 3000" in said
-    assert "Millrace 0.1.0, commit 0123456789ab" in said
+    assert "Millrace 0.1.0, commit 0123456789ab with uncommitted changes" in said
 
 
 @pytest.mark.spark
@@ -135,6 +135,7 @@ def test_placements_ackers_traces_and_the_way_to_reproduce_are_there(page: Reade
     assert "git checkout 0123456789abcdef0123456789abcdef01234567" in said
     assert "millrace run agenda.yaml" in said
     assert "seed: 7" in said
+    assert "input text 11 452 records, invented words" in said
 
 
 def built(folder: Path, tables: dict[str, list[dict[str, object]]] | None = None) -> str:
