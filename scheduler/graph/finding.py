@@ -13,8 +13,8 @@ MOST_PAIRS = 4_000_000
 
 
 def looks_for(instance: Instance) -> int:
-    """A reasonable effort: 30 ms of looks for some dozen executors, more for more."""
-    return 100_000 + 60 * max(0, min(instance.executors, SMALL) - 32) ** 2
+    """A reasonable effort: 10 ms of looks for some dozen executors, more for more."""
+    return 30_000 + 60 * max(0, min(instance.executors, SMALL) - 32) ** 2
 
 
 def find(instance: Instance, effort: Effort, seed: int = 0, target: int = 0, node_weight: int = 0) -> list[int] | None:
