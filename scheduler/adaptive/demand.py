@@ -85,7 +85,7 @@ class Demand:
         scale, (rates,) = scaled([rate for _, _, rate in pairs])
         near: list[dict[int, int]] = [{} for _ in self.executors]
         for (one, other, _), rate in zip(pairs, rates, strict=True):
-            if rate:
+            if rate and self.owner[one] == self.owner[other]:
                 near[one][other] = near[other][one] = near[one].get(other, 0) + rate
         return scale, near
 

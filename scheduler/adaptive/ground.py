@@ -4,12 +4,21 @@ A topology gets one worker per node, unless its scheduler says otherwise. Nodes 
 have no slots at all, do not exist here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from scheduler.adaptive.demand import Demand, Whereabouts
 from scheduler.problem import Problem
 from scheduler.slots import running
 from workloads.topology import Executor
+
+
+@dataclass(frozen=True)
+class Stay:
+    """Where a topology was: executor -> node, and node -> workers."""
+
+    home: Mapping[int, str]
+    workers: Mapping[str, int]
 
 
 class Ground:
@@ -53,14 +62,25 @@ class Ground:
     def _number(problem: Problem, topology: int, executor: Executor) -> int:
         return problem.topologies[topology].number_of[executor]
 
-    def vacate(self, topology: int) -> None:
-        """Stop all workers of `topology`."""
-        for executor, owner in enumerate(self._demand.owner):
-            if owner == topology and self.home[executor] is not None:
-                self._unsettle(executor)
-        for node, workers in self._workers[topology].items():
+    def vacate(self, topology: int) -> "Stay":
+        """Stop all workers of `topology`; what was there can be brought back by `restore`."""
+        mine = [e for e, owner in enumerate(self._demand.owner) if owner == topology]
+        stay = Stay({e: node for e in mine if (node := self.home[e]) is not None}, self._workers[topology])
+        for executor in stay.home:
+            self._unsettle(executor)
+        for node, workers in stay.workers.items():
             self.free[node] += workers
         self._workers[topology] = {}
+        return stay
+
+    def restore(self, topology: int, stay: "Stay") -> None:
+        """Put `topology` back as it was when it was vacated."""
+        self.vacate(topology)
+        for node, workers in stay.workers.items():
+            self.free[node] -= workers
+        self._workers[topology] = dict(stay.workers)
+        for executor, node in stay.home.items():
+            self._settle(executor, node)
 
     def hosts(self, topology: int, node: str) -> bool:
         """Whether an executor of `topology` finds a worker of its own topology or a free slot on `node`."""
