@@ -68,12 +68,12 @@ def _edges(topology: Topology, placement: Placement) -> tuple[int, int]:
     slots: list[Slot | None] = [placement.assignments.get(executor) for executor in topology.executors]
     by_slot = [Counter(slot for e in members if (slot := slots[e]) is not None) for members in classes.members]
     by_node = [Counter(slot.node for e in members if (slot := slots[e]) is not None) for members in classes.members]
-    total = _pairs(classes, [Counter({None: counter.total()}) for counter in by_slot])
-    on_node, in_slot = _pairs(classes, by_node), _pairs(classes, by_slot)
+    total = pairs_together(classes, [Counter({None: counter.total()}) for counter in by_slot])
+    on_node, in_slot = pairs_together(classes, by_node), pairs_together(classes, by_slot)
     return total - on_node, on_node - in_slot
 
 
-def _pairs(classes: Classes, where: Sequence[Counter[K]]) -> int:
+def pairs_together(classes: Classes, where: Sequence[Counter[K]]) -> int:
     """Communicating pairs whose two executors are at the same place; `where` counts each class's executors."""
     pairs = 0
     for one, others in enumerate(classes.linked):
