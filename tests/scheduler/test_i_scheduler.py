@@ -1,0 +1,110 @@
+"""`i-scheduler` fuses as the paper says, never answers worse than its fallback, and splits nodes into workers."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from partitioning import APPLICATIONS, MICRO, cluster, rounds, used, w
+
+from inventory.cluster import Cluster, ExistingWorker, Node
+from scheduler.checking import Checked
+from scheduler.i_scheduler import IScheduler, ISchedulerParams, find_threshold
+from scheduler.optimal import Optimal, OptimalParams
+from scheduler.problem import Plan, Problem
+from workloads.shapes import linear, star
+from workloads.topology import Component, Topology
+
+
+def place(problem: Problem, **params: object) -> Plan:
+    return Checked(IScheduler, ISchedulerParams(**params)).place(problem)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("partitioner", ["recursive", "kway"])
+def test_the_papers_worked_example(partitioner: str) -> None:
+    plan = place(Problem(cluster(4, 3, 3, 2), (linear(12),)), phi=8, partitioner=partitioner)
+    first, second = plan.details["passes"]
+    assert first == {"t": 12, "f": 0, "capacity": 4, "quantity": 1, "k": 3, "beta": 2, "alpha": 1}
+    assert second == {"t": 8, "f": 1, "capacity": 3, "quantity": 2, "k": 3, "beta": 1, "alpha": 1}
+
+
+def test_the_papers_remark_on_28_star_executors() -> None:
+    plan = place(Problem(cluster(*[6] * 3, *[4] * 3, *[2] * 4), (star(28),)), phi=16)
+    (only,) = plan.details["passes"]
+    assert (only["alpha"], only["t"] - 3 * 6) == (3, 10)
+
+
+@pytest.mark.parametrize("partitioner", ["recursive", "kway"])
+@pytest.mark.parametrize("phi", [None, 8, 16])
+def test_it_is_never_above_its_fallback(phi: int | None, partitioner: str) -> None:
+    for problem in [*MICRO[::5], *APPLICATIONS[:2]]:
+        fallback = place(problem, theta=0, partitioner=partitioner)
+        assert fallback.details["fallback"]
+        assert w(problem, place(problem, phi=phi, partitioner=partitioner)) <= w(problem, fallback)
+
+
+def test_it_is_optimal_on_the_micro_benchmarks_that_the_optimiser_can_take_whole() -> None:
+    optimal = Checked(Optimal, OptimalParams())
+    assert all(w(problem, place(problem)) == w(problem, optimal.place(problem)) for problem in MICRO[::7])
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    rounds(most=9, nodes=4), st.sampled_from([0, 2, 4, 8]), st.integers(1, 4), st.sampled_from(["recursive", "kway"])
+)
+def test_invariants(problem: Problem, phi: int, tasks: int, partitioner: str) -> None:
+    plan = place(problem, phi=phi, T=tasks, partitioner=partitioner)
+    placement = plan.placements["t"]
+    fits = sum(int(node.capacity or 0) for node in problem.cluster.nodes) >= len(problem.topologies[0].executors)
+    assert placement.status == ("placed" if fits else "failed")
+    if not fits:
+        return
+    for node in problem.cluster.nodes:
+        here = [slot for slot in placement.assignments.values() if slot.node == node.id]
+        assert len(here) <= (node.capacity or 0)
+        assert len(set(here)) == -(-len(here) // tasks)
+        assert all(here.count(slot) <= tasks for slot in here)
+    assert sorted(plan.details["workers"]) == sorted(
+        list(placement.assignments.values()).count(slot) for slot in set(placement.assignments.values())
+    )
+    assert plan == place(problem, phi=phi, T=tasks, partitioner=partitioner)
+
+
+def test_a_node_with_few_slots_raises_the_limit_of_its_workers() -> None:
+    plan = place(Problem(cluster(12, slots=2), (linear(12),)), T=3)
+    assert plan.details["workers"] == [6, 6]
+
+
+def test_everything_on_one_node_costs_nothing() -> None:
+    problem = Problem(cluster(2, 40, 2), (linear(20),))
+    for params in ({}, {"theta": 0.0}, {"phi": 5}):
+        assert w(problem, place(problem, **params)) == 0
+
+
+def test_loads_other_than_one_keep_to_capacities() -> None:
+    topology = Topology("t", (*linear(8, each=1).components[:4], Component("big", "spout", 2, cpu=25)))
+    nodes = Cluster((Node(id="a", cpu=40), Node(id="b", cpu=30), Node(id="c", cpu=30)))
+    for phi in (0, 4, 20):
+        plan = place(Problem(nodes, (topology,)), phi=phi)
+        assert plan.placements["t"].status == "placed"
+        for node, limit in (("a", 40), ("b", 30), ("c", 30)):
+            here = [e for e, slot in plan.placements["t"].assignments.items() if slot.node == node]
+            assert sum(25 if e.component == "big" else 10 for e in here) <= limit
+
+
+def test_later_topologies_get_what_earlier_ones_leave() -> None:
+    problem = Problem(cluster(6, 6, slots=2), (linear(6), star(10)))
+    plan = place(problem)
+    assert plan.placements["linear-6"].status == "placed"
+    assert plan.placements["star-10"].status == "failed"
+    assert max(used(problem, plan).values()) == 6
+
+
+def test_a_second_round_releases_workers_that_change() -> None:
+    ran = ExistingWorker("linear-4", "n0000", 0, ("op0[0]", "op1[1]"))
+    plan = place(Problem(Cluster(cluster(4, 4).nodes, existing=(ran,)), (linear(4),)), T=2)
+    assert plan.placements["linear-4"].status == "placed"
+
+
+def test_thresholds_never_fall_with_the_time_allowed() -> None:
+    values = [find_threshold(theta) for theta in (0.0, 0.01, 0.05, 0.3, 1.0, 60.0)]
+    assert values[0] == 0
+    assert values == sorted(values)

@@ -1,0 +1,138 @@
+"""`local-search` reaches the optimum where it is known, keeps all limits everywhere, and always answers the same."""
+
+import pytest
+from hypothesis import given, settings
+from partitioning import APPLICATIONS, MICRO, cluster, least_w, rounds, used, w
+
+from inventory.cluster import Cluster, ExistingWorker, Node
+from scheduler.checking import Checked
+from scheduler.graph import multilevel
+from scheduler.graph.instance import instance_of
+from scheduler.graph.multilevel import search_large
+from scheduler.graph.tabu import Effort
+from scheduler.local_search import LocalSearch, LocalSearchParams
+from scheduler.optimal import Optimal, OptimalParams
+from scheduler.problem import Plan, Problem, Slot
+from workloads.shapes import chain, layered, linear
+from workloads.topology import Component, Input, Topology
+
+SEARCH = Checked(LocalSearch, LocalSearchParams())
+OPTIMAL = Checked(Optimal, OptimalParams())
+MIXED = [8, 16, 24, 32, 48]
+
+
+def keeps_capacities(problem: Problem, plan: Plan) -> bool:
+    counts = used(problem, plan)
+    return all(counts[node.id] <= (node.capacity or 0) for node in problem.cluster.nodes)
+
+
+@pytest.mark.parametrize(
+    "problem", [*MICRO, *APPLICATIONS], ids=lambda p: f"{p.topologies[0].id}-{len(p.cluster.nodes)}"
+)
+def test_published_benchmarks_are_solved_optimally(problem: Problem) -> None:
+    plan = SEARCH.place(problem)
+    assert keeps_capacities(problem, plan)
+    assert w(problem, plan) == w(problem, OPTIMAL.place(problem))
+
+
+@settings(deadline=None, max_examples=60)
+@given(rounds())
+def test_small_rounds_are_placed_if_they_can_be_and_never_below_the_optimum(problem: Problem) -> None:
+    plan, least = SEARCH.place(problem), least_w(problem)
+    assert plan.placements["t"].status == ("failed" if least is None else "placed")
+    if least is not None:
+        assert keeps_capacities(problem, plan)
+        assert w(problem, plan) >= least - 1e-12
+
+
+@pytest.mark.parametrize("size", [129, 400])
+def test_large_rounds_keep_capacities_and_beat_first_come_first_served(size: int) -> None:
+    topology, traffic = layered(size, 3)
+    problem = Problem(cluster(*(MIXED * (size // 100 + 1))), (topology,), traffic)
+    plan = SEARCH.place(problem)
+    assert plan.placements[topology.id].status == "placed"
+    assert keeps_capacities(problem, plan)
+    instance = instance_of(problem, [topology])
+    filled = [node for node, capacity in enumerate(instance.capacity) for _ in range(capacity)][:size]
+    assert w(problem, plan) < 0.6 * instance.cut(filled)
+    assert plan == SEARCH.place(problem)
+
+
+def test_chains_are_cut_as_rarely_as_possible() -> None:
+    problem = Problem(cluster(*(MIXED * 10)), (chain(700),))
+    # 10 nodes of 48 hold 480, 7 of 32 the other 220: no 16 nodes hold all 700.
+    assert w(problem, SEARCH.place(problem)) == 10 + 7 - 1
+
+
+def test_compiled_and_interpreted_searches_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    topology, traffic = layered(300, 5)
+    instance = instance_of(Problem(cluster(*(MIXED * 3)), (topology,), traffic), [topology])
+
+    def answers(interpreted: int) -> list[int] | None:
+        monkeypatch.setattr(multilevel, "INTERPRETED", interpreted)
+        monkeypatch.setattr(multilevel._Multilevel, "_rounds", lambda self: (5, 0))
+        return search_large(instance, Effort(1, lambda: False))
+
+    assert answers(0) == answers(10_000)
+
+
+def test_components_too_wide_to_list_their_pairs_are_dealt_by_class() -> None:
+    topology = Topology("wide", (Component("a", "spout", 3000), Component("b", "bolt", 3000, inputs=(Input("a"),))))
+    problem = Problem(cluster(*[100] * 61), (topology,))
+    plan = SEARCH.place(problem)
+    assert keeps_capacities(problem, plan)
+    assert w(problem, plan) == 3000 * 3000 - 60 * 50 * 50  # every full node keeps 50 x 50
+
+
+def test_memory_is_kept_to_once_a_component_says_what_it_takes() -> None:
+    nodes = Cluster(tuple(Node(id=name, capacity=8, memory_mb=1000) for name in "abc"))
+
+    def spread(memory: float | None) -> int:
+        topology = Topology(
+            "t",
+            (
+                Component("s", "spout", 3, memory_mb=memory),
+                Component("u", "bolt", 3, memory_mb=memory, inputs=(Input("s"),)),
+            ),
+        )
+        plan = SEARCH.place(Problem(nodes, (topology,)))
+        assert plan.placements["t"].status == "placed"
+        return len({slot.node for slot in plan.placements["t"].assignments.values()})
+
+    assert spread(None) == 1
+    assert spread(500) == 3
+
+
+def test_fewer_nodes_are_used_where_a_node_costs_more_than_the_rate() -> None:
+    pairs = Topology(
+        "t",
+        (
+            Component("a", "spout"),
+            Component("b", "bolt", inputs=(Input("a"),)),
+            Component("c", "spout"),
+            Component("d", "bolt", inputs=(Input("c"),)),
+        ),
+    )
+    problem = Problem(cluster(2, 2, 3, 1), (pairs,))
+    heavy = Checked(LocalSearch, LocalSearchParams(node_weight=5.0))
+    assert len({s.node for s in heavy.place(problem).placements["t"].assignments.values()}) == 2
+
+
+def test_workers_that_lose_nobody_stay_and_others_are_released() -> None:
+    workers = (
+        ExistingWorker("linear-4", "n0000", 2, ("op0[0]", "op0[1]")),
+        ExistingWorker("linear-4", "n0001", 0, ("op1[0]", "op1[1]")),
+    )
+    nodes = Cluster(cluster(4, 2).nodes, existing=workers)
+    plan = SEARCH.place(Problem(nodes, (linear(4),)))
+    assert set(plan.placements["linear-4"].assignments.values()) == {Slot("n0000", 2)}
+    assert [worker.node for worker in plan.freed] == ["n0001"]
+    assert {move.executor.name for move in plan.migrations} == {"op1[0]", "op1[1]"}
+
+
+def test_topologies_share_nodes_only_as_far_as_slots_go() -> None:
+    pair = (Component("a", "spout"), Component("b", "bolt", inputs=(Input("a"),)))
+    problem = Problem(cluster(4, 4, slots=1), (Topology("one", pair), Topology("two", pair)))
+    plan = SEARCH.place(problem)
+    assert {p.status for p in plan.placements.values()} == {"placed"}
+    assert w(problem, plan) == 0
