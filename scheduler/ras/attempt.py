@@ -22,6 +22,7 @@ class Rules:
     Attributes:
         heap_limit: most heap of a worker, in the ledger's unit.
         offheap_counts: off-heap memory counts against it too (1.x).
+        soft_cpu: a node may give more CPU than it has (R-Storm's paper).
         one_executor: a worker holds one executor.
         one_component: a worker holds executors of one component.
         incompatible: component -> components that it may not share a worker with.
@@ -30,6 +31,7 @@ class Rules:
 
     heap_limit: int
     offheap_counts: bool = False
+    soft_cpu: bool = False
     one_executor: bool = False
     one_component: bool = False
     incompatible: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -116,7 +118,9 @@ class Attempt:
     def first_fit(self, node: int, kind: Kind, start: int = 0) -> int | None:
         """The first place on `node`, from `start` on, that takes one executor of `kind`."""
         demand, floor = kind.demand, self.ledger.min_cpu
-        if demand.memory > self.memory[node] or (not floor and demand.cpu > self.cpu[node]):
+        if demand.memory > self.memory[node]:
+            return None
+        if not floor and demand.cpu > self.cpu[node] and not self.rules.soft_cpu:
             return None
         most = self.rules.most_per_node.get(kind.component)
         if most is not None and self._on_node[node, kind.component] >= most:
@@ -148,13 +152,17 @@ class Attempt:
         )
 
     def _fits_empty(self, node: int, kind: Kind) -> bool:
-        return kind.heap <= self.rules.heap_limit and max(kind.demand.cpu, self.ledger.min_cpu) <= self.cpu[node]
+        rules = self.rules
+        return kind.heap <= rules.heap_limit and (
+            rules.soft_cpu or max(kind.demand.cpu, self.ledger.min_cpu) <= self.cpu[node]
+        )
 
     def _fits(self, node: int, worker: _Worker, kind: Kind) -> bool:
         rules, floor = self.rules, self.ledger.min_cpu
         if worker.heap + kind.heap > rules.heap_limit:
             return False
-        if max(worker.cpu + kind.demand.cpu, floor) - max(worker.cpu, floor) > self.cpu[node]:
+        more = max(worker.cpu + kind.demand.cpu, floor) - max(worker.cpu, floor)
+        if more > self.cpu[node] and not rules.soft_cpu:
             return False
         if rules.one_executor:
             return False

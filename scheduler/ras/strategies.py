@@ -142,7 +142,13 @@ class Recipe:
                 incompatible[one] = incompatible.get(one, frozenset()) | {other}
                 incompatible[other] = incompatible.get(other, frozenset()) | {one}
             most = topology.constraints.max_per_node
-        return Rules(limit, False, self.one_executor_per_worker, self.one_component_per_worker, incompatible, most)
+        return Rules(
+            limit,
+            one_executor=self.one_executor_per_worker,
+            one_component=self.one_component_per_worker,
+            incompatible=incompatible,
+            most_per_node=most,
+        )
 
     def _executors(self, topology: Topology, waiting: Sequence[Executor]) -> list[Executor]:
         if self.engine == "1.1":
