@@ -7,7 +7,7 @@ is: every executor at most once, in slots that exist, are offered and belong to 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inventory.errors import MillraceError, RunError
+from inventory.errors import InputError, MillraceError, RunError
 from inventory.params import as_plain
 from scheduler.faults import plan_faults
 from scheduler.problem import Needs, Plan, Problem, Scheduler
@@ -48,11 +48,13 @@ class Checked:
         """Ask the scheduler, and pass its plan on if nothing is wrong with it.
 
         Raises:
-            InputError: a topology has a cycle and the scheduler's definition allows none, or what the scheduler
-                itself says of its input.
+            InputError: a topology has a cycle and the scheduler's definition allows none, nothing was observed and
+                it cannot work without, or what the scheduler itself says of its input.
             WrongAnswerError: the plan is wrong.
             RunError: the scheduler broke down.
         """
+        if self.needs.traffic == "required" and problem.traffic is None:
+            raise InputError(f"the scheduler {self.name!r} needs observed traffic; give a traffic file")
         if not self.needs.cycles:
             for topology in problem.topologies:
                 _ = topology.order  # complains of a cycle

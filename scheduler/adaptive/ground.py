@@ -86,12 +86,16 @@ class Ground:
         """Whether an executor of `topology` finds a worker of its own topology or a free slot on `node`."""
         return node in self._workers[topology] or self.free[node] > 0
 
+    def start(self, topology: int, node: str, workers: int) -> None:
+        """Start so many workers of `topology` on `node`, where it has none."""
+        self._workers[topology][node] = workers
+        self.free[node] -= workers
+
     def put(self, executor: int, node: str) -> None:
         """Place `executor`, starting a worker if its topology has none on `node`."""
-        workers = self._workers[self._demand.owner[executor]]
-        if node not in workers:
-            workers[node] = 1
-            self.free[node] -= 1
+        topology = self._demand.owner[executor]
+        if node not in self._workers[topology]:
+            self.start(topology, node, 1)
         self._settle(executor, node)
 
     def move(self, executor: int, node: str) -> None:

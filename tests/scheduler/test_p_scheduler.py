@@ -1,0 +1,110 @@
+"""`p-scheduler`: worked examples of its rules, then properties over rounds and courses of rounds."""
+
+from collections import Counter
+from fractions import Fraction
+from math import ceil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import chain, nodes_of, problems
+from watched import Course, again, by_slot, courses, listed_backwards, on_nodes, seen, watch, workers_per_node
+
+from inventory.cluster import Cluster, ExistingWorker, Node
+from inventory.errors import InputError
+from scheduler.checking import Checked
+from scheduler.loads import Loads
+from scheduler.p_scheduler import PScheduler, PSchedulerParams
+from scheduler.problem import Plan, Problem
+
+targets = st.sampled_from([0.1, 0.5, 0.8, 1.0])
+
+
+def place(problem: Problem, target: float = 0.8) -> Plan:
+    return Checked(PScheduler, PSchedulerParams(target)).place(problem)
+
+
+FOUR = seen({"a[0] b[1]": 90, "a[1] b[0]": 80, "a[0] a[1]": 5}, dict.fromkeys(["a[0]", "a[1]", "b[0]", "b[1]"], 40.0))
+
+
+def test_the_number_of_nodes_follows_from_the_load() -> None:
+    # 160 points at 0.8 of 100 per node: two nodes. At 0.5: four, the whole cluster.
+    cluster = Cluster(tuple(Node(id=name, cpu=100.0) for name in "wxyz"))
+    plan = place(Problem(cluster, (chain(2, 2),), FOUR))
+    assert plan.details == {"topologies": {"t": {"nodes": [0, 1], "cut": 5.0}}}
+    assert on_nodes(plan) == {"a[0]": "w", "b[1]": "w", "a[1]": "x", "b[0]": "x"}
+    assert len(set(on_nodes(place(Problem(cluster, (chain(2, 2),), FOUR), 0.5)).values())) == 4
+    assert len(set(on_nodes(place(Problem(cluster, (chain(2, 2),), FOUR), 0.1)).values())) == 4
+
+
+def test_workers_are_shared_by_the_nodes_and_split_by_traffic() -> None:
+    cluster = Cluster((Node(id="x", cpu=400.0),))
+    plan = place(Problem(cluster, (chain(2, 2, workers=2),), FOUR))
+    assert by_slot(plan.placements["t"]) == {("x", 0): ["a[0]", "b[1]"], ("x", 1): ["a[1]", "b[0]"]}
+    cluster = Cluster(tuple(Node(id=name, cpu=100.0) for name in "xy"))
+    plan = place(Problem(cluster, (chain(2, 2, workers=3),), FOUR))
+    assert workers_per_node(plan.placements["t"]) == {"x": 2, "y": 2}
+
+
+def test_the_largest_part_goes_to_the_node_with_most_free_capacity() -> None:
+    cluster = Cluster((Node(id="x", cpu=100.0), Node(id="y", cpu=150.0)))
+    loads = {"a[0]": 90.0, "a[1]": 20.0, "b[0]": 20.0}
+    plan = place(Problem(cluster, (chain(2, 1),), seen({"a[1] b[0]": 9}, loads)), 0.8)
+    assert on_nodes(plan) == {"a[0]": "y", "a[1]": "x", "b[0]": "x"}
+
+
+def test_what_others_use_is_not_free() -> None:
+    existing = (ExistingWorker("o", "x", 0, ("q[0]",)),)
+    cluster = Cluster((Node(id="x", cpu=100.0), Node(id="y", cpu=100.0)), existing=existing)
+    assert on_nodes(place(Problem(cluster, (chain(1),), seen({"a[0] a[0]": 1})))) == {"a[0]": "y"}
+
+
+def test_without_observed_traffic_it_says_so() -> None:
+    with pytest.raises(InputError, match="'p-scheduler' needs observed traffic; give a traffic file"):
+        place(Problem(nodes_of(x=1), (chain(1),)))
+
+
+def test_a_topology_without_a_slot_says_so() -> None:
+    plan = place(Problem(nodes_of(x=1), (chain(1, name="u"), chain(1, name="v")), seen({})))
+    assert plan.placements["u"].status == "placed"
+    assert (plan.placements["v"].status, plan.placements["v"].message) == ("failed", "no free slot: 1 executors wait")
+
+
+@given(problems(cycles=True, observed=True), targets)
+def test_alone_on_equal_nodes_it_uses_as_many_as_the_formula_says(problem: Problem, target: float) -> None:
+    topology = problem.topologies[0]
+    nodes = tuple(Node(id=node.id, slots=9, cpu=100.0) for node in problem.cluster.nodes)
+    alone = Problem(Cluster(nodes), (topology,), problem.traffic)
+    plan = place(alone, target)
+    total = sum(int(Loads(alone).of(topology, e)) for e in topology.executors)
+    wanted = min(max(ceil(total / (100 * Fraction(str(target)))), 1), len(nodes), len(topology.executors))
+    assert len(set(on_nodes(plan).values())) == wanted
+    share = ceil(topology.workers / wanted)
+    assert max(workers_per_node(plan.placements[topology.id]).values()) <= share
+
+
+@given(courses(unwatched=False), targets)
+def test_every_topology_with_a_slot_is_placed_whole_in_any_course(course: Course, target: float) -> None:
+    for problem, plan in watch(course, lambda problem: place(problem, target)):
+        for topology in problem.topologies:
+            placement = plan.placements[topology.id]
+            assert placement.status in ("placed", "failed")
+            if placement.status == "failed":
+                ran = [w for w in problem.existing if w.topology == topology.id]
+                assert not [w for w in ran if problem.cluster.by_id[w.node].available]
+        held = Counter(slot for p in plan.placements.values() for slot in set(p.assignments.values()))
+        assert set(held.values()) <= {1}
+
+
+@given(problems(cycles=True, observed=True))
+def test_once_carried_out_a_plan_for_one_topology_stays(problem: Problem) -> None:
+    alone = Problem(problem.cluster, problem.topologies[:1], problem.traffic)
+    plan = place(alone)
+    following = place(again(alone, plan))
+    assert following.placements == plan.placements
+    assert not following.freed
+
+
+@given(problems(cycles=True, observed=True))
+def test_the_order_in_which_things_are_listed_changes_nothing(problem: Problem) -> None:
+    assert place(listed_backwards(problem)).placements == place(problem).placements
