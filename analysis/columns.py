@@ -9,7 +9,7 @@ SPARK_COLUMNS: Mapping[str, tuple[str, ...]] = {
         *("run", "component", "role", "executors", "emitted_tuples_per_s", "processed_tuples_per_s", "worst_late_ms"),
     ),
     "busy": ("run", "component", "busy_cores", "blocked_executors", "longest_queue"),
-    "timeline": ("run", "second", "source_tuples_per_s", "sink_tuples_per_s"),
+    "timeline": ("run", "second", "step_s", "source_tuples_per_s", "sink_tuples_per_s"),
     "latency": ("run", "quantile", "latency_ms", "samples"),
     "hops": ("run", "hop", "tuples_per_s", "batches_per_s", "bytes_per_s"),
     "cpu": ("run", "node", "scope", "cores", "shared"),

@@ -18,8 +18,8 @@ LOG = "report.log"
 PROGRESS = "report: "
 """What the job's lines of progress begin with."""
 
-SMALL_BYTES = 64 * 1024 * 1024
-"""Traces of this size are worked through before Java's optimising compiler would pay."""
+SMALL_ROWS = 1_000_000
+"""So many rows are worked through before Java's optimising compiler would pay."""
 
 _QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
@@ -73,9 +73,8 @@ def render(
 
 
 def _submit(spark: Path, master: str, campaign: Campaign) -> list[str]:
-    nbytes = sum(size for run in campaign.counted for _, size in run.sizes.values())
     options = [f"-Dlog4j2.configurationFile={(JOB.parent / 'log4j2.properties').as_uri()}"]
-    if nbytes < SMALL_BYTES:
+    if campaign.rows < SMALL_ROWS:
         options += _QUICK_START
     settings = {
         "spark.ui.enabled": "false",

@@ -193,6 +193,11 @@ class Campaign:
         """The runs that are compared."""
         return tuple(run for run in self.runs if run.counts)
 
+    @property
+    def rows(self) -> int:
+        """Trace rows of the runs that are compared."""
+        return sum(rows for run in self.counted for rows, _ in run.sizes.values())
+
     @cached_property
     def workloads(self) -> tuple[str, ...]:
         """Labels of workloads: as the agenda lists them, then those that only runs name."""
@@ -256,12 +261,15 @@ def _load_run(folder: Path) -> Run:
         return Run(folder.name, folder, file, {}, "run.json does not say when the measured interval was")
     if times.measure_end_ns <= times.measure_start_ns:
         return Run(folder.name, folder, file, {}, "the measured interval is empty")
-    sizes, fault = _trace_sizes(folder / "traces")
+    sizes, fault = _trace_sizes(folder / "traces", folder.name)
     return Run(folder.name, folder, file, sizes, fault)
 
 
-def _trace_sizes(folder: Path) -> tuple[dict[str, tuple[int, int]], str]:
-    """Rows and bytes per table from the files' footers, and what is wrong with them."""
+def _trace_sizes(folder: Path, run: str) -> tuple[dict[str, tuple[int, int]], str]:
+    """Rows and bytes per table from the files' footers, and what is wrong with them.
+
+    Rows of many runs are worked through together and told apart by their column `run`, so it must be this run's.
+    """
     sizes = {}
     for table, schema in TABLES.items():
         path = folder / f"{table}.parquet"
@@ -269,13 +277,22 @@ def _trace_sizes(folder: Path) -> tuple[dict[str, tuple[int, int]], str]:
             with pyarrow.parquet.ParquetFile(path) as file:
                 sizes[table] = (file.metadata.num_rows, path.stat().st_size)
                 names = file.schema_arrow.names
+                others = _runs_named(file.metadata) - {run}
         except OSError as fault:
             return sizes, f"traces/{path.name} is missing or unreadable: {fault.strerror or fault}"
         except pa.ArrowInvalid:
             return sizes, f"traces/{path.name} is not a whole Parquet file"
         if names != schema.names:
             return sizes, f"traces/{path.name} has the columns {', '.join(names)}: another version wrote it"
+        if others:
+            return sizes, f"traces/{path.name} holds rows of {', '.join(sorted(others))}"
     return sizes, ""
+
+
+def _runs_named(file: Any) -> set[str]:
+    """The smallest and largest value of the first column, `run`, in each row group of a Parquet file."""
+    found = [file.row_group(group).column(0).statistics for group in range(file.num_row_groups)]
+    return {str(value) for seen in found if seen is not None and seen.has_min_max for value in (seen.min, seen.max)}
 
 
 def _read(path: Path, kind: type[T]) -> T:

@@ -55,8 +55,8 @@ def busy(traces: Traces) -> DataFrame:
 def timeline(traces: Traces) -> DataFrame:
     """Tuples per second emitted by spouts and reaching sinks, in steps of whole seconds of the run.
 
-    `second` is where a step begins, counted from the measured interval's start; steps before 0 are warm-up. Only steps
-    that the sources were running for throughout are given.
+    `second` is where a step of `step_s` begins, counted from the measured interval's start; steps before 0 are warm-up.
+    Only steps that the sources were running for throughout are given.
     """
     step_ns = _step_s(traces) * NS
     first, last = F.col("since_ns") - F.col("from_ns"), F.col("t_ns") - 1 - F.col("from_ns")
@@ -75,6 +75,7 @@ def timeline(traces: Traces) -> DataFrame:
             F.sum(source * per_second).alias("source_tuples_per_s"),
             F.sum(sink * per_second).alias("sink_tuples_per_s"),
         )
+        .withColumn("step_s", F.lit(step_ns // NS))
     )
 
 

@@ -41,7 +41,7 @@ class Traces:
     def table(self, name: str) -> DataFrame:
         """All rows of a table with four more columns.
 
-        The column `run` is the run's folder. `from_ns` and `to_ns` are the measured interval in the clock of the row's
+        `from_ns` and `to_ns` are the measured interval in the clock of the row's
         process. The same for all processes of a run are `length_ns`, the interval's length as the controller had it,
         and `lead_ns`, how long before it the sources started.
         """
@@ -58,7 +58,7 @@ class Traces:
     def _rows(self, name: str) -> DataFrame:
         columns = ", ".join(f"`{field.name}` {_SQL_TYPES[field.type]}" for field in TABLES[name])
         files = [_no_glob(str((run.folder / "traces" / f"{name}.parquet").resolve())) for run in self.runs]
-        return self.spark.read.schema(columns).parquet(*files).withColumn("run", _folder_of_run())
+        return self.spark.read.schema(columns).parquet(*files)
 
     @cached_property
     def _times(self) -> DataFrame:
@@ -122,12 +122,6 @@ def measured_share() -> Column:
 def component_of(executor: str) -> Column:
     """The component in an executor's name `component[index]`."""
     return F.regexp_extract(executor, r"^(.*)\[\d+\]$", 1)
-
-
-def _folder_of_run() -> Column:
-    # The path is a URI; `url_decode` also turns + into a blank, which a path does not mean by it.
-    path = F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B")))
-    return F.regexp_extract(path, r"/([^/]+)/traces/[^/]+$", 1)
 
 
 def _no_glob(path: str) -> str:

@@ -1,6 +1,6 @@
 """One view per workload: the small tables arranged for its figures and its part of the page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from analysis.figures.data import Line, Seats, WorkloadData
 from analysis.figures.theme import look
@@ -28,8 +28,12 @@ def workload_data(campaign: Campaign, label: str, tables: Mapping[str, Rows], ru
         looks=looks,
         repetitions={s: repetitions[s] for s in looks},
         warmup_s=max((_warmup_s(run) for run in counted), default=0.0),
-        throughput=_lines(counted, tables["timeline"], "second", "sink_tuples_per_s"),
-        latency=_lines(counted, tables["latency"], "quantile", "latency_ms"),
+        throughput=_lines(
+            counted,
+            # A rate over a step is drawn in the step's middle.
+            ((row["run"], row["second"] + row["step_s"] / 2, row["sink_tuples_per_s"]) for row in tables["timeline"]),
+        ),
+        latency=_lines(counted, ((row["run"], row["quantile"], row["latency_ms"]) for row in tables["latency"])),
         samples={(run.scheduler, run.repetition or 0): _samples(run, tables["latency"]) for run in counted},
         values=values,
         spreads={m: {s: spread(v, label, s, m) for s, v in each.items()} for m, each in values.items()},
@@ -43,11 +47,12 @@ def _warmup_s(run: Run) -> float:
     return ((times.measure_start_ns or 0) - (times.source_start_ns or 0)) / 1e9
 
 
-def _lines(runs: Sequence[Run], rows: Rows, x: str, y: str) -> list[Line]:
+def _lines(runs: Sequence[Run], values: Iterable[tuple[str, float, float | None]]) -> list[Line]:
+    """One line per run from (run's id, x, y)."""
     points: dict[str, list[tuple[float, float]]] = {}
-    for row in rows:
-        if row[y] is not None:
-            points.setdefault(row["run"], []).append((row[x], row[y]))
+    for run_id, x, y in values:
+        if y is not None:
+            points.setdefault(run_id, []).append((x, y))
     return [Line(run.scheduler, run.repetition or 0, sorted(points.get(run.id, []))) for run in runs]
 
 

@@ -11,7 +11,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from analysis.figures.data import Line, WorkloadData, quantity
-from analysis.figures.theme import GRID, MUTED, SHADE, Look, new_figure
+from analysis.figures.theme import Look, new_figure
+from analysis.palette import GRID, MUTED, SHADE
 
 _HEIGHT_IN = 2.75
 _LEGEND_ROW_IN = 0.19
@@ -26,9 +27,8 @@ def throughput(data: WorkloadData) -> Figure:
     axes.set_ylim(0, max((y for line in data.throughput for _, y in line.points), default=1.0) * 1.08 or 1.0)
     axes.margins(x=0.01)
     if data.warmup_s > 0:
-        left = axes.get_xlim()[0]
-        axes.axvspan(left, 0, color=SHADE.light, lw=0, zorder=0)
-        axes.set_xlim(left, None)
+        axes.axvspan(-data.warmup_s, 0, color=SHADE.light, lw=0, zorder=0)
+        axes.set_xlim(-data.warmup_s, None)
         axes.text(0, 0.02, "warm-up ", transform=axes.get_xaxis_transform(), ha="right", va="bottom", color=MUTED.light)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: quantity(value)))
     axes.grid(axis="y")

@@ -6,7 +6,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from analysis.figures.data import WorkloadData
-from analysis.figures.theme import GRID, INK, MUTED, new_figure
+from analysis.figures.theme import new_figure
+from analysis.palette import GRID, INK, MUTED
 
 _ROW_IN = 0.46
 _FRAME_IN = 0.95

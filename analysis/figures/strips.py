@@ -9,7 +9,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
 from analysis.figures.data import WorkloadData, quantity
-from analysis.figures.theme import INK, MUTED, new_figure
+from analysis.figures.theme import new_figure
+from analysis.palette import INK, MUTED
 from analysis.statistics import Spread
 
 _ROW_IN = 0.21

@@ -15,36 +15,12 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from analysis.palette import GRID, INK, MUTED, PALETTE, SERIES, Colour
+
 WIDTH_IN = 4.6
 """Every figure is about as wide as a phone: there, and in a row of three on a laptop, its text can be read."""
 
 
-@dataclass(frozen=True)
-class Colour:
-    """A colour in both themes; `name` is its CSS variable and class."""
-
-    name: str
-    light: str
-    dark: str
-
-
-INK = Colour("ink", "#1b2027", "#e8ebef")
-MUTED = Colour("muted", "#5a636e", "#a3adb8")
-GRID = Colour("grid", "#e2e5e9", "#343b44")
-GROUND = Colour("ground", "#fefefe", "#161a1f")
-SHADE = Colour("shade", "#f0f2f4", "#20262d")
-
-SERIES = (
-    Colour("s0", "#0b5cd6", "#38a6f8"),
-    Colour("s1", "#dd6b10", "#d9773a"),
-    Colour("s2", "#0a9d63", "#45e596"),
-    Colour("s3", "#96198f", "#dc48cf"),
-    Colour("s4", "#5f3c12", "#f2de4e"),
-    Colour("s5", "#555a60", "#ccd4dc"),
-)
-"""Told apart with normal sight, protanopia, deuteranopia and tritanopia, and on both grounds (a test says so)."""
-
-PALETTE = (INK, MUTED, GRID, GROUND, SHADE, *SERIES)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 Dash = tuple[int, tuple[int, ...]] | Literal["-"]
 DASHES: tuple[Dash, ...] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (6, 2, 1, 2)))

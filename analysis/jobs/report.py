@@ -34,7 +34,7 @@ from inventory.errors import MillraceError  # noqa: E402
 AT_ONCE = 3
 """Tables under way at the same time: planning one overlaps with computing another."""
 
-BYTES_PER_PARTITION = 32 * 1024 * 1024
+ROWS_PER_PARTITION = 500_000
 
 STARTED = time.monotonic()
 
@@ -69,9 +69,8 @@ def _tables(campaign: Campaign) -> dict[str, Rows]:
     """Every table's rows; empty ones when no run counts."""
     if not campaign.counted:
         return {name: [] for name in SPARK_COLUMNS}
-    nbytes = sum(size for run in campaign.counted for _, size in run.sizes.values())
-    _tell(f"starting Spark for {len(campaign.counted)} runs, {nbytes / 1e6:.1f} MB of traces")
-    partitions = str(max(2, -(-nbytes // BYTES_PER_PARTITION)))
+    _tell(f"starting Spark for {len(campaign.counted)} runs with {campaign.rows:,} trace rows")
+    partitions = str(max(2, -(-campaign.rows // ROWS_PER_PARTITION)))
     builder = SparkSession.builder.appName("millrace report")
     spark = (
         builder.config("spark.sql.shuffle.partitions", partitions)

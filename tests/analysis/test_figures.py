@@ -12,7 +12,8 @@ import pytest
 
 from analysis.figures import KINDS, draw_all
 from analysis.figures.data import Line, Seats, WorkloadData, quantity
-from analysis.figures.theme import GROUND, INK, MUTED, PALETTE, SERIES, inline, look
+from analysis.figures.theme import inline, look
+from analysis.palette import GROUND, INK, MUTED, PALETTE, SERIES
 from analysis.statistics import spread
 from analysis.summary import METRICS
 

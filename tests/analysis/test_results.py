@@ -76,6 +76,10 @@ def test_a_skipped_run_keeps_its_reason(campaign_maker: Maker, tmp_path: Path) -
             lambda p: shutil.copy(p.with_name("clock.parquet"), p),
             "traces/latency.parquet has the columns run, node, worker, t_ns, utc_ns, offset_ns, bound_ns: another",
         ),
+        (
+            lambda p: shutil.copy(p.parents[2] / "002-exclamation-top-storm-r1" / "traces" / p.name, p),
+            "traces/latency.parquet holds rows of 002-exclamation-top-storm-r1",
+        ),
     ],
 )
 def test_a_run_without_whole_traces_does_not_count(
