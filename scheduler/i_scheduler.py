@@ -15,11 +15,11 @@ from msgspec import Meta
 from msgspec.structs import replace as replaced
 
 from inventory.cluster import ExistingWorker
-from scheduler.graph.assembling import Part, assemble
+from scheduler.graph.assembling import Part, assemble, parts_of
 from scheduler.graph.fusing import Assigned, Fusing
 from scheduler.graph.infeasible import why_not
 from scheduler.graph.instance import Instance, instance_of
-from scheduler.graph.parts import partition
+from scheduler.graph.workers import workers_of
 from scheduler.problem import Needs, Plan, Problem
 from workloads.topology import Executor, Topology
 
@@ -122,25 +122,8 @@ class IScheduler:
         self, problem: Problem, topology: Topology, instance: Instance, node_of: Sequence[int]
     ) -> dict[Executor, Part]:
         """Executor -> node and worker; workers of a node by their lowest executor."""
-        ones = [1] * len(instance.load)
-        here: dict[int, list[int]] = {}
-        for executor, node in enumerate(node_of):
-            here.setdefault(node, []).append(executor)
-        found: dict[Executor, Part] = {}
-        for node in sorted(here):
-            executors = here[node]
-            workers, limit = -(-len(executors) // self._params.T), self._params.T
-            if workers > instance.slots[node]:
-                workers = instance.slots[node]
-                limit = -(-len(executors) // workers)
-            limits = [limit] * workers
-            groups = partition(instance, executors, ones, limits, self._params.partitioner, self._params.seed)
-            if groups is None:
-                raise ValueError(f"{len(executors)} executors do not fit into {workers} workers of {limit}")
-            for number, group in enumerate(sorted(group for group in groups if group)):
-                for executor in group:
-                    found[topology.executors[executor]] = (problem.cluster.nodes[node].id, number)
-        return found
+        workers = workers_of(instance, node_of, self._params.T, self._params.partitioner, self._params.seed)
+        return parts_of(problem, [topology], node_of, workers)[topology.id]
 
 
 def _with_workers(problem: Problem, topology: str, parts: Mapping[Executor, Part]) -> Problem:

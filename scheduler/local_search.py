@@ -17,7 +17,11 @@ from scheduler.graph.infeasible import placeable
 from scheduler.graph.instance import Instance
 from scheduler.graph.small import lowest_cost
 from scheduler.graph.tabu import Effort
+from scheduler.graph.workers import cut_between_workers, workers_of
 from scheduler.problem import Needs, Plan, Problem
+
+CANDIDATES = 4
+"""Placements compared where rate between workers counts."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +32,16 @@ class LocalSearchParams:
         time_limit_s: seconds after which the best placement so far is the answer; most searches end well before.
         seed: of all random choices.
         node_weight: tuples/s (or pairs) between nodes that are accepted to use one node less.
+        worker_weight: what rate between workers of one node counts, where rate between nodes counts 1.
+        executors_per_worker: split what a topology has on a node into workers of at most so many; None = one worker.
         memory: keep to the nodes' memory, provided a component of the round says what it takes.
     """
 
     time_limit_s: Annotated[float, Meta(gt=0)] = 30.0
     seed: int = 0
     node_weight: Annotated[float, Meta(ge=0)] = 0.0
+    worker_weight: Annotated[float, Meta(ge=0)] = 0.0
+    executors_per_worker: Annotated[int, Meta(ge=1)] | None = None
     memory: bool = True
 
 
@@ -52,17 +60,41 @@ class LocalSearch:
 
     def place(self, problem: Problem) -> Plan:
         """All topologies together; those that do not fit beside the earlier ones are not placed."""
-        end = perf_counter() + self._params.time_limit_s
+        params = self._params
+        end = perf_counter() + params.time_limit_s
         efforts: list[Effort] = []
 
-        def attempt(instance: Instance) -> list[int] | None:
-            effort = Effort(looks_for(instance), lambda: perf_counter() > end)
-            efforts.append(effort)
-            weight = round(self._params.node_weight * instance.rate_scale)
-            target = lowest_cost(instance, weight) if instance.executors <= SMALL else 0
-            return find(instance, effort, self._params.seed, target, weight)
+        def attempt(instance: Instance) -> _Found | None:
+            # Placements of equal W may differ within nodes, so that a few are compared when that counts.
+            weighs = params.worker_weight > 0 and params.executors_per_worker is not None
+            found: _Found | None = None
+            for seed in range(params.seed, params.seed + (CANDIDATES if weighs else 1)):
+                effort = Effort(looks_for(instance), lambda: perf_counter() > end)
+                efforts.append(effort)
+                weight = round(params.node_weight * instance.rate_scale)
+                target = lowest_cost(instance, weight) if instance.executors <= SMALL else 0
+                nodes = find(instance, effort, seed, target, weight)
+                if nodes is None:
+                    break
+                workers = None
+                cost: float = instance.cut(nodes) + weight * len(set(nodes))
+                if params.executors_per_worker is not None:
+                    workers = workers_of(instance, nodes, params.executors_per_worker, seed=seed)
+                    cost += params.worker_weight * cut_between_workers(instance, nodes, workers)
+                if found is None or cost < found.cost:
+                    found = _Found(nodes, workers, cost)
+            return found
 
-        topologies, failures, nodes = placeable(problem, attempt, self._params.memory)
+        topologies, failures, found = placeable(problem, attempt, params.memory)
         details: dict[str, Any] = {"limit_hit": any(effort.cut_short for effort in efforts)}
-        parts = parts_of(problem, topologies, nodes) if nodes is not None else {}
+        parts = parts_of(problem, topologies, found.node_of, found.worker_of) if found is not None else {}
         return assemble(problem, parts, failures, details)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A placement on nodes and, where they are split, workers."""
+
+    node_of: list[int]
+    worker_of: list[int] | None
+    cost: float

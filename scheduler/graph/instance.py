@@ -14,7 +14,7 @@ from scheduler.classes import classes_of
 from scheduler.graph.scaling import scaled
 from scheduler.loads import Loads
 from scheduler.problem import Problem
-from workloads.topology import DEFAULT_CPU_POINTS, Component, Executor, Topology
+from workloads.topology import Component, Executor, Topology
 from workloads.traffic import Traffic
 
 
@@ -268,21 +268,15 @@ def _left_over(problem: Problem, placed: Collection[str], loads: Loads) -> tuple
         if worker.topology not in placed:
             at = index[worker.node]
             slots[at] -= 1
-            capacity[at] -= fsum(
-                _running_load(loads, problem.traffic, topology.get(worker.topology), name) for name in worker.executors
-            )
+            capacity[at] -= fsum(_running_load(loads, topology.get(worker.topology), name) for name in worker.executors)
     for at, node in enumerate(nodes):
         if not node.available or slots[at] <= 0 or capacity[at] < 0:
             capacity[at], slots[at] = 0.0, max(slots[at], 0) if node.available else 0
     return capacity, slots
 
 
-def _running_load(loads: Loads, traffic: Traffic | None, topology: Topology | None, name: str) -> float:
-    if topology is not None:
-        return loads.of(topology, Executor.named(name))
-    if loads.unit == "executors":
-        return 1.0
-    return DEFAULT_CPU_POINTS if traffic is None else traffic.load.get(name, DEFAULT_CPU_POINTS)
+def _running_load(loads: Loads, topology: Topology | None, name: str) -> float:
+    return loads.of_stranger(name) if topology is None else loads.of(topology, Executor.named(name))
 
 
 def _homes(problem: Problem, topologies: Sequence[Topology], first: Sequence[int]) -> tuple[int, ...]:

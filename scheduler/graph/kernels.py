@@ -163,27 +163,20 @@ def halve(
     be above them by one vertex.
     """
     n = len(xadj) - 1
-    gain = [0] * n
-    stamp = [0] * n
-    moved = [0] * n
+    gain, stamp, moved = [0] * n, [0] * n, [0] * n
+    load, memory = [0, 0], [0, 0]
     heaviest = most = 0
-    load0 = load1 = memory0 = memory1 = 0
     for v in range(n):
-        heaviest = max(heaviest, vw[v])
-        most = max(most, vm[v])
-        if side[v] == 0:
-            load0 += vw[v]
-            memory0 += vm[v]
-        else:
-            load1 += vw[v]
-            memory1 += vm[v]
+        heaviest, most = max(heaviest, vw[v]), max(most, vm[v])
+        load[side[v]] += vw[v]
+        memory[side[v]] += vm[v]
     total = 0
     for turn in range(1, passes + 1):
         heap0 = [(0, 0, 0)]
         heap1 = [(0, 0, 0)]
         heap0.pop()
         heap1.pop()
-        excess = max(load0 - cap0, 0) + max(load1 - cap1, 0) + max(memory0 - room0, 0) + max(memory1 - room1, 0)
+        excess = max(load[0] - cap0, 0) + max(load[1] - cap1, 0) + max(memory[0] - room0, 0) + max(memory[1] - room1, 0)
         for v in range(n):
             inner = outer = 0
             for e in range(xadj[v], xadj[v + 1]):
@@ -193,22 +186,18 @@ def halve(
                     outer += wgt[e]
             gain[v] = outer - inner
             if outer > 0 or excess > 0 or inner == 0:
-                if side[v] == 0:
-                    heappush(heap0, (-gain[v], v, stamp[v]))
-                else:
-                    heappush(heap1, (-gain[v], v, stamp[v]))
+                heappush(heap0 if side[v] == 0 else heap1, (-gain[v], v, stamp[v]))
         trail = [0]
         trail.pop()
-        change = best_change = 0
-        best_excess, best_length = excess, 0
-        idle = 0
+        change = best_change = best_length = idle = 0
+        best_excess = excess
         while idle < patience:
             while heap0 and (moved[heap0[0][1]] == turn or side[heap0[0][1]] != 0 or stamp[heap0[0][1]] != heap0[0][2]):
                 heappop(heap0)
             while heap1 and (moved[heap1[0][1]] == turn or side[heap1[0][1]] != 1 or stamp[heap1[0][1]] != heap1[0][2]):
                 heappop(heap1)
-            over0 = load0 > cap0 or memory0 > room0
-            over1 = load1 > cap1 or memory1 > room1
+            over0 = load[0] > cap0 or memory[0] > room0
+            over1 = load[1] > cap1 or memory[1] > room1
             source = -1
             if over0 and heap0:
                 source = 0
@@ -218,74 +207,64 @@ def halve(
                 fits0 = fits1 = False
                 if heap0:
                     v = heap0[0][1]
-                    fits0 = load1 + vw[v] <= cap1 + heaviest and memory1 + vm[v] <= room1 + most
+                    fits0 = load[1] + vw[v] <= cap1 + heaviest and memory[1] + vm[v] <= room1 + most
                 if heap1:
                     v = heap1[0][1]
-                    fits1 = load0 + vw[v] <= cap0 + heaviest and memory0 + vm[v] <= room0 + most
+                    fits1 = load[0] + vw[v] <= cap0 + heaviest and memory[0] + vm[v] <= room0 + most
                 if fits0 and fits1:
                     if heap0[0][0] != heap1[0][0]:
                         source = 0 if heap0[0][0] < heap1[0][0] else 1
                     else:
-                        source = 0 if load0 - cap0 >= load1 - cap1 else 1
+                        source = 0 if load[0] - cap0 >= load[1] - cap1 else 1
                 elif fits0:
                     source = 0
                 elif fits1:
                     source = 1
-                elif heap0:
-                    heappop(heap0)
-                    continue
-                elif heap1:
-                    heappop(heap1)
+                elif heap0 or heap1:
+                    heappop(heap0 or heap1)
                     continue
             if source < 0:
                 break
-            if source == 0:
-                _, v, _ = heappop(heap0)
-                load0 -= vw[v]
-                load1 += vw[v]
-                memory0 -= vm[v]
-                memory1 += vm[v]
-            else:
-                _, v, _ = heappop(heap1)
-                load1 -= vw[v]
-                load0 += vw[v]
-                memory1 -= vm[v]
-                memory0 += vm[v]
+            _, v, _ = heappop(heap0 if source == 0 else heap1)
             moved[v] = turn
             side[v] = 1 - source
+            load[source] -= vw[v]
+            load[1 - source] += vw[v]
+            memory[source] -= vm[v]
+            memory[1 - source] += vm[v]
             change -= gain[v]
             trail.append(v)
             for e in range(xadj[v], xadj[v + 1]):
                 u = adj[e]
-                gain[u] += -2 * wgt[e] if side[u] == side[v] else 2 * wgt[e]
+                if side[u] == source:
+                    gain[u] += 2 * wgt[e]
+                else:
+                    gain[u] -= 2 * wgt[e]
                 if moved[u] != turn:
                     stamp[u] += 1
-                    if side[u] == 0:
-                        heappush(heap0, (-gain[u], u, stamp[u]))
-                    else:
-                        heappush(heap1, (-gain[u], u, stamp[u]))
-            excess = max(load0 - cap0, 0) + max(load1 - cap1, 0) + max(memory0 - room0, 0) + max(memory1 - room1, 0)
+                    heappush(heap0 if side[u] == 0 else heap1, (-gain[u], u, stamp[u]))
+            excess = 0  # written out: calls of max cost more than all the rest where this is interpreted
+            if load[0] > cap0:
+                excess += load[0] - cap0
+            if load[1] > cap1:
+                excess += load[1] - cap1
+            if memory[0] > room0:
+                excess += memory[0] - room0
+            if memory[1] > room1:
+                excess += memory[1] - room1
+            idle += 1
             if excess < best_excess or (excess == best_excess and change < best_change):
-                best_change, best_excess, best_length = change, excess, len(trail)
-                idle = 0
-            else:
-                idle += 1
-        improved = best_length > 0
+                best_change, best_excess, best_length, idle = change, excess, len(trail), 0
         while len(trail) > best_length:
             v = trail.pop()
-            if side[v] == 0:
-                load0 -= vw[v]
-                load1 += vw[v]
-                memory0 -= vm[v]
-                memory1 += vm[v]
-            else:
-                load1 -= vw[v]
-                load0 += vw[v]
-                memory1 -= vm[v]
-                memory0 += vm[v]
-            side[v] = 1 - side[v]
+            back = 1 - side[v]
+            load[side[v]] -= vw[v]
+            load[back] += vw[v]
+            memory[side[v]] -= vm[v]
+            memory[back] += vm[v]
+            side[v] = back
         total -= best_change
-        if not improved or best_change == 0:
+        if best_change == 0:
             break
     return total
 
@@ -357,8 +336,9 @@ def refine(
                 sub_vm[i] = vm[v]
                 side[i] = 0 if part[v] == a else 1
                 for e in range(xadj[v], xadj[v + 1]):
-                    if local[adj[e]] >= 0:
-                        sub_adj.append(local[adj[e]])
+                    u = local[adj[e]]
+                    if u >= 0:
+                        sub_adj.append(u)
                         sub_wgt.append(wgt[e])
                 sub_xadj[i + 1] = len(sub_adj)
             gained = halve(

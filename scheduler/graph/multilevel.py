@@ -77,7 +77,7 @@ class _Multilevel:
         """How many regions are reworked between two refinements."""
         n = self._instance.executors
         if not self._rows.fast:
-            return (45,)
+            return (40,)
         return (n // 25, n // 25, 0) if n <= 20_000 else (n // 40, 0)
 
     def _late(self) -> bool:

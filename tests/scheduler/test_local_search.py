@@ -136,3 +136,12 @@ def test_topologies_share_nodes_only_as_far_as_slots_go() -> None:
     plan = SEARCH.place(problem)
     assert {p.status for p in plan.placements.values()} == {"placed"}
     assert w(problem, plan) == 0
+
+
+def test_nodes_are_split_into_workers_and_traffic_between_them_may_count() -> None:
+    problem = Problem(cluster(8, 8), (linear(16),))
+    split = Checked(LocalSearch, LocalSearchParams(executors_per_worker=3, worker_weight=0.5)).place(problem)
+    slots = list(split.placements["linear-16"].assignments.values())
+    assert len(set(slots)) == 6
+    assert max(map(slots.count, slots)) <= 3
+    assert w(problem, split) == w(problem, SEARCH.place(problem))
