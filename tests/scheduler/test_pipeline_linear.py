@@ -123,6 +123,18 @@ def test_more_components_than_nodes_are_dealt_in_layers() -> None:
     assert plan.placements["t"].status == "placed"
 
 
+def test_every_layer_is_refined_by_its_own_edges() -> None:
+    eight_then_four = (
+        *(Component(id=f"s{at}", kind="spout", parallelism=4) for at in range(8)),
+        *(
+            Component(id=f"b{at}", kind="bolt", parallelism=4, inputs=(Input(f"b{at - 1}" if at else "s1"),))
+            for at in range(4)
+        ),
+    )
+    layers = place(Problem(EIGHT, (Topology(id="t", components=eight_then_four),))).details["layers"]
+    assert [layer["swaps"] for layer in layers] == [[], [[6, 1], [4, 3]]]
+
+
 def test_one_node_takes_everything() -> None:
     plan = place(Problem(nodes_of(only=1), (chain(2, 3),)))
     assert plan.details["schedule"] == [(0,)]
@@ -161,6 +173,13 @@ def test_running_executors_stay_and_others_join_their_worker() -> None:
     plan = place(Problem(cluster, (chain(2, 2),)))
     assert plan.placements["t"].assignments == {**fresh, Executor("a", 0): Slot("b", 0)}
     assert (plan.freed, plan.migrations) == ((), ())
+
+
+def test_of_two_workers_on_a_node_the_one_with_the_lower_port_is_joined() -> None:
+    node = Node(id="a", slots=3, ports=(6702, 6701, 6700))
+    existing = (ExistingWorker("t", "a", 0, ("a[0]",)), ExistingWorker("t", "a", 1, ("a[1]",)))
+    plan = place(Problem(Cluster((node,), existing=existing), (chain(3),)))
+    assert plan.placements["t"].assignments[Executor("a", 2)] == Slot("a", 1)
 
 
 def test_too_many_nodes_are_refused() -> None:

@@ -110,6 +110,13 @@ def test_exchanges_of_the_worked_example() -> None:
     ]
 
 
+def test_a_label_that_joins_a_family_brings_others_after_it() -> None:
+    """Nothing leads from the first family to the third one until 1 has joined it."""
+    labels, swaps = refine(Distribution(12, 4), [(6, 1), (1, 2)])
+    assert swaps == [(9, 1), (3, 2)]
+    assert (labels, [list(swap) for swap in swaps]) == exchanged(Distribution(12, 4), [(6, 1), (1, 2)])
+
+
 @pytest.mark.parametrize(("nodes", "largest", "tasks"), [(1, 7, 7), (8, 4, 4), (8, 3, 4), (7, 8, 14), (6, 1, 2)])
 def test_padding_adds_the_fewest_tasks_that_share_a_divisor_with_the_nodes(
     nodes: int, largest: int, tasks: int
@@ -148,7 +155,10 @@ def test_the_first_rows_make_a_latin_square_and_repeat(grid: Distribution) -> No
     assert grid.rows(2 * grid.nodes) == [*square, *square]
 
 
-@given(GRIDS.flatmap(lambda grid: st.tuples(st.just(grid), graphs(min(grid.nodes, 9)))))
+CROWDED = st.sampled_from([Distribution(12, 4), Distribution(9, 3), Distribution(16, 4), Distribution(8, 4)])
+
+
+@given((GRIDS | CROWDED).flatmap(lambda grid: st.tuples(st.just(grid), graphs(min(grid.nodes, 16)))))
 def test_refinement_is_the_printed_loops(case: tuple[Distribution, Edges]) -> None:
     grid, edges = case
     labels, swaps = refine(grid, edges)
