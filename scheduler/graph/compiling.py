@@ -16,7 +16,7 @@ def compile_kernels() -> None:
         load=(1,) * size,
         memory=(0,) * size,
         topology=(0,) * size,
-        near=tuple({other: 1 for other in ((at - 1) % size, (at + 1) % size)} for at in range(size)),
+        near=tuple(dict.fromkeys(((at - 1) % size, (at + 1) % size), 1) for at in range(size)),
         capacity=(300, 299) * 5,
         room=(0,) * 10,
         slots=(1,) * 10,
