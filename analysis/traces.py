@@ -100,8 +100,8 @@ def covered(rows: DataFrame, *series: str, most_ns: int | None = None) -> DataFr
         most_ns: the longest time that a row may cover, for tables that leave out idle seconds.
     """
     before = F.lag("t_ns").over(Window.partitionBy("run", *series).orderBy("t_ns"))
-    # Of a first row nothing says since when; rows come once a second.
-    since = F.coalesce(before, F.col("t_ns") - NS)
+    # A first row covers the time since the sources started, a second at most: rows come once a second.
+    since = F.coalesce(before, F.greatest(F.col("t_ns") - NS, F.col("from_ns") - F.col("lead_ns")))
     if most_ns is not None:
         since = F.greatest(since, F.col("t_ns") - most_ns)
     # Two rows of the same instant: the later one still covers something, so that no share divides by zero.

@@ -1,6 +1,7 @@
 """The Spark job's tables against the same figures computed row by row in plain Python from the same files."""
 
 import csv
+import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -41,13 +42,15 @@ class Truth:
     def parts(self, table: str, key: Iterable[str], longest: int | None = None) -> Iterable[tuple[Row, int, int, int]]:
         """Rows with the time they cover, cut at the measured interval: (row, covered ns, inside ns, interval ns)."""
         last: dict[tuple[Any, ...], int] = {}
+        times = json.loads((self.folder / "run.json").read_text())["times"]
+        lead = times["measure_start_ns"] - times["source_start_ns"]
         for row in sorted(self.rows(table), key=lambda row: row["t_ns"]):
             name = tuple(row[k] for k in key)
-            since = last.get(name, row["t_ns"] - NS)
+            start, end = self.span[row["node"], row["worker"]]
+            since = last.get(name, max(row["t_ns"] - NS, start - lead))
             if longest is not None and row["t_ns"] - since > longest:
                 since = row["t_ns"] - longest
             last[name] = row["t_ns"]
-            start, end = self.span[row["node"], row["worker"]]
             yield row, row["t_ns"] - since, max(0, min(row["t_ns"], end) - max(since, start)), end - start
 
     def rate(
