@@ -101,7 +101,7 @@ def _weighted(table: pa.Table, key: list[str], spans: Spans) -> pa.Table:
     for rows, start, end in _by_worker(table, spans):
         part = rows.sort_by([(name, "ascending") for name in [*key, "t_ns"]]).combine_chunks()
         until = part["t_ns"].combine_chunks()
-        same = pa.array([True] * (len(part) - 1))
+        same = pa.array([True] * (len(part) - 1), pa.bool_())
         for name in key:
             values = part[name].combine_chunks()
             same = pc.and_(same, pc.equal(values[1:], values[:-1]))

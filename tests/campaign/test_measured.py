@@ -91,6 +91,15 @@ def test_what_is_not_known_is_none_and_not_zero(tmp_path: Path) -> None:
     assert found["saturated"] is None
 
 
+def test_a_worker_with_a_single_row_is_measured(tmp_path: Path) -> None:
+    writer = worker(tmp_path, "n1", 0)
+    writer.add("throughput", START + NS, "src[0]", "src", "spout", 8, 0, 0)
+    writer.add("channel", START + NS, "src[0]", "snk[0]", "d", "inter_node", "n2", 8, 1, 1)
+    found = measured(tmp_path, writer)
+    assert found["source_tuples_per_s"] == 8 / SECONDS
+    assert found["hops"] == {"intra_worker": 0, "inter_worker": 0, "inter_node": 8}
+
+
 @pytest.mark.parametrize(
     ("late_ms", "per_row", "saturated"),
     [
