@@ -2,8 +2,11 @@
 
 from scheduler.graph.dealing import deal
 from scheduler.graph.instance import Instance
+from scheduler.graph.multilevel import Depth, search_large
 from scheduler.graph.small import search_small
 from scheduler.graph.tabu import Effort
+
+__all__ = ["SMALL", "Depth", "find", "looks_for"]
 
 SMALL = 128
 """Up to so many executors tabu search looks at every move and swap."""
@@ -17,7 +20,14 @@ def looks_for(instance: Instance) -> int:
     return 30_000 + 60 * max(0, min(instance.executors, SMALL) - 32) ** 2
 
 
-def find(instance: Instance, effort: Effort, seed: int = 0, target: int = 0, node_weight: int = 0) -> list[int] | None:
+def find(
+    instance: Instance,
+    effort: Effort,
+    seed: int = 0,
+    target: int = 0,
+    node_weight: int = 0,
+    depth: Depth = "full",
+) -> list[int] | None:
     """The best placement found (executor -> node), None when none was found that keeps all limits.
 
     Args:
@@ -27,13 +37,9 @@ def find(instance: Instance, effort: Effort, seed: int = 0, target: int = 0, nod
         target: a cost known to be the lowest possible.
         node_weight: what a node in use costs, in units of rate; large searches take as few nodes as hold the load
             anyway.
+        depth: how far large searches go.
     """
     if instance.executors <= SMALL:
         return search_small(instance, effort, seed, target, node_weight)
-    if instance.pairs > MOST_PAIRS:
-        nodes = deal(instance)
-    else:
-        from scheduler.graph.multilevel import search_large
-
-        nodes = search_large(instance, effort, seed)
+    nodes = deal(instance) if instance.pairs > MOST_PAIRS else search_large(instance, effort, seed, depth)
     return nodes if nodes is not None and instance.fits(nodes) else None

@@ -74,6 +74,7 @@ class Fusing:
             if capacity:
                 types.setdefault(capacity, []).append(node)
         self._types = sorted(types.items(), reverse=True)
+        self._made: dict[tuple[tuple[int, ...], int, int], list[list[int]] | None] = {}
         self._load = [1] * len(instance.load) if self._unit else list(instance.load)
 
     def run(self, phi: int, over: Callable[[], bool]) -> Assigned:
@@ -88,12 +89,14 @@ class Fusing:
         groups: list[_Group] = []
         passes: list[Pass] = []
         for capacity, nodes in self._types:
+            if over():
+                return Assigned(None, passes, limit_hit=True)
             if not waiting or len(waiting) + len(groups) <= phi:
                 break
             k = -(-self._weight(waiting) // capacity)
             if k > 1 and use_optimiser and len(groups) + k > phi:
                 use_optimiser, phi = False, 0
-            parts = self._parts(waiting, capacity, k)
+            parts = self._parted(waiting, capacity, k)
             if parts is None:
                 return Assigned(None, passes)
             t, f = len(waiting), len(groups)
@@ -135,6 +138,13 @@ class Fusing:
             return None, quantity
         beta = -(-(t + f - phi) // (capacity - 1))
         return beta, min(beta, quantity)
+
+    def _parted(self, executors: Sequence[int], capacity: int, k: int) -> list[list[int]] | None:
+        """The parts; those of the first pass are the same with and without the optimiser."""
+        key = (tuple(executors), capacity, k)
+        if key not in self._made:
+            self._made[key] = self._parts(executors, capacity, k)
+        return self._made[key]
 
     def _parts(self, executors: Sequence[int], capacity: int, k: int) -> list[list[int]] | None:
         """At least `k` parts, none above `capacity`; more only where loads cannot be packed into `k`."""

@@ -8,6 +8,7 @@ better stays (large neighbourhood search, after Shaw, 1998).
 
 from collections.abc import Iterator, Sequence
 from random import Random
+from typing import Literal
 
 from scheduler.graph.halving import split
 from scheduler.graph.instance import Instance
@@ -24,21 +25,27 @@ SPARSE = 4
 """With fewer pairs per executor than this, the graph may be a bundle of chains, and is tried as such."""
 
 
-def search_large(instance: Instance, effort: Effort, seed: int = 0) -> list[int] | None:
+Depth = Literal["split", "refined", "full"]
+"""Only bisection; refinement between parts too; all of it."""
+
+
+def search_large(instance: Instance, effort: Effort, seed: int = 0, depth: Depth = "full") -> list[int] | None:
     """The best placement found (executor -> node), None when none was found that keeps all limits.
 
     Args:
         instance: what is to be placed; all its pairs are listed.
         effort: only its clock is used: how much is searched follows from the size.
         seed: of all random choices.
+        depth: how far the search goes.
     """
-    return _Multilevel(instance, effort, seed).run()
+    return _Multilevel(instance, effort, seed, depth).run()
 
 
 class _Multilevel:
-    def __init__(self, instance: Instance, effort: Effort, seed: int) -> None:
+    def __init__(self, instance: Instance, effort: Effort, seed: int, depth: Depth) -> None:
         self._instance = instance
         self._effort = effort
+        self._depth: Depth = depth
         self._random = Random(seed)  # noqa: S311 - no secret
         self._rows = Rows(instance.executors > INTERPRETED)
         self._graph = self._rows.listed(instance)
@@ -62,13 +69,11 @@ class _Multilevel:
             return None
         if best_key[0]:
             self._repair(best)
-        members = self._members(best)
         for rounds in self._rounds():
             if self._late() or self._cut(self._graph, best) <= least:
                 break
             self._refine(best)
-            members = self._members(best)
-            self._rework(best, members, rounds)
+            self._rework(best, self._members(best), rounds)
         if not self._fits(self._graph, best, self._cap, self._room) and not self._repair(best):
             return None
         return [self._order[part] for part in best]
@@ -76,9 +81,11 @@ class _Multilevel:
     def _rounds(self) -> Sequence[int]:
         """How many regions are reworked between two refinements."""
         n = self._instance.executors
+        if self._depth != "full":
+            return () if self._depth == "split" else (0,)
         if not self._rows.fast:
             return (40,)
-        return (n // 25, n // 25, 0) if n <= 20_000 else (n // 40, 0)
+        return (n // 40, n // 40, 0) if n <= 20_000 else (n // 40, 0)
 
     def _late(self) -> bool:
         if not self._effort.cut_short and self._effort.over():

@@ -3,14 +3,17 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from scheduler.graph.finding import find
+from scheduler.graph.finding import SMALL, Depth, find
 from scheduler.graph.instance import Instance
 from scheduler.graph.tabu import Effort
 
 Partitioner = Literal["recursive", "kway"]
 
-LOOKS = 6_000
-"""Moves valued per executor in a partition, at least for this many executors."""
+LOOKS = 100
+"""Moves valued per executor and part, where a part is small enough for tabu search."""
+
+FEWEST_LOOKS = 3_000
+"""Moves valued at least."""
 
 
 def induced(instance: Instance, executors: Sequence[int], load: Sequence[int], limits: Sequence[int]) -> Instance:
@@ -112,6 +115,8 @@ def partition(
     if len(limits) == 1:
         weight = sum(load[instance.class_of[executor]] for executor in executors)
         return [list(executors)] if weight <= limits[0] else None
+    if len(executors) > SMALL:
+        return _dealt(instance, executors, load, limits, seed, "split" if partitioner == "recursive" else "refined")
     if partitioner == "recursive":
         middle = (len(limits) + 1) // 2
         halves = _dealt(instance, executors, load, [sum(limits[:middle]), sum(limits[middle:])], seed)
@@ -125,10 +130,16 @@ def partition(
 
 
 def _dealt(
-    instance: Instance, executors: Sequence[int], load: Sequence[int], limits: Sequence[int], seed: int
+    instance: Instance,
+    executors: Sequence[int],
+    load: Sequence[int],
+    limits: Sequence[int],
+    seed: int,
+    depth: Depth = "full",
 ) -> list[list[int]] | None:
     smaller = induced(instance, executors, load, limits)
-    nodes = find(smaller, Effort(LOOKS + 20 * len(executors) * len(limits), lambda: False), seed)
+    effort = Effort(max(FEWEST_LOOKS, LOOKS * len(executors) * len(limits) // 2), lambda: False)
+    nodes = find(smaller, effort, seed, depth=depth)
     if nodes is None:
         return None
     parts: list[list[int]] = [[] for _ in limits]
