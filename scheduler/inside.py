@@ -4,7 +4,8 @@ In whole numbers: observed rates in a unit of their own, or one per communicatin
 answer: `PairTraffic` adds up pairs, `ClassTraffic` multiplies how many executors of linked classes each node holds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import frexp, ldexp
 from typing import TYPE_CHECKING, Protocol
 
 from scheduler.classes import classes_of
@@ -60,7 +61,7 @@ def observed(topology: Topology, traffic: Traffic | None) -> Rates | None:
 def inside_of(topology: Topology, rates: Rates | None, nodes: int) -> Inside:
     """The faster way for partitions onto `nodes` nodes; without rates every communicating pair counts 1."""
     if rates is not None:
-        _, (weights,) = scaled(list(rates.values()))
+        _, (weights,) = scaled(_of_common_size(list(rates.values())))
         return PairTraffic(dict(zip(rates, weights, strict=True)))
     by_class = ClassTraffic(topology, nodes)
     if by_class.total >= min(by_class.work // 3, MOST_PAIRS):
@@ -68,6 +69,15 @@ def inside_of(topology: Topology, rates: Rates | None, nodes: int) -> Inside:
     number = topology.number_of
     pairs = ((number[one], number[other]) for one, other in topology.pairs() if one != other)
     return PairTraffic({(min(pair), max(pair)): 1 for pair in pairs})
+
+
+def _of_common_size(rates: Sequence[float]) -> Sequence[float]:
+    """The rates, in another unit if they are so small or large that whole numbers would lose or exceed them."""
+    largest = max(rates)
+    if largest >= 2**-20 and sum(rates) < 2**52:
+        return rates
+    exponent = frexp(largest)[1]
+    return [ldexp(rate, -exponent) for rate in rates]
 
 
 class PairTraffic:

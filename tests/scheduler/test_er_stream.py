@@ -93,6 +93,15 @@ def test_a_measured_0_is_0_and_a_topology_nobody_watched_counts_pairs() -> None:
     assert place(Problem(equal(2, 1), (chain(1, 1),), Traffic(load={"a[0]": 1.0}))).details["cut"] == 1
 
 
+@pytest.mark.parametrize("unit", [1e-300, 1e-9, 1.0, 0.1, 1e15, 1e300])
+def test_the_unit_of_rates_does_not_matter(unit: float) -> None:
+    edges = (Edge("a[0]", "b[1]", 3 * unit), Edge("a[1]", "b[0]", 2 * unit), Edge("a[0]", "b[0]", 4 * unit))
+    plan = place(Problem(equal(2, 2), (chain(2, 2),), Traffic(edges)))
+    assert plan.details["cut"] == pytest.approx(4 * unit)
+    slots = plan.placements["t"].assignments
+    assert slots[Executor("a", 0)] == slots[Executor("b", 1)]
+
+
 def test_running_executors_stay_draw_others_to_them_and_take_places() -> None:
     existing = (ExistingWorker("t", "small", 0, ("a[0]",)), ExistingWorker("other", "big", 0, ("x[0]", "x[1]")))
     cluster = Cluster(nodes_of(big=5, small=3).nodes, existing=existing)
