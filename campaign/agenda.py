@@ -25,11 +25,19 @@ SHIPPED = Path(__file__).parent / "agendas"
 POWER = "power"
 """A sensor that every agenda may ask for, although not every installation has an energy reader."""
 
-AtLeastOne = Annotated[int, Meta(ge=1)]
+YEAR_S = 366 * 24 * 3600
+
+Repetitions = Annotated[int, Meta(ge=1, le=10_000)]
 Count = Annotated[int, Meta(ge=0)]
-Seconds = Annotated[float, Meta(ge=0)]
-SomeSeconds = Annotated[float, Meta(gt=0)]
-FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$")]
+Seconds = Annotated[float, Meta(ge=0, le=YEAR_S)]
+SomeSeconds = Annotated[float, Meta(gt=0, le=YEAR_S)]
+FileName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}\Z",
+        description="at most 100 letters, digits and . _ + - with a letter or a digit first",
+    ),
+]
 """Text that becomes a part of file names."""
 
 
@@ -61,7 +69,7 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name: FileName
     inventory: str = "loopback"
-    repetitions: AtLeastOne = 1
+    repetitions: Repetitions = 1
     order: Order = "interleaved"
     seed: Count = 0
     warmup_s: Seconds = 10.0

@@ -15,7 +15,7 @@ import msgspec
 import yaml
 
 from inventory.errors import InputError, nearest
-from inventory.explaining import choices_at, in_words, keys_at, steps_of, type_at
+from inventory.explaining import choices_at, description_at, in_words, keys_at, steps_of, type_at
 from inventory.parsing import Core, lines_of, plain_data
 from inventory.parsing import Steps as Steps
 from inventory.parsing import dotted as dotted
@@ -96,6 +96,9 @@ class Document:
             value = self.value(steps)
         except (KeyError, IndexError, TypeError):
             value = None
+        described = description_at(kind, inner, part) if "matching regex" in message else None
+        if described is not None:
+            message = f"expected {described}"
         return self._refused(steps, value, message, choices_at(kind, inner, part))
 
     def _explained_entry(
@@ -113,6 +116,8 @@ class Document:
         return self._refused((*under, *inner), entries, str(fault).partition(" - at `")[0], [])
 
     def _refused(self, steps: Steps, value: Any, message: str, choices: list[str]) -> InputError:
+        if value is None and not steps:
+            return self.error(steps, "holds nothing; a mapping was expected")
         shown = msgspec.json.encode(value, enc_hook=str).decode()
         if len(shown) > 60:
             shown = shown[:57] + "..."

@@ -40,8 +40,9 @@ def nearest(value: object, choices: Iterable[str]) -> str:
     names = sorted(choices)
     if not names:
         return ""
-    close = get_close_matches(str(value), names[:MOST_COMPARED], n=1, cutoff=0.6)
+    folded = {name.casefold(): name for name in reversed(names[:MOST_COMPARED])}
+    close = get_close_matches(str(value).casefold(), folded, n=1, cutoff=0.6)
     if close:
-        return f"; did you mean {close[0]!r}?"
+        return f"; did you mean {folded[close[0]]!r}?"
     shown = ", ".join(names[:MOST_SHOWN])
     return f"; valid: {shown}" + (", ..." if len(names) > MOST_SHOWN else "")

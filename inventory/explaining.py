@@ -54,6 +54,11 @@ def _kinds(text: str) -> str:
 
 def type_at(kind: Any, steps: Steps, data: Any) -> Any:
     """What `kind` expects at `steps` of `data`; where it is a union, the member that `data` chose."""
+    return _chosen(*_declared_at(kind, steps, data))
+
+
+def _declared_at(kind: Any, steps: Steps, data: Any) -> tuple[Any, Any]:
+    """What is declared at `steps`, with all that is annotated there, and the part of `data` that is there."""
     for step in steps:
         kind = _chosen(kind, data)
         if isinstance(step, int):
@@ -71,7 +76,17 @@ def type_at(kind: Any, steps: Steps, data: Any) -> Any:
             data = data[step]
         except (KeyError, IndexError, TypeError):
             data = None
-    return _chosen(kind, data)
+    return kind, data
+
+
+def description_at(kind: Any, steps: Steps, data: Any) -> str | None:
+    """The words in which the values at `steps` are described where they are declared (`Meta(description=...)`)."""
+    declared, _ = _declared_at(kind, steps, data)
+    for part in (declared, *get_args(declared)):
+        for meta in getattr(part, "__metadata__", ()):
+            if isinstance(meta, msgspec.Meta) and meta.description is not None:
+                return meta.description
+    return None
 
 
 def _chosen(kind: Any, data: Any) -> Any:

@@ -30,7 +30,7 @@ AtLeastOne = Annotated[int, Meta(ge=1)]
 Parallelism = Annotated[int, Meta(ge=1, le=MOST_EXECUTORS)]
 Count = Annotated[int, Meta(ge=0)]
 NonNegative = Annotated[float, Meta(ge=0)]
-ComponentId = Annotated[str, Meta(min_length=1, pattern=r"^[^\[\]\s]+$")]
+ComponentId = Annotated[str, Meta(pattern=r"^[^\[\]\s]+\Z", description="text without white space and brackets")]
 
 DEFAULT_CPU_POINTS = 10.0
 DEFAULT_ONHEAP_MB = 128.0

@@ -1,0 +1,40 @@
+"""What a document's errors say is in the user's words, and complete."""
+
+from typing import Annotated
+
+import pytest
+from msgspec import Meta, Struct
+
+from inventory.documents import parse
+from inventory.errors import InputError, nearest
+
+Code = Annotated[str, Meta(pattern=r"^[a-z]+\Z", description="small letters")]
+
+
+class Shelf(Struct, frozen=True, forbid_unknown_fields=True):
+    code: Code
+    other: Code | None = None
+    codes: tuple[Code, ...] = ()
+    by_name: dict[str, Code] = {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"d\.yaml: holds nothing; a mapping was expected"),
+        ("# nothing but a comment", r"d\.yaml: holds nothing; a mapping was expected"),
+        ("code: A1", r'd\.yaml:1: code: got "A1": expected small letters'),
+        ("code: a\nother: A1", r'd\.yaml:2: other: got "A1": expected small letters'),
+        ("code: a\ncodes: [b, C]", r'd\.yaml:2: codes\[1\]: got "C": expected small letters'),
+        ("code: a\nby_name: {x: b, y: C}", r'd\.yaml:2: by_name\.y: got "C": expected small letters'),
+        ('code: "a\\n"', r'd\.yaml:1: code: got "a\\n": expected small letters'),
+    ],
+)
+def test_what_was_expected_is_said_in_words(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=f"^{message}$"):
+        parse(text, "d.yaml").convert(Shelf)
+
+
+def test_the_nearest_name_may_differ_in_case_only() -> None:
+    assert nearest("EVEN", ["even", "optimal"]) == "; did you mean 'even'?"
+    assert nearest("topstorm", ["Top-Storm", "even"]) == "; did you mean 'Top-Storm'?"
