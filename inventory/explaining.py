@@ -67,7 +67,7 @@ def _declared_at(kind: Any, steps: Steps, data: Any) -> tuple[Any, Any]:
         elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             names = {f.encode_name: f.name for f in msgspec.structs.fields(kind)}
             if step not in names:
-                return Any
+                return Any, None
             kind = get_type_hints(kind, include_extras=True)[names[step]]
         else:
             arguments = get_args(kind)
