@@ -1,40 +1,26 @@
 """A placement as tables for a person."""
 
-from itertools import groupby
-
 from rich.console import Console
 from rich.table import Table
 
+from scheduler.account.telling import compact
 from scheduler.answer import Answer, TopologyAnswer
-from workloads.topology import Executor
 
 
 def print_answer(answer: Answer, color: bool = True) -> None:
     """Print `answer` on standard output: what each topology got, slot by slot, and what it costs."""
-    console = Console(no_color=not color, highlight=False)
+    console = Console(no_color=not color, highlight=False, markup=False)
     for name, topology in answer.topologies.items():
         console.print(_table(answer, name, topology))
         if topology.message:
-            console.print(f"  {topology.message}", markup=False)
+            console.print(f"  {topology.message}")
         if topology.unassigned:
-            console.print(f"  without a slot: {compact(topology.unassigned)}", markup=False)
+            console.print(f"  without a slot: {compact(topology.unassigned)}")
         console.print()
     console.print(_cost(answer))
     if answer.freed:
         released = ", ".join(f"{worker.topology} on {worker.node}:{worker.slot}" for worker in answer.freed)
-        console.print(f"released: {released}", markup=False)
-
-
-def compact(executors: tuple[str, ...] | list[str]) -> str:
-    """Executor names with runs folded: `split[0-3,7] count[1]`."""
-    parts: list[str] = []
-    for component, mine in groupby(sorted(map(Executor.named, executors)), key=lambda e: e.component):
-        indices = [executor.index for executor in mine]
-        # Within a run of consecutive numbers, number minus position stays the same.
-        runs = [[i for _, i in run] for _, run in groupby(enumerate(indices), key=lambda pair: pair[1] - pair[0])]
-        shown = ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-        parts.append(f"{component}[{shown}]")
-    return " ".join(parts)
+        console.print(f"released: {released}")
 
 
 def _table(answer: Answer, name: str, topology: TopologyAnswer) -> Table:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from inventory.documents import dump_json, parse
 from inventory.errors import InputError
 from inventory.flops import LackingNodeError
 from inventory.power_index import power_index
+from scheduler.account import Account
 from scheduler.cost import Cost, cost
 from scheduler.problem import Placement, Plan, Problem, Slot, Status
 from workloads.topology import Executor, Topology
@@ -88,6 +89,7 @@ class Answer(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole document.
 
     `elapsed_s` is how long the scheduler thought; everything else depends on the input alone. `nodes` lists every node.
+    `account` is only there where it was asked for.
     """
 
     scheduler: str
@@ -101,9 +103,17 @@ class Answer(Struct, frozen=True, forbid_unknown_fields=True):
     details: dict[str, Any]
     migrations: tuple[Migration, ...]
     frequencies_hz: dict[str, int]
+    account: Account | UnsetType = UNSET
 
 
-def answer_of(scheduler: str, params: Mapping[str, Any], problem: Problem, plan: Plan, elapsed_s: float) -> Answer:
+def answer_of(
+    scheduler: str,
+    params: Mapping[str, Any],
+    problem: Problem,
+    plan: Plan,
+    elapsed_s: float,
+    account: Account | UnsetType = UNSET,
+) -> Answer:
     """The document for a checked `plan`.
 
     Args:
@@ -112,6 +122,7 @@ def answer_of(scheduler: str, params: Mapping[str, Any], problem: Problem, plan:
         problem: what it was given.
         plan: what it answered.
         elapsed_s: seconds it took.
+        account: the plan's account, where it was asked for.
     """
     return Answer(
         scheduler=scheduler,
@@ -127,6 +138,7 @@ def answer_of(scheduler: str, params: Mapping[str, Any], problem: Problem, plan:
             Migration(m.topology, m.executor.name, Place(*m.source), Place(*m.target)) for m in plan.migrations
         ),
         frequencies_hz=dict(plan.frequencies),
+        account=account,
     )
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from scheduler.problem import Problem
-from workloads.topology import Executor, Topology
+from workloads.topology import DEFAULT_CPU_POINTS, Executor, Topology
 
 
 class Loads:
@@ -37,3 +37,9 @@ class Loads:
         if self._observed and (load := self._observed.get(executor.name)) is not None:
             return load
         return topology.component[executor.component].cpu_points
+
+    def of_stranger(self, executor: str) -> float:
+        """What a running executor of a topology outside the round weighs, by its name."""
+        if self.unit == "executors":
+            return 1.0
+        return self._observed.get(executor, DEFAULT_CPU_POINTS)

@@ -39,15 +39,18 @@ class Solution:
         return self.cut == self.lower_bound
 
 
-def solve(instance: Instance, over: Callable[[], bool], seed: int) -> Solution | None:
+def solve(
+    instance: Instance, over: Callable[[], bool], seed: int, found: Callable[[], bool] | None = None
+) -> Solution | None:
     """The best placement, proven where limits allow; None when none was found that keeps all limits.
 
     Args:
         instance: what is to be placed.
         over: says that time is up.
         seed: of the search for a first placement.
+        found: says that time is up for that search, where it is not `over` that says it.
     """
-    effort = Effort(looks_for(instance), over)
+    effort = Effort(looks_for(instance), over if found is None else found)
     density = Density(instance)
     bound = density.least_cut(instance)
     nodes = find(instance, effort, seed, target=bound)

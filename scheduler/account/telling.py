@@ -1,0 +1,209 @@
+"""The `details` of a plan in words: tables of texts, with the names of executors and nodes for their numbers.
+
+What the schedulers of the house put into their details is known here by key; whatever else a scheduler says is
+shown as it is, a list of objects as a table.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from scheduler.problem import CommunicationSchedule, Problem
+from workloads.topology import Executor
+
+MOST_ROWS = 40
+"""Rows of a table that are shown."""
+
+MOST_ENTRIES = 60
+"""Entries of a list in one cell that are shown."""
+
+EXECUTORS = {"groups", "order", "over_limit", "over_capacity", "unplaced"}
+"""Keys whose lists hold executors by number, over all topologies in order."""
+
+NODES = {"slot_nodes", "used_nodes", "node_order", "nodes"}
+"""Keys whose lists hold nodes by number, in the cluster's order."""
+
+TITLES = {
+    "groups": "executors of each slot, in the order in which slots were filled",
+    "slot_nodes": "node of each of these slots",
+    "flops": "FLOPs per cycle come from",
+    "passes": "passes: t single executors and f groups are left, parts of c on q nodes; k parts are cut, alpha fused",
+    "fallback": "direct mapping was used instead of the optimiser",
+    "workers": "executors per worker",
+    "phi": "largest graph for the optimiser",
+    "limit_hit": "a time limit ended the search",
+    "proven": "W is proven to be the minimum",
+    "lower_bound": "W is at least",
+    "gap": "W is above that by at most this share",
+    "scheduling_order": "topologies in the order tried",
+    "rack_order": "racks in the order tried",
+    "t": "executors per component, padded",
+    "G": "rows dealt to a node at a time",
+    "m_inter": "distribution before refinement (row = executor index, column = component label, value = node)",
+    "schedule": "receivers (row = step, column = sender)",
+    "timeline": "time slots: steps that start, and whether the pipeline stalls",
+    "node_loads": "executors per node",
+    "g": "classes of node pairs",
+    "class_table": "classes: pairs of old and new node, and tasks in common",
+    "sim": "receivers per class and sender",
+    "sm": "receivers in the change (row = step, column = old node)",
+    "costs": "cost of each step",
+    "total_cost": "cost of all steps",
+    "prop2": "estimate of that cost",
+    "used_nodes": "nodes used",
+    "order": "executors in the order placed",
+    "most_executors": "executors that a node may take",
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """One statement of an account: a title, and a text or a table.
+
+    Attributes:
+        title: what it says.
+        text: the value where it is one; empty for a table.
+        columns: headings of the table.
+        rows: of as many texts each.
+        left_out: rows that are not shown.
+    """
+
+    title: str
+    text: str = ""
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    left_out: int = 0
+
+
+def told(problem: Problem, details: Mapping[str, Any], schedule: CommunicationSchedule | None) -> list[Section]:
+    """What each step of the algorithm decided, in the order in which it says so."""
+    names = _Names(problem)
+    sections: list[Section] = []
+    for key, value in details.items():
+        sections.extend(_sections(names, key, TITLES.get(key, key.replace("_", " ")), value))
+    if schedule is not None:
+        sections.append(_steps(schedule))
+    return sections
+
+
+def compact(executors: Sequence[str]) -> str:
+    """Executor names with runs folded: `split[0-3,7] count[1]`."""
+    parts: list[str] = []
+    for component, mine in groupby(sorted(map(Executor.named, executors)), key=lambda e: e.component):
+        indices = [executor.index for executor in mine]
+        # Within a run of consecutive numbers, number minus position stays the same.
+        runs = [[i for _, i in run] for _, run in groupby(enumerate(indices), key=lambda pair: pair[1] - pair[0])]
+        shown = ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+        parts.append(f"{component}[{shown}]")
+    return " ".join(parts)
+
+
+class _Names:
+    """Executors and nodes by number."""
+
+    def __init__(self, problem: Problem) -> None:
+        several = len(problem.topologies) > 1
+        self.nodes = [node.id for node in problem.cluster.nodes]
+        self.executors = [
+            f"{topology.id}/{executor.name}" if several else executor.name
+            for topology in problem.topologies
+            for executor in topology.executors
+        ]
+
+    def of(self, key: str, value: Any) -> Any:
+        """`value` with names for the numbers that stand under `key`; unchanged where they are none."""
+        if not isinstance(value, list):
+            return value
+        if key in EXECUTORS and _all_below(value, len(self.executors)):
+            names = [self.executors[number] for number in value]
+            return _listed(names) if key == "order" else compact(names)
+        if key in NODES and _all_below(value, len(self.nodes)):
+            return _listed([self.nodes[number] for number in value])
+        return value
+
+
+def _all_below(values: Sequence[Any], limit: int) -> bool:
+    return all(isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit for value in values)
+
+
+def _sections(names: _Names, key: str, title: str, value: Any) -> list[Section]:
+    if isinstance(value, Mapping):
+        return [part for inner, each in value.items() for part in _sections(names, inner, f"{title}: {inner}", each)]
+    if not isinstance(value, list) or not value or names.of(key, value) is not value:
+        return [Section(title, _text(names.of(key, value)))]
+    if all(isinstance(entry, Mapping) for entry in value):
+        return _objects(names, title, value)
+    if all(isinstance(entry, list) for entry in value):
+        return [_lists(names, key, title, value)]
+    return [Section(title, _text(value))]
+
+
+def _objects(names: _Names, title: str, objects: Sequence[Mapping[str, Any]]) -> list[Section]:
+    """One table; matrices in the objects get tables of their own."""
+    columns = list(dict.fromkeys(key for entry in objects for key in entry))
+    wide = [key for key in columns if any(_is_matrix(entry.get(key)) for entry in objects)]
+    flat = [key for key in columns if key not in wide]
+    rows = [
+        (str(at), *(_text(names.of(key, entry.get(key))) for key in flat))
+        for at, entry in enumerate(objects[:MOST_ROWS])
+    ]
+    left_out = max(0, len(objects) - MOST_ROWS)
+    sections = [Section(title, columns=("", *flat), rows=tuple(rows), left_out=left_out)] if flat else []
+    for at, entry in enumerate(objects[:MOST_ROWS]):
+        for key in wide:
+            sections.extend(_sections(names, key, f"{title} {at}: {key}", entry.get(key)))
+    return sections
+
+
+def _is_matrix(value: Any) -> bool:
+    return isinstance(value, list) and len(value) > 1 and all(isinstance(row, list) and len(row) > 2 for row in value)
+
+
+def _lists(names: _Names, key: str, title: str, lists: Sequence[list[Any]]) -> Section:
+    left_out = max(0, len(lists) - MOST_ROWS)
+    shown = lists[:MOST_ROWS]
+    named = [names.of(key, entry) for entry in shown]
+    if _is_matrix(lists) and all(isinstance(entry, list) for entry in named) and len({len(row) for row in lists}) == 1:
+        width = min(len(lists[0]), MOST_ENTRIES)
+        rows = tuple((str(at), *map(_text, row[:width])) for at, row in enumerate(shown))
+        return Section(title, columns=("", *map(str, range(width))), rows=rows, left_out=left_out)
+    rows = tuple((str(at), _text(entry)) for at, entry in enumerate(named))
+    return Section(title, columns=("", ""), rows=rows, left_out=left_out)
+
+
+def _steps(schedule: CommunicationSchedule) -> Section:
+    rows = [
+        (
+            str(at),
+            _listed(
+                [
+                    f"{schedule.nodes[sender]} to {schedule.nodes[receiver]}"
+                    for sender, receiver in enumerate(step)
+                    if receiver is not None
+                ]
+            ),
+        )
+        for at, step in enumerate(schedule.steps[:MOST_ROWS])
+    ]
+    title = f"communication schedule: {schedule.stages} stages, who sends to whom in each step"
+    return Section(title, columns=("step", ""), rows=tuple(rows), left_out=max(0, len(schedule.steps) - MOST_ROWS))
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = f" ... and {len(texts) - MOST_ENTRIES} more" if len(texts) > MOST_ENTRIES else ""
+    return ", ".join(texts[:MOST_ENTRIES]) + more
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return _listed([f"({_text(entry)})" if isinstance(entry, list) else _text(entry) for entry in value]) or "none"
+    if isinstance(value, Mapping):
+        return _listed([f"{key} {_text(entry)}" for key, entry in value.items()])
+    return str(value)

@@ -1,0 +1,87 @@
+"""Details in words: names where numbers stand for executors and nodes, tables where there are objects."""
+
+import pytest
+from hypothesis import given, settings
+from problems import chain, nodes_of, problems
+
+from scheduler.account.telling import MOST_ENTRIES, MOST_ROWS, Section, compact, told
+from scheduler.problem import CommunicationSchedule, Problem
+from scheduler.registry import make_scheduler, scheduler_class, scheduler_names
+from workloads.topology import Executor
+
+ROUND = Problem(nodes_of(m=2, n=2), (chain(2, 2),))
+
+
+def _told(details: dict[str, object]) -> list[Section]:
+    return told(ROUND, details, None)
+
+
+def test_slots_of_top_storm_have_names() -> None:
+    groups, nodes, rest = _told({"groups": [[0, 2], [1, 3]], "slot_nodes": [1, 0], "something_else": [1, 0]})
+    assert groups.rows == (("0", "a[0] b[0]"), ("1", "a[1] b[1]"))
+    assert nodes.text == "n, m"
+    assert (rest.title, rest.text) == ("something else", "1, 0")
+
+
+def test_names_carry_their_topology_where_there_are_several() -> None:
+    problem = Problem(nodes_of(m=2), (chain(1, name="t"), chain(2, name="u")))
+    assert told(problem, {"groups": [[0, 1, 2]]}, None)[0].rows == (("0", "t/a[0] u/a[0-1]"),)
+
+
+def test_objects_become_a_table_and_plain_values_words() -> None:
+    table, flag, nothing, share = _told(
+        {"steps": [{"k": 1, "pairs": [[0, 1], [1, 1]]}, {"k": 2, "pairs": []}], "ok": True, "m": None, "gap": 0.125}
+    )
+    assert table.columns == ("", "k", "pairs")
+    assert table.rows == (("0", "1", "(0, 1), (1, 1)"), ("1", "2", "none"))
+    assert (flag.text, nothing.text, share.text) == ("yes", "-", "0.125")
+
+
+def test_a_matrix_is_a_table_with_its_columns_and_an_object_its_entries() -> None:
+    matrix, inner = _told({"schedule": [[0, 1, 2], [1, None, 0]], "timing": {"v": 1, "times": [1.5, 2]}})[:2]
+    assert matrix.columns == ("", "0", "1", "2")
+    assert matrix.rows == (("0", "0", "1", "2"), ("1", "1", "-", "0"))
+    assert (inner.title, inner.text) == ("timing: v", "1")
+
+
+def test_matrices_inside_objects_get_tables_of_their_own() -> None:
+    flat, matrix = _told({"layers": [{"swaps": [], "m_fin": [[0, 1, 2], [2, 1, 0]]}]})
+    assert flat.columns == ("", "swaps")
+    assert matrix.rows == (("0", "0", "1", "2"), ("1", "2", "1", "0"))
+
+
+def test_long_tables_and_lists_say_what_they_leave_out() -> None:
+    (table,) = _told({"x": [{"a": at} for at in range(MOST_ROWS + 3)]})
+    assert (len(table.rows), table.left_out) == (MOST_ROWS, 3)
+    (row,) = _told({"y": list(range(MOST_ENTRIES + 7))})
+    assert row.text.endswith(f"{MOST_ENTRIES - 1} ... and 7 more")
+
+
+def test_numbers_that_are_no_executors_stay_numbers() -> None:
+    assert _told({"groups": [[0, 99]]})[0].rows == (("0", "0, 99"),)
+
+
+def test_a_communication_schedule_names_senders_and_receivers() -> None:
+    (section,) = told(ROUND, {}, CommunicationSchedule(("n", "m"), ((1, 0), (None, 1)), 2))
+    assert section.rows == (("0", "n to m, m to n"), ("1", "m to m"))
+    assert "2 stages" in section.title
+
+
+def test_runs_of_executors_are_folded() -> None:
+    assert compact(["b[1]", "a[10]", "a[0]", "a[1]", "a[2]"]) == "a[0-2,10] b[1]"
+    assert compact([Executor("x", 3).name]) == "x[3]"
+
+
+@pytest.mark.parametrize("name", scheduler_names())
+def test_every_scheduler_can_be_told(name: str) -> None:
+    @settings(max_examples=12, deadline=None)
+    @given(problems(cycles=scheduler_class(name).needs.cycles, observed=True))
+    def tell(problem: Problem) -> None:
+        if not scheduler_class(name).needs.cycles and any(topology.cycle for topology in problem.topologies):
+            return
+        plan = make_scheduler(name).place(problem)
+        for section in told(problem, plan.details, plan.schedule):
+            assert section.title
+            assert all(len(row) == len(section.columns) for row in section.rows)
+
+    tell()
