@@ -40,6 +40,8 @@ def given(texts: Iterable[str], option: str = "--param") -> Document:
 def parameters(kind: type[P], *sources: tuple[Document, Steps]) -> P:
     """Return an instance of the dataclass `kind` with what the sources say; later sources win.
 
+    Papers and systems that name a parameter with a dot may be quoted: `a.b` is the field `a_b`.
+
     Args:
         kind: the plug-in's `Params`.
         sources: documents, each with the steps to the mapping that holds the parameters.
@@ -59,9 +61,10 @@ def parameters(kind: type[P], *sources: tuple[Document, Steps]) -> P:
         if not isinstance(part, Mapping):
             raise document.error(under, "a mapping of parameters was expected")
         for key in part:
-            if key not in names:
+            name = key.replace(".", "_")
+            if name not in names:
                 raise document.error((*under, key), f"unknown parameter {key!r}{nearest(key, names)}")
-            values[key] = _value(document, (*under, key), hints[key])
+            values[name] = _value(document, (*under, key), hints[name])
     try:
         return kind(**values)
     except ValueError as fault:  # what `__post_init__` finds wrong with the values together

@@ -1,0 +1,205 @@
+"""Items that exchange tuples go into bins, pair by pair, the busiest pair first.
+
+Serves twice: executors into workers, and workers onto nodes. A bin accepts so many items of a group, so many
+items in all and so much load; the least loaded bin is preferred, ties go to the lower number.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+Pair = tuple[int, int, int]
+"""Two items and their rate."""
+
+
+class NoRoomError(Exception):
+    """No bin accepts an item; the published code gives up there."""
+
+
+class Bins:
+    """Bins with what is in them.
+
+    Attributes:
+        items: bin -> items in it, in the order in which they came.
+        load: bin -> load.
+        home: item -> its bin, None while it has none.
+    """
+
+    def __init__(
+        self,
+        load: Sequence[int],
+        group: Sequence[int],
+        most: Sequence[int],
+        limits: Sequence[int | None],
+        places: Sequence[int] | None = None,
+        *,
+        weightless: bool = False,
+    ) -> None:
+        """Empty bins.
+
+        Args:
+            load: item -> load.
+            group: item -> its group.
+            most: group -> most of its items in a bin.
+            limits: bin -> most load; None = no limit.
+            places: bin -> most items; None = no limit.
+            weightless: items in bins count as without load (a defect of the published code).
+        """
+        self._load_of = load
+        self._group = group
+        self._most = most
+        self._limits = limits
+        self._places = places
+        self._weightless = weightless
+        self._of_group: list[dict[int, int]] = [{} for _ in limits]
+        self.items: list[list[int]] = [[] for _ in limits]
+        self.load = [0 for _ in limits]
+        self.home: list[int | None] = [None for _ in load]
+
+    def accepts(self, at: int, group: int, count: int, load: int, *, any_load: bool = False) -> bool:
+        """Whether `count` more items of `group` with `load` together may go into bin `at`."""
+        limit, places = self._limits[at], self._places
+        return (
+            self._of_group[at].get(group, 0) + count <= self._most[group]
+            and (places is None or len(self.items[at]) + count <= places[at])
+            and (any_load or limit is None or self.load[at] + load <= limit)
+        )
+
+    def least(self, group: int, count: int, load: int, *, any_load: bool = False) -> int | None:
+        """The least loaded bin that accepts them, None when there is none."""
+        able = (at for at in range(len(self.items)) if self.accepts(at, group, count, load, any_load=any_load))
+        return min(able, key=lambda at: (self.load[at], at), default=None)
+
+    def roomy(self) -> int | None:
+        """The least loaded bin with a place, whatever the other limits say."""
+        places = self._places
+        able = (at for at, items in enumerate(self.items) if places is None or len(items) < places[at])
+        return min(able, key=lambda at: (self.load[at], at), default=None)
+
+    def put(self, item: int, at: int) -> None:
+        """Put `item` into bin `at`."""
+        group = self._group[item]
+        self._of_group[at][group] = self._of_group[at].get(group, 0) + 1
+        self.items[at].append(item)
+        self.load[at] += 0 if self._weightless else self._load_of[item]
+        self.home[item] = at
+
+    def take(self, item: int) -> None:
+        """Take `item` out of its bin."""
+        at = self.home[item]
+        if at is not None:
+            self._of_group[at][self._group[item]] -= 1
+            self.items[at].remove(item)
+            self.load[at] -= 0 if self._weightless else self._load_of[item]
+            self.home[item] = None
+
+
+class Packing:
+    """Greedy packing of pairs into `bins`."""
+
+    def __init__(
+        self,
+        bins: Bins,
+        load: Sequence[int],
+        group: Sequence[int],
+        near: Sequence[Mapping[int, int]],
+        *,
+        strict: bool,
+    ) -> None:
+        """Nothing is packed yet.
+
+        Args:
+            bins: the bins.
+            load: item -> load.
+            group: item -> its group.
+            near: item -> {item: rate in both directions}.
+            strict: give up with `NoRoomError` where an item finds no bin; else it stays out for now.
+        """
+        self._bins = bins
+        self._load = load
+        self._group = group
+        self._near = near
+        self._strict = strict
+
+    def settle(self, one: int, other: int) -> None:
+        """Find bins for both items of a pair, which may have some already.
+
+        Raises:
+            NoRoomError: as said above.
+        """
+        homes = self._bins.home[one], self._bins.home[other]
+        if homes == (None, None):
+            self._open(one, other)
+        else:
+            self._improve(one, other, [home for home in homes if home is not None])
+
+    def _open(self, one: int, other: int) -> None:
+        bins, group, load = self._bins, self._group[one], self._load
+        both = bins.least(group, 2, load[one] + load[other])
+        if both is not None:
+            bins.put(one, both)
+            bins.put(other, both)
+            return
+        first = bins.least(group, 1, load[one])
+        if first is not None:
+            bins.put(one, first)
+        elif self._strict:
+            raise NoRoomError
+        beside = first is not None and bins.accepts(first, group, 1, load[other])
+        second = first if beside else bins.least(group, 1, load[other])
+        if second is not None:
+            bins.put(other, second)
+        elif self._strict:
+            raise NoRoomError
+
+    def _improve(self, one: int, other: int, homes: Sequence[int]) -> None:
+        bins, group, load = self._bins, self._group[one], self._load
+        before = bins.home[one], bins.home[other]
+        least = bins.least(group, 1, max(load[one], load[other]))
+        candidates = list(dict.fromkeys([*homes, *([least] if least is not None else [])]))
+        bins.take(one)
+        bins.take(other)
+        best: tuple[int, int, int] | None = None
+        for kept, first, second in self._combinations(one, other, candidates):
+            if best is None or kept > best[0]:
+                best = kept, first, second
+        if best is not None:
+            bins.put(one, best[1])
+            bins.put(other, best[2])
+        elif self._strict:
+            raise NoRoomError
+        else:
+            for item, home in zip((one, other), before, strict=True):
+                if home is not None:
+                    bins.put(item, home)
+
+    def _combinations(self, one: int, other: int, candidates: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+        """(rate kept inside bins, bin of one, bin of other) where both are accepted, one first."""
+        bins, group, load = self._bins, self._group[one], self._load
+        toward = self.toward(one), self.toward(other)
+        for first in candidates:
+            if not bins.accepts(first, group, 1, load[one]):
+                continue
+            bins.put(one, first)
+            able = [at for at in candidates if bins.accepts(at, group, 1, load[other])]
+            bins.take(one)
+            for second in able:
+                shared = self._near[one].get(other, 0) if first == second else 0
+                yield toward[0].get(first, 0) + toward[1].get(second, 0) + shared, first, second
+
+    def toward(self, item: int) -> dict[int, int]:
+        """Bin -> rate between `item` and the items there, itself left out."""
+        found: dict[int, int] = {}
+        for other, rate in self._near[item].items():
+            at = self._bins.home[other]
+            if at is not None:
+                found[at] = found.get(at, 0) + rate
+        return found
+
+    def crossing(self) -> int:
+        """Rate between items in different bins."""
+        home = self._bins.home
+        return sum(
+            rate
+            for item, others in enumerate(self._near)
+            for other, rate in others.items()
+            if other < item and home[item] is not None and home[other] is not None and home[item] != home[other]
+        )
