@@ -55,7 +55,7 @@ def test_vertices_without_weight_are_counted() -> None:
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
-    size = draw(st.integers(1, 7))
+    size = draw(st.integers(1, 6))
     weight = draw(st.lists(st.integers(0, 9), min_size=size, max_size=size))
     edges = {}
     for one in range(size):
@@ -66,7 +66,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     return graph_of(weight, edges)
 
 
-@given(graphs(), st.integers(1, 4))
+@given(graphs(), st.integers(1, 3))
 def test_parts_are_balanced_and_never_empty(graph: Graph, parts: int) -> None:
     weight, near = graph
     parts = min(parts, len(weight))
