@@ -18,6 +18,7 @@ from scheduler.problem import Needs, Placement, Plan, Problem, concluded
 from scheduler.ras.attempt import Attempt, Kind, Rules
 from scheduler.ras.executor_order import is_system
 from scheduler.ras.ledger import Ledger
+from scheduler.ras.units import ratio
 from scheduler.slots import assigned, waiting
 from workloads.topology import Executor, Topology
 
@@ -173,21 +174,21 @@ class _Walk:
         """The squares of the differences between what is demanded and what the node has left."""
         points = self._difference(kind.demand.cpu, max(self._attempt.cpu[node], 0), self._point)
         mb = self._difference(kind.demand.memory, self._attempt.memory[node], self._mb)
-        return float((self._params.wc * points) ** 2 + (self._params.wm * mb) ** 2)
+        return _squared(self._params.wc * points) + _squared(self._params.wm * mb)
 
     def _way(self, node: int) -> float:
         """The square of the network distance to the reference node."""
         if self._reference is None or node == self._reference:
             return 0.0
         near = self._rack[node] == self._rack[self._reference]
-        return float((self._params.wn * (self._same_rack if near else self._other_rack)) ** 2)
+        return _squared(self._params.wn * (self._same_rack if near else self._other_rack))
 
     def _difference(self, demanded: int, left: int, one: int) -> float:
         if self._params.variant == "rstorm_paper":
-            return (demanded - left) / one
+            return ratio(demanded - left, one)
         if self._params.variant == "rstorm_1_0":
-            return (demanded - left) / (left + one)
-        return (demanded - left) / left if left else 0.0  # what is demanded is 0 too, or it would not fit
+            return ratio(demanded - left, left + one)
+        return ratio(demanded - left, left) if left else 0.0  # what is demanded is 0 too, or it would not fit
 
     def _size(self, node: int) -> int:
         """MB and points left, added."""
@@ -198,6 +199,10 @@ class _Walk:
         for node, rack in enumerate(self._rack):
             sizes[rack] = sizes.get(rack, 0) + self._size(node)
         return min(sizes, key=lambda rack: (-sizes[rack], rack))
+
+
+def _squared(value: float) -> float:
+    return value * value  # infinite where ** would raise
 
 
 class _Open:

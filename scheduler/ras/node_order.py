@@ -11,6 +11,7 @@ that kind one by one. Only a node's changes since the last question are looked a
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
+from operator import itemgetter
 from typing import NamedTuple
 
 from scheduler.ras.attempt import Attempt
@@ -38,14 +39,19 @@ class Ranking:
 
     def key(self, left: Left, total: Amount) -> Key:
         """What a member with `left` is sorted by, ascending, in a group with `total` left."""
-        cpu, memory = left[0] * (total.memory or 1), left[1] * (total.cpu or 1)
-        mean = cpu + memory
-        smaller = mean
-        if total.cpu and total.memory:
-            smaller = min(cpu, memory)
-        elif self.missing_is_zero:
-            smaller = 0
-        return (-smaller, -mean) if self.smaller_share_first else (-mean, -smaller)
+        return self.keys([left], total)[0]
+
+    def keys(self, members: Iterable[Left], total: Amount) -> list[Key]:
+        """The same for many members of one group."""
+        by_cpu, by_memory = total.memory or 1, total.cpu or 1
+        shares = [(cpu * by_cpu, memory * by_memory) for cpu, memory in members]
+        if not (total.cpu and total.memory):
+            if self.missing_is_zero:
+                return [(-cpu - memory, 0) for cpu, memory in shares]
+            return [(-cpu - memory, -cpu - memory) for cpu, memory in shares]
+        if self.smaller_share_first:
+            return [(-(min(memory, cpu)), -cpu - memory) for cpu, memory in shares]
+        return [(-cpu - memory, -(min(memory, cpu))) for cpu, memory in shares]
 
 
 class _Level:
@@ -286,8 +292,9 @@ class _View:
             count = -self._counts[0]
             groups = self._alike[count]
             if self._ranked is None:
-                key = self._ranking.key
-                self._ranked = [(key(left, total), heap[0], left) for left, heap in groups.items()]
+                keys = self._ranking.keys(groups, total)
+                heads = map(itemgetter(0), groups.values())
+                self._ranked = list(zip(keys, heads, groups, strict=True))
                 heapify(self._ranked)
             first = self._first_of(count, groups, self._ranked)
             if first is not None:

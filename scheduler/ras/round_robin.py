@@ -58,7 +58,9 @@ class RoundRobin:
 
     def _next_open(self, start: int, kind: Kind) -> tuple[int, int | None]:
         """The first position from `start` on whose node takes `kind`, and the place there, None if none does."""
-        leads = self._open.setdefault(kind.number, list(range(len(self._nodes) + 1)))
+        if kind.number not in self._open:
+            self._open[kind.number] = list(range(len(self._nodes) + 1))
+        leads = self._open[kind.number]
         at, place = start, None
         passed: list[int] = []
         while at < len(self._nodes):

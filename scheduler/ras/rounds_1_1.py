@@ -13,6 +13,7 @@ from scheduler.ras.ledger import Amount, Ledger
 from scheduler.ras.rounds import ATTEMPTS, Account, Stopped, attempted, not_enough, restore
 from scheduler.ras.strategies import Recipe
 from scheduler.ras.topology_order import by_importance
+from scheduler.ras.units import ratio
 from scheduler.slots import waiting
 from workloads.topology import Topology
 
@@ -42,8 +43,8 @@ class _User:
             request = self._ledger.requested(topology)
             cpu, memory = cpu + request.cpu, memory + request.memory
         return (
-            cpu / self.guarantee.cpu if self.guarantee.cpu else MOST,
-            memory / self.guarantee.memory if self.guarantee.memory else MOST,
+            ratio(cpu, self.guarantee.cpu) if self.guarantee.cpu else MOST,
+            ratio(memory, self.guarantee.memory) if self.guarantee.memory else MOST,
         )
 
     @property
@@ -54,9 +55,9 @@ class _User:
 
     def share(self, total: Amount) -> float:
         """The guarantee as a share of the cluster, CPU and memory averaged."""
-        cpu = self.guarantee.cpu / total.cpu if total.cpu else 0.0
-        memory = self.guarantee.memory / total.memory if total.memory else 0.0
-        return (cpu + memory) / 2
+        cpu = ratio(self.guarantee.cpu, total.cpu) if total.cpu else 0.0
+        memory = ratio(self.guarantee.memory, total.memory) if total.memory else 0.0
+        return cpu / 2 + memory / 2
 
     def start(self, topology: Topology) -> None:
         """It waits no longer, but runs."""
@@ -151,13 +152,13 @@ class RoundOfUsers:
         if not user.guarantee.cpu or not user.guarantee.memory:
             return None
         request = self._ledger.requested(topology)
-        needs = (request.cpu / user.guarantee.cpu, request.memory / user.guarantee.memory)
+        needs = (ratio(request.cpu, user.guarantee.cpu), ratio(request.memory, user.guarantee.memory))
         used = user.used
         within = 1.0 - used[0] >= needs[0] and 1.0 - used[1] >= needs[1]
         above = [other for other in self._users if other.running and other.average - 1.0 > 0.0]
         if above:
             other = max(above, key=lambda candidate: candidate.average)
-            if within or other.average - 1.0 > (needs[0] + needs[1]) / 2 + (user.average - 1.0):
+            if within or other.average - 1.0 > needs[0] / 2 + needs[1] / 2 + (user.average - 1.0):
                 return other.running[-1]
         if user.running and user.running[-1].priority > topology.priority:
             return user.running[-1]

@@ -16,9 +16,6 @@ from scheduler.ras.attempt import Attempt
 from scheduler.ras.node_order import NodeOrder
 from workloads.topology import Executor
 
-LOOK_AT_CLOCK = 256
-"""So many steps are done between two looks at the clock."""
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -65,7 +62,6 @@ class Search:
         self._steps: list[_Step] = []
         self._best = -1  # the node that is first in the order because the last executor, of the same kind, went there
         self._deadline = monotonic() + limits.seconds
-        self._ticks = 0
         self.states = 0
         self.backtracks = 0
         self.limit_hit = False
@@ -86,9 +82,7 @@ class Search:
         return position is not None
 
     def _spent(self) -> bool:
-        self._ticks += 1
-        if self._ticks % LOOK_AT_CLOCK == 0 and monotonic() > self._deadline:
-            self.limit_hit = True
+        self.limit_hit = monotonic() > self._deadline
         return self.limit_hit or self.states > self._limits.states
 
     def _advance(self, position: int) -> bool:

@@ -9,8 +9,11 @@ from fractions import Fraction
 from scheduler.ras.ledger import Amount, Ledger
 from workloads.topology import Topology
 
-INFINITY = Fraction(10**400)
-"""Larger than any score or uptime that can be written as a floating-point number."""
+Score = tuple[int, Fraction]
+"""A number, or something that is larger than any number."""
+
+NOTHING_LEFT = (1, Fraction(0))
+NO_TOPOLOGY = (2, Fraction(0))
 
 
 def by_importance(topology: Topology) -> tuple[int, float, str]:
@@ -56,18 +59,20 @@ def scheduling_order(
 
 def _score(
     ledger: Ledger, queue: Sequence[Topology], assigned: Amount, guarantee: Amount, left: Amount, fifo: bool
-) -> Fraction:
+) -> Score:
     """How far the user's next topology would lead beyond the guarantee, as a share of what is left."""
     if not queue:
-        return INFINITY + 1  # behind those for whom nothing is left
-    if left.cpu <= 0 or left.memory <= 0:
-        score = INFINITY
-    else:
+        return NO_TOPOLOGY
+    score: Score = NOTHING_LEFT
+    if left.cpu > 0 and left.memory > 0:
         request = ledger.requested(queue[-1])
-        score = max(
-            Fraction(assigned.cpu + request.cpu - guarantee.cpu, left.cpu),
-            Fraction(assigned.memory + request.memory - guarantee.memory, left.memory),
+        score = (
+            0,
+            max(
+                Fraction(assigned.cpu + request.cpu - guarantee.cpu, left.cpu),
+                Fraction(assigned.memory + request.memory - guarantee.memory, left.memory),
+            ),
         )
-    if fifo and score >= 0:
-        return Fraction(min(topology.uptime_s for topology in queue))
+    if fifo and score >= (0, Fraction(0)):
+        return 0, Fraction(min(topology.uptime_s for topology in queue))
     return score

@@ -6,6 +6,7 @@ them (a point, a tenth of a point, ...).
 """
 
 import math
+import sys
 from collections.abc import Iterable
 from fractions import Fraction
 
@@ -24,4 +25,15 @@ class Unit:
 
     def written(self, count: int) -> str:
         """A count as a person writes the value."""
-        return f"{float(Fraction(count, self._per_one)):g}"
+        try:
+            return f"{count / self._per_one:g}"
+        except OverflowError:
+            return str(count // self._per_one)
+
+
+def ratio(count: int, of: int) -> float:
+    """`count / of` for a positive `of`; at most, and at least, the largest floating-point number."""
+    try:
+        return count / of
+    except OverflowError:
+        return sys.float_info.max if count > 0 else -sys.float_info.max

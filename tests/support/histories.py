@@ -113,5 +113,6 @@ def histories(draw: st.DrawFn) -> Rounds:
     if first.slots and draw(st.booleans()):
         cluster = replace(cluster, existing=(ExistingWorker("other", first.id, 0, (Executor("x", 0).name,)),))
     names = st.sampled_from([node.id for node in cluster.nodes])
-    rounds = st.tuples(st.frozensets(names, max_size=2), st.integers(1, len(topologies)))
-    return cluster, topologies, draw(st.lists(rounds, min_size=2, max_size=4))
+    away = draw(st.lists(st.frozensets(names, max_size=2), min_size=2, max_size=4))
+    submitted = sorted(draw(st.integers(1, len(topologies))) for _ in away)
+    return cluster, topologies, list(zip(away, submitted, strict=True))

@@ -1,0 +1,124 @@
+"""Engine 1.1's strategy written plainly, and numbers at the edge of what a file can say."""
+
+from fractions import Fraction
+
+import pytest
+from histories import shared_clusters, tenants
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from inventory.cluster import Cluster, ExistingWorker, Node
+from scheduler.checking import Checked
+from scheduler.problem import Plan, Problem
+from scheduler.r_storm import RStorm, RStormParams
+from scheduler.ras.executor_order import by_connections
+from scheduler.resource_aware import Guarantee, ResourceAware, ResourceAwareParams
+from workloads.topology import Component, Topology
+
+
+def place(problem: Problem, params: ResourceAwareParams) -> Plan:
+    return Checked(ResourceAware, params).place(problem)
+
+
+def first_fit(problem: Problem) -> dict[str, tuple[str, int]] | None:
+    """Storm 1.1: racks and nodes sorted once, smaller share first; then the first slot that takes the executor."""
+    topology = problem.topologies[0]
+    taken = {(worker.node, worker.slot) for worker in problem.existing}
+    left = {
+        node.id: [Fraction(repr(node.cpu_points)), Fraction(repr(node.memory_mb))] for node in problem.cluster.nodes
+    }
+    for worker in problem.existing:
+        left[worker.node][0] -= 10 * len(worker.executors)
+        left[worker.node][1] -= 128 * len(worker.executors)
+    left = {name: [max(value, Fraction(0)) for value in amounts] for name, amounts in left.items()}
+    racks: dict[str, list[str]] = {}
+    for node in problem.cluster.nodes:
+        racks.setdefault(node.rack, []).append(node.id)
+
+    def ranked(groups: dict[str, list[str]]) -> list[str]:
+        have = {name: [sum(left[node][of] for node in group) for of in (0, 1)] for name, group in groups.items()}
+        total = [sum(amounts[of] for amounts in have.values()) for of in (0, 1)]
+
+        def key(name: str) -> tuple[Fraction, Fraction, str]:
+            shares = [amount / whole if whole else Fraction(0) for amount, whole in zip(have[name], total, strict=True)]
+            return -min(shares), -sum(shares), name
+
+        return sorted(groups, key=key)
+
+    nodes = [node for rack in ranked(racks) for node in ranked({name: [name] for name in racks[rack]})]
+    slots = {
+        node.id: [(node.id, i) for i in node.slot_order if (node.id, i) not in taken] for node in problem.cluster.nodes
+    }
+    heap: dict[tuple[str, int], Fraction] = {}
+    answer: dict[str, tuple[str, int]] = {}
+    for executor in by_connections(topology, topology.executors, largest_first=True):
+        component = topology.component[executor.component]
+        cpu = Fraction(repr(component.cpu_points))
+        memory = Fraction(repr(component.onheap)) + Fraction(repr(component.offheap))
+        slot = next(
+            (
+                slot
+                for node in nodes
+                if cpu <= left[node][0] and memory <= left[node][1]
+                for slot in slots[node]
+                if heap.get(slot, 0) + memory <= Fraction(repr(topology.worker_max_heap_mb))
+            ),
+            None,
+        )
+        if slot is None:
+            return None
+        heap[slot] = heap.get(slot, Fraction(0)) + memory
+        left[slot[0]][0] -= cpu
+        left[slot[0]][1] -= memory
+        answer[executor.name] = slot
+    return answer
+
+
+@settings(deadline=None)
+@given(shared_clusters(), tenants("t"), st.booleans())
+def test_engine_1_1_agrees_with_its_rules_written_plainly(cluster: Cluster, topology: Topology, busy: bool) -> None:
+    places = [(node.id, index) for node in cluster.nodes for index in range(node.slots)]
+    existing = tuple(ExistingWorker("other", *slot, ("x[0]",)) for slot in places[: 1 if busy else 0])
+    problem = Problem(replace(cluster, existing=existing), (topology,))
+    placement = place(problem, ResourceAwareParams(engine="1.1")).placements["t"]
+    expected = first_fit(problem)
+    assert {executor.name: tuple(slot) for executor, slot in placement.assignments.items()} == (expected or {})
+    assert placement.status == ("failed" if expected is None else "placed")
+
+
+AMOUNTS = st.sampled_from([0.0, 5e-324, 1e-300, 0.1, 1.0, 128.0, 1e16, 1e300, 1.7976931348623157e308])
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_no_number_that_a_file_may_say_breaks_anything(data: st.DataObject) -> None:
+    nodes = tuple(
+        Node(id=f"n{at}", rack=f"r{at % 2}", slots=2, cpu=data.draw(AMOUNTS), memory_mb=data.draw(AMOUNTS))
+        for at in range(data.draw(st.integers(1, 3)))
+    )
+    topologies = tuple(
+        Topology(
+            id=name,
+            user=name,
+            components=(Component("s", "spout", 3, cpu=data.draw(AMOUNTS), memory_mb=data.draw(AMOUNTS)),),
+            worker_max_heap_mb=data.draw(AMOUNTS),
+            uptime_s=data.draw(AMOUNTS),
+        )
+        for name in ("t", "u")
+    )
+    problem = Problem(Cluster(nodes), topologies)
+    pools = {"t": Guarantee(data.draw(AMOUNTS), data.draw(AMOUNTS))}
+    for engine in ("2.3", "1.1"):
+        place(problem, ResourceAwareParams(engine=engine, user_pools=pools))
+    place(problem, ResourceAwareParams(worker_min_cpu=data.draw(AMOUNTS), priority="fifo"))
+    for variant in ("rstorm_paper", "780a472ad", "rstorm_1_0"):
+        Checked(RStorm, RStormParams(variant, wc=data.draw(AMOUNTS), wn=data.draw(AMOUNTS))).place(problem)
+
+
+@pytest.mark.parametrize("slots", [1, 65535])
+def test_one_node_with_very_many_slots_is_no_trouble(slots: int) -> None:
+    topology = Topology(id="t", components=(Component("s", "spout", 9000, cpu=0.0, memory_mb=500.0),))
+    node = Node(id="n", slots=slots, memory_mb=1e9)
+    placement = place(Problem(Cluster((node,)), (topology,)), ResourceAwareParams()).placements["t"]
+    assert placement.status == ("placed" if slots > 9000 else "failed")
