@@ -56,17 +56,14 @@ class PipelineLinear:
         origins = [_inverse(labels) for labels, _ in layers]
         placements = {lodging.topology.id: _seat(lodging, grid, origins) for lodging in housing.lodgings}
         schedule: list[tuple[int, ...]] = []
-        senders: list[list[int]] = []
         if grid:
-            rows = relabelled(grid.rows(grid.nodes), layers[0][0])
-            schedule = [tuple(row) for row in rows]
-            senders = [_inverse(row) for row in rows]
+            schedule = [tuple(row) for row in relabelled(grid.rows(grid.nodes), layers[0][0])]
         details = {
             "t": grid.tasks if grid else None,
             "G": grid.block if grid else None,
             **_matrices(grid, layers),
             "schedule": schedule,
-            "timeline": timeline(flow, housing.counts, senders) if grid else [],
+            "timeline": timeline(flow, housing.counts, schedule) if grid else [],
             "node_loads": housing.loads,
         }
         communication = CommunicationSchedule(housing.nodes, tuple(schedule), flow.stages) if grid else None

@@ -48,14 +48,14 @@ def flow_of(components: int, links: Iterable[tuple[int, int]]) -> Flow:
 
 
 def timeline(
-    flow: Flow, counts: Sequence[Mapping[int, int]], senders: Sequence[Sequence[int]]
+    flow: Flow, counts: Sequence[Mapping[int, int]], schedule: Sequence[Sequence[int]]
 ) -> list[dict[str, Any]] | None:
     """One round of all stages: per slot its start, the step in every stage, and the stall, in units of h.
 
     Args:
         flow: the edges.
         counts: component -> {node: executors of it there}, nodes without any left out.
-        senders: step -> receiver -> sender; every sender sends to one receiver per step.
+        schedule: step -> sender -> receiver, as many steps as nodes; in a step all receivers are different.
 
     Returns:
         `{slot, start, steps, stall}` for each of the P + stages - 1 slots, a step None while the stage is
@@ -64,13 +64,13 @@ def timeline(
     """
     if not flow.stages:
         return []
-    period = len(senders)
+    period = len(schedule)
     slots = period + flow.stages - 1
     groups = _receivers(flow)
     work = sum(len(inputs) * min(period, sum(len(counts[v]) for v in group)) * period for inputs, group in groups)
     if slots * flow.stages > MOST_CELLS or work > MOST_WORK:
         return None
-    parts = _most_parts(flow, groups, counts, senders, slots)
+    parts = _most_parts(flow, groups, counts, schedule, slots)
     table: list[dict[str, Any]] = []
     start = 0
     for slot in range(slots):
@@ -106,14 +106,16 @@ def _most_parts(
     flow: Flow,
     groups: Sequence[tuple[Inputs, Sequence[int]]],
     counts: Sequence[Mapping[int, int]],
-    senders: Sequence[Sequence[int]],
+    schedule: Sequence[Sequence[int]],
     slots: int,
 ) -> list[int]:
     """Slot -> most stream parts that one executor gets in it."""
     import numpy as np
 
-    period = len(senders)
-    sender = np.array(senders, dtype=np.int64)
+    period = len(schedule)
+    nodes_of_row = np.broadcast_to(np.arange(period), (period, period))
+    sender = np.empty((period, period), dtype=np.int64)  # by step and receiver
+    np.put_along_axis(sender, np.array(schedule, dtype=np.int64), nodes_of_row, axis=1)
     most = np.zeros(slots, dtype=np.int64)
     # From its start level on, a group whose stages all run repeats itself every round; such are merged by level.
     endless: dict[int, Integers] = {}
@@ -129,7 +131,9 @@ def _most_parts(
                 for node, executors in counts[source].items():
                     sent[node] += executors
             # Row r: slots whose number is r modulo the period, in which this level is at step r - level.
-            total += np.roll(sent[from_], level, axis=0)
+            received, shift = np.take(sent, from_), level % period
+            total[shift:] += received[: period - shift]
+            total[:shift] += received[period - shift :]
             peak = total.max(axis=1)
             if at + 1 < len(inputs):
                 span = np.arange(level, min(inputs[at + 1][0], slots))

@@ -186,10 +186,6 @@ def test_stages_are_levels_of_the_source_on_the_longest_path() -> None:
     assert flow_of(2, []).stages == 0
 
 
-def senders_of(schedule: Matrix) -> Matrix:
-    return [[step.index(receiver) for receiver in range(len(step))] for step in schedule]
-
-
 @pytest.mark.parametrize(
     ("from_one", "from_other", "stall"),
     [(3, 2, 2), (2, 1, 1), (1, 1, 0), (0, 0, 0)],
@@ -203,7 +199,7 @@ def test_the_stall_of_a_slot_is_its_largest_not_the_sum(from_one: int, from_othe
 
 def test_a_stall_delays_the_slots_after_it() -> None:
     counts = [{0: 3}, {1: 1}]
-    table = timeline(flow_of(2, [(0, 1)]), counts, senders_of([[0, 1, 2], [1, 2, 0], [2, 0, 1]]))
+    table = timeline(flow_of(2, [(0, 1)]), counts, [[0, 1, 2], [1, 2, 0], [2, 0, 1]])
     assert table is not None
     assert [(row["start"], row["stall"]) for row in table] == [(0, 0), (1, 2), (4, 0)]
 
@@ -233,7 +229,7 @@ def test_stalls_are_those_of_counting_every_part(case: tuple[Edges, list[dict[in
     edges, counts, schedule = case
     flow = flow_of(len(counts), edges)
     period = len(schedule)
-    table = timeline(flow, counts, senders_of(schedule))
+    table = timeline(flow, counts, schedule)
     assert table is not None
     assert len(table) == (period + flow.stages - 1 if edges else 0)
     start = 0
