@@ -6,39 +6,49 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from agents.folders import plain_name
 from inventory.cluster import Cluster, Node, cluster_of
-from inventory.documents import read
-from inventory.errors import InputError, UnfitError
+from inventory.documents import Document, read
+from inventory.errors import RunError, UnfitError
 from inventory.finding import find_inventory
 
 
-def cluster_named(inventory: str, beside: Path) -> Cluster:
+def inventory_named(inventory: str, beside: Path) -> Document:
     """Read the cluster file, or the shipped inventory, called `inventory`; a relative path may start from `beside`.
 
     Raises:
-        InputError: there is none, or it is wrong.
+        InputError: there is none, or it cannot be read.
     """
     near = beside / inventory
-    return cluster_of(read(near if near.is_file() else find_inventory(inventory)))
+    return read(near if near.is_file() else find_inventory(inventory))
 
 
-def with_addresses(cluster: Cluster) -> Cluster:
-    """The cluster with a data address for every node; node i (from 1) without one gets 127.0.0.(i + 1).
+def with_addresses(inventory: Document) -> Cluster:
+    """The cluster that can run: a data address for every node; node i (from 1) without one gets 127.0.0.(i + 1).
 
     Raises:
-        InputError: an address is no address, or names every interface at once.
+        InputError: the document is wrong; an address is no address, names every interface at once, or is that of
+            another node; a node's id cannot be the name of its folder.
     """
-    nodes = []
-    for number, node in enumerate(cluster.nodes, 1):
-        address = node.address or str(ipaddress.IPv4Address("127.0.0.1") + number)
+    cluster = cluster_of(inventory)
+    nodes: dict[str, Node] = {}
+    for at, node in enumerate(cluster.nodes):
+        address = node.address or str(ipaddress.IPv4Address("127.0.0.2") + at)
+        here = ("nodes", at, "address")
         try:
+            plain_name("node id", node.id)
             parsed = ipaddress.ip_address(address)
+        except RunError as fault:
+            raise inventory.error(("nodes", at, "id"), str(fault)) from None
         except ValueError:
-            raise InputError(f"node {node.id}: {address!r} is not an IP address") from None
+            raise inventory.error(here, f"{address!r} is not an IP address") from None
         if parsed.is_unspecified:
-            raise InputError(f"node {node.id}: {address} stands for every interface; give the node's own address")
-        nodes.append(replace(node, address=address))
-    return replace(cluster, nodes=tuple(nodes))
+            raise inventory.error(here, f"{address!r} stands for every interface; give the node's own address")
+        if address in nodes:
+            hint = "; give both nodes an address" if node.address is None else ""
+            raise inventory.error(here, f"{address} is the address of {nodes[address].id!r} already{hint}")
+        nodes[address] = replace(node, address=address)
+    return replace(cluster, nodes=tuple(nodes.values()))
 
 
 def check_addresses(cluster: Cluster) -> None:

@@ -114,6 +114,8 @@ def find_agenda(name_or_path: str) -> Path:
     shipped = shipped_agendas()
     if name_or_path in shipped:
         return shipped[name_or_path]
+    if path.exists():
+        raise InputError(f"{path}: is no file; an agenda file or the name of an agenda was expected")
     hint = nearest(name_or_path, shipped)
     raise InputError(f"{name_or_path}: there is no such file, and no agenda of that name{hint}")
 

@@ -19,17 +19,13 @@ from campaign.disk import DiskFullError, check_room, noticing_full_disk, writing
 from campaign.interrupts import SIGNALS, ignore_interrupts
 from campaign.live import Board, in_words, write_live
 from campaign.order import Run
-from campaign.plan import Plan
+from campaign.plan import Inputs, Plan
 from campaign.progress import View
 from campaign.run import Conditions, Execution, Job, forget
 from campaign.state import RunState
 from campaign.store import FAILED, OK, SKIPPED, Store
 from campaign.transport import LoopbackTransport
 from inventory.errors import MillraceError, RunError
-from workloads.workload import PreparedInput
-
-Inputs = Mapping[str, Sequence[PreparedInput]]
-"""Prepared inputs by the workload's label."""
 
 NOW = 2
 """So many interrupts stop a campaign at once."""
@@ -222,13 +218,3 @@ class Campaign:
         if measured["saturated"]:
             parts.append("saturated")
         self._view.say(", ".join(parts))
-
-
-def prepare_inputs(plan: Plan, labels: Sequence[str], folder: Path) -> Inputs:
-    """Prepare the inputs of the workloads with these labels below `folder`.
-
-    Raises:
-        InputError: an input cannot be used.
-        UnfitError: it cannot be prepared on this machine.
-    """
-    return {label: plan.applications[label].workload.prepare(folder / label) for label in labels}

@@ -6,12 +6,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from campaign.addresses import cluster_named, with_addresses
+from campaign.addresses import inventory_named
 from campaign.agenda import agenda_of, find_agenda
 from campaign.plan import Plan, plan_of
 from campaign.provenance import provenance
 from campaign.store import CAMPAIGN_FILE, Store, new_folder, read_record
-from inventory.cluster import cluster_of
 from inventory.documents import Document, read, to_plain
 from inventory.errors import InputError, UnfitError
 
@@ -82,7 +81,7 @@ def resumed(folder: Path, name_or_path: str | None, inventory: str | None) -> Op
     """
     document = read_record(folder)
     agenda, seeds, cluster, earlier = (_part(document, key) for key in ("agenda", "seeds", "cluster", "resumed"))
-    plan = plan_of(agenda, agenda_of(agenda), cluster_of(cluster))
+    plan = plan_of(agenda, agenda_of(agenda), cluster)
     if seeds.data.get("runs") != {run.name: run.seed for run in plan.runs}:
         raise UnfitError(f"{folder}: this version of Millrace would do other runs than those of {CAMPAIGN_FILE}")
     if name_or_path is not None:
@@ -100,8 +99,8 @@ def _plan(name_or_path: str, inventory: str | None) -> Plan:
     document = read(path)
     agenda = agenda_of(document)
     # The agenda's inventory may lie beside it, one from the command line where the user stands.
-    cluster = cluster_named(agenda.inventory, path.parent) if inventory is None else cluster_named(inventory, Path())
-    return plan_of(document, replace(agenda, inventory=inventory or agenda.inventory), with_addresses(cluster))
+    nodes = inventory_named(agenda.inventory, path.parent) if inventory is None else inventory_named(inventory, Path())
+    return plan_of(document, replace(agenda, inventory=inventory or agenda.inventory), nodes)
 
 
 def _check_same(folder: Path, plan: Plan, name_or_path: str, again: Plan) -> None:

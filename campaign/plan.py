@@ -5,17 +5,20 @@ is computed once and serves all repetitions.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from campaign.addresses import with_addresses
 from campaign.agenda import Agenda, SchedulerEntry, WorkloadEntry
 from campaign.order import Run, runs_of
 from inventory.cluster import Cluster
 from inventory.documents import Document, Steps
 from inventory.errors import InputError, nearest
+from inventory.flops import LackingNodeError
 from inventory.params import as_plain
 from scheduler.answer import Answer, answer_of
 from scheduler.checking import Checked
@@ -24,7 +27,10 @@ from scheduler.registry import make_scheduler
 from workloads.rates import Rate
 from workloads.registry import workload_of
 from workloads.topology import Topology
-from workloads.workload import Workload
+from workloads.workload import PreparedInput, Workload
+
+Inputs = Mapping[str, Sequence[PreparedInput]]
+"""Prepared inputs by the workload's label."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,7 @@ class Plan:
         applications: by label.
         placed: by (workload's label, scheduler).
         runs: in order.
+        document: where the agenda stands, for messages.
     """
 
     agenda: Agenda
@@ -64,31 +71,39 @@ class Plan:
     applications: Mapping[str, Application]
     placed: Mapping[tuple[str, str], Placed]
     runs: tuple[Run, ...]
+    document: Document
 
 
-def plan_of(document: Document, agenda: Agenda, cluster: Cluster) -> Plan:
+def plan_of(document: Document, agenda: Agenda, inventory: Document) -> Plan:
     """Work out everything that the agenda asks for.
 
     Args:
         document: where the agenda stands, for messages.
         agenda: as read from it.
-        cluster: with addresses.
+        inventory: the cluster file.
 
     Raises:
-        InputError: a parameter is wrong, a topology cannot run, or a scheduler finds no place for one.
+        InputError: the cluster cannot be used, a parameter is wrong, a topology cannot run, or a scheduler finds no
+            place for one.
         UnfitError: a plug-in cannot be loaded.
         RunError: a scheduler gives a wrong answer.
     """
+    cluster = with_addresses(inventory)
     applications = {
         label: _application(document, ("workloads", at), label, entry)
         for at, (label, entry) in enumerate(zip(agenda.labels, agenda.workloads, strict=True))
     }
     schedulers = [_scheduler(document, at, name) for at, name in enumerate(agenda.scheduler_names)]
-    placed = {
-        (label, scheduler.name): _place(scheduler, application, cluster)
-        for label, application in applications.items()
-        for scheduler in schedulers
-    }
+    placed = {}
+    for at, (label, application) in enumerate(applications.items()):
+        for scheduler in schedulers:
+            try:
+                placed[label, scheduler.name] = _place(scheduler, application, cluster)
+            except LackingNodeError as fault:
+                node = [node.id for node in cluster.nodes].index(fault.node)
+                raise inventory.error(("nodes", node), str(fault)) from None
+            except InputError as fault:
+                raise document.error(("workloads", at), str(fault)) from None
     resolved = replace(
         agenda,
         workloads=tuple(
@@ -98,25 +113,43 @@ def plan_of(document: Document, agenda: Agenda, cluster: Cluster) -> Plan:
         schedulers=tuple(SchedulerEntry(scheduler.name, scheduler.params) for scheduler in schedulers),
     )
     runs = runs_of(agenda.labels, agenda.scheduler_names, agenda.repetitions, agenda.order, agenda.seed)
-    return Plan(resolved, cluster, applications, placed, tuple(runs))
+    return Plan(resolved, cluster, applications, placed, tuple(runs), document)
 
 
 def only(plan: Plan, choice: str | None) -> list[Run]:
     """The runs that `choice` names: `workload=LABEL`, `scheduler=NAME`, separated by commas; None for all.
 
+    A key that is given several times takes every one of its values.
+
     Raises:
         InputError: the choice is not of that form, or names what the campaign does not have.
     """
-    runs = list(plan.runs)
+    names = {"workload": plan.agenda.labels, "scheduler": plan.agenda.scheduler_names}
+    wanted: dict[str, set[str]] = {}
     for part in choice.split(",") if choice is not None else ():
-        key, _, value = part.strip().partition("=")
-        names = {"workload": plan.agenda.labels, "scheduler": plan.agenda.scheduler_names}
+        key, _, value = (word.strip() for word in part.partition("="))
         if key not in names:
             raise InputError(f"--only: got {part!r}, expected workload=LABEL or scheduler=NAME{nearest(key, names)}")
         if value not in names[key]:
             raise InputError(f"--only: the agenda has no {key} {value!r}{nearest(value, names[key])}")
-        runs = [run for run in runs if getattr(run, key) == value]
-    return runs
+        wanted.setdefault(key, set()).add(value)
+    return [run for run in plan.runs if all(getattr(run, key) in values for key, values in wanted.items())]
+
+
+def prepare_inputs(plan: Plan, labels: Sequence[str], folder: Path) -> Inputs:
+    """Prepare the inputs of the workloads with these labels below `folder`.
+
+    Raises:
+        InputError: an input cannot be used.
+        UnfitError: it cannot be prepared on this machine.
+    """
+    inputs = {}
+    for label in labels:
+        try:
+            inputs[label] = plan.applications[label].workload.prepare(folder / label)
+        except InputError as fault:
+            raise plan.document.error(("workloads", plan.agenda.labels.index(label), "params"), str(fault)) from None
+    return inputs
 
 
 def _application(document: Document, steps: Steps, label: str, entry: WorkloadEntry) -> Application:

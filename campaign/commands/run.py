@@ -1,6 +1,7 @@
 """`millrace run`: a campaign from its agenda to its report."""
 
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import click
 from agents.trace import settle_without_pandas
 from analysis.render import render
 from campaign.addresses import check_addresses
-from campaign.campaign import Campaign, Ending, prepare_inputs
+from campaign.campaign import Campaign, Ending
 from campaign.clean import clean
 from campaign.cli import INTERRUPTED, Settings
 from campaign.disk import writing
@@ -18,7 +19,7 @@ from campaign.live import in_words
 from campaign.lock import ClusterLock
 from campaign.opening import Opened, new, resumed
 from campaign.order import Run
-from campaign.plan import only
+from campaign.plan import only, prepare_inputs
 from campaign.progress import view_for
 from campaign.state import RunState
 from inventory.errors import InputError, UnfitError
@@ -89,6 +90,7 @@ def conduct(
     runs = only(opened.plan, choice)
     check_addresses(opened.plan.cluster)
     if dry_run:
+        _try_inputs(opened, runs)
         _show(opened, runs)
         return 0, None
     ending = _carry_out(opened, runs, settings)
@@ -113,10 +115,19 @@ def _carry_out(opened: Opened, runs: list[Run], settings: Settings) -> Ending:
         work = state.partial(Path(tempfile.gettempdir()) / f"millrace-{state.path.stem}")
         with writing(work):
             work.mkdir(mode=0o700)
-        labels = sorted({run.workload for run in runs})
-        inputs = prepare_inputs(opened.plan, labels, work / "inputs")
+        inputs = prepare_inputs(opened.plan, _labels(runs), work / "inputs")
         view = view_for(settings.quiet, settings.color)
         return Campaign(opened.plan, runs, inputs, opened.store(), state, work, view).carry_out()
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
+    return sorted({run.workload for run in runs})
+
+
+def _try_inputs(opened: Opened, runs: Sequence[Run]) -> None:
+    """Find out whether every input can be used; what is prepared for that is thrown away."""
+    with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
+        prepare_inputs(opened.plan, _labels(runs), Path(folder))
 
 
 def _report(folder: Path, settings: Settings) -> None:

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from agents.sensors.base import GROUP as SENSORS
-from campaign.addresses import check_addresses, cluster_named, with_addresses
+from campaign.addresses import check_addresses, inventory_named, with_addresses
 from campaign.agenda import Agenda, agenda_of, find_agenda, shipped_agendas
-from campaign.plan import Plan, only, plan_of
-from inventory.cluster import cluster_of
+from campaign.plan import Plan, only, plan_of, prepare_inputs
 from inventory.documents import Document, dump_json, parse, read, to_plain
 from inventory.errors import InputError, UnfitError
 from inventory.plugins import plugins
@@ -28,7 +27,7 @@ schedulers:
 
 def plan(text: str, cluster: str = "loopback") -> Plan:
     document = parse(text, "a.yaml")
-    return plan_of(document, agenda_of(document), with_addresses(cluster_named(cluster, Path())))
+    return plan_of(document, agenda_of(document), inventory_named(cluster, Path()))
 
 
 def test_what_is_left_out_has_its_default() -> None:
@@ -113,6 +112,8 @@ def test_an_unknown_agenda_is_refused_with_the_nearest_shipped_one(tmp_path: Pat
         find_agenda("dmo")
     with pytest.raises(InputError, match="no such file"):
         find_agenda(str(tmp_path / "a.yaml"))
+    with pytest.raises(InputError, match="is no file"):
+        find_agenda(str(tmp_path))
 
 
 @pytest.mark.parametrize("name", sorted(shipped_agendas()))
@@ -133,19 +134,33 @@ def test_the_demo_is_two_workloads_under_two_schedulers_three_times() -> None:
 
 def test_a_topology_that_finds_no_slot_is_refused(tmp_path: Path) -> None:
     (tmp_path / "full.yaml").write_text("nodes: [{id: n1, slots: 0}]")
-    with pytest.raises(InputError, match=r"'even' finds no place for 28 of 28 executors of 'wordcount'"):
+    message = r"a\.yaml:5: workloads\[0\]: the scheduler 'even' finds no place for 28 of 28 executors of 'wordcount'"
+    with pytest.raises(InputError, match=message):
         plan(GOOD, str(tmp_path / "full.yaml"))
+
+
+def test_a_node_that_a_scheduler_cannot_rank_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "bare.yaml").write_text("nodes:\n- {id: n1, ghz: 2, flops_per_cycle: 4}\n- {id: n2}")
+    with pytest.raises(InputError, match=r"bare\.yaml:3: nodes\[1\]: node 'n2' gives no FLOPs per cycle"):
+        plan(GOOD, str(tmp_path / "bare.yaml"))
+
+
+def test_a_text_that_cannot_be_used_is_refused_with_its_place(tmp_path: Path) -> None:
+    found = plan(GOOD.replace("workers: 2", f"text: {tmp_path / 'nowhere.txt'}"))
+    assert len(prepare_inputs(found, ["wordcount"], tmp_path / "inputs")["wordcount"]) == 1
+    with pytest.raises(InputError, match=r"a\.yaml:6: workloads\[1\]\.params: text: .*nowhere\.txt does not exist"):
+        prepare_inputs(found, ["stepped"], tmp_path / "inputs")
 
 
 def test_an_inventory_beside_the_agenda_is_found(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("nodes: [{id: here}]")
-    assert [node.id for node in cluster_named("mine.yaml", tmp_path).nodes] == ["here"]
+    assert inventory_named("mine.yaml", tmp_path).data == {"nodes": [{"id": "here"}]}
     with pytest.raises(InputError, match="did you mean 'loopback'"):
-        cluster_named("loopbak", tmp_path)
+        inventory_named("loopbak", tmp_path)
 
 
 def test_nodes_without_an_address_get_one_of_their_own() -> None:
-    cluster = with_addresses(cluster_of(Document("c", {"nodes": [{"id": f"n{k}"} for k in range(1, 301)]})))
+    cluster = with_addresses(Document("c", {"nodes": [{"id": f"n{k}"} for k in range(1, 301)]}))
     addresses = [node.address for node in cluster.nodes]
     assert addresses[:2] == ["127.0.0.2", "127.0.0.3"]
     assert len(set(addresses)) == 300
@@ -153,12 +168,23 @@ def test_nodes_without_an_address_get_one_of_their_own() -> None:
 
 @pytest.mark.parametrize("address", ["n1.lab", "0.0.0.0", "127.0.0.300"])  # noqa: S104 - that it is refused is the test
 def test_what_is_no_address_of_one_node_is_refused(address: str) -> None:
-    with pytest.raises(InputError, match="node n1: "):
-        with_addresses(cluster_of(Document("c", {"nodes": [{"id": "n1", "address": address}]})))
+    with pytest.raises(InputError, match=rf"c\.yaml:2: nodes\[1\]\.address: '{address}'"):
+        with_addresses(parse(f"nodes: [{{id: n0}},\n {{id: n1, address: {address}}}]", "c.yaml"))
+
+
+def test_an_address_that_was_given_to_a_node_without_one_is_refused() -> None:
+    with pytest.raises(InputError, match=r"c\.yaml:2: nodes\[1\]\.address: .*127\.0\.0\.2.*'n1'"):
+        with_addresses(parse("nodes: [{id: n1},\n {id: n2, address: 127.0.0.2}]", "c.yaml"))
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", ".hidden", "two words"])
+def test_a_node_whose_id_cannot_be_a_folder_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=r"c\.yaml:1: nodes\[0\]\.id: .*cannot be a file name"):
+        with_addresses(parse(f"nodes: [{{id: '{name}'}}]", "c.yaml"))
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
-    cluster = cluster_of(Document("c", {"nodes": [{"id": "n1", "address": "192.0.2.7"}]}))
+    cluster = with_addresses(Document("c", {"nodes": [{"id": "n1", "address": "192.0.2.7"}]}))
     with pytest.raises(UnfitError, match=r"node n1: its address 192\.0\.2\.7 cannot be bound on this host"):
         check_addresses(cluster)
 
@@ -169,6 +195,14 @@ def test_only_keeps_names_and_order_of_what_it_leaves() -> None:
     kept = only(found, "workload=stepped,scheduler=even")
     assert kept == [run for run in found.runs if (run.workload, run.scheduler) == ("stepped", "even")]
     assert len(kept) == 2
+    assert only(found, "scheduler = even, workload = stepped") == kept
+
+
+def test_only_takes_several_names_of_one_kind() -> None:
+    found = plan(GOOD)
+    assert only(found, "workload=stepped,workload=wordcount") == list(found.runs)
+    kept = only(found, "workload=stepped,workload=wordcount,scheduler=even")
+    assert kept == [run for run in found.runs if run.scheduler == "even"]
 
 
 @pytest.mark.parametrize(
