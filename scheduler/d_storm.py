@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
+from math import lcm
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
@@ -112,8 +113,9 @@ class _Packing:
         self._left: dict[int, list[int]] = {}  # kind -> executors without a node, the first to be placed at the end
         for executor in ranked:
             self._left.setdefault(demand.kind[executor], []).append(executor)
-        self._size, self._near, self._far = decimal(params.a1), decimal(params.a2), decimal(params.a3)
-        self._total = sum(demand.total(executor) for executor in mine) // 2
+        weights = [decimal(weight) for weight in (params.a1, params.a2, params.a3)]
+        self._size, self._near, self._far = (int(weight * lcm(*(w.denominator for w in weights))) for weight in weights)
+        self._total = sum(demand.total(executor) for executor in mine) // 2 or 1
         self._inside = dict.fromkeys(self._left, 0)  # kind -> rate to executors on the open node
         self._outside = dict.fromkeys(self._left, 0)  # kind -> rate to executors on the nodes before it
 
@@ -168,13 +170,16 @@ class _Packing:
         if len(self.order) > before:
             self.opened.append(node)
 
-    def _priority(self, kind: int, node: str) -> Fraction:
-        """The description's rho."""
+    def _priority(self, kind: int, node: str) -> int:
+        """The description's rho, times what makes it a whole number on this node.
+
+        That is twice the node's CPU x its memory x the topology's traffic x the weights' common denominator.
+        """
         executor, demand = self._left[kind][-1], self._demand
-        cpu, memory = demand.load[executor], demand.memory[executor]
-        size = (_share(cpu, demand.capacity[node]) + _share(memory, demand.memory_of[node])) / 2
+        cpu, memory = demand.capacity[node] or 1, demand.memory_of[node] or 1
+        size = demand.load[executor] * memory + demand.memory[executor] * cpu
         traffic = self._near * self._inside[kind] - self._far * self._outside[kind]
-        return self._size * size + (traffic / self._total if self._total else 0)
+        return self._size * size * self._total + 2 * cpu * memory * traffic
 
     def _fits(self, executor: int, node: str) -> bool:
         demand = self._demand

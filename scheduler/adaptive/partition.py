@@ -13,6 +13,9 @@ from scheduler.affinity import RateAffinity
 
 MOST_PASSES = 10
 
+MOST_IDLE = 100
+"""A pass ends after so many moves in a row that found no smaller cut."""
+
 
 def partition(weight: Sequence[int], near: Sequence[Mapping[int, int]], parts: int) -> list[int]:
     """Vertex -> part; no part is empty.
@@ -136,7 +139,7 @@ class _Refinement:
         locked: set[int] = set()
         log: list[tuple[int, int]] = []
         total = best = kept = 0
-        while heap:
+        while heap and len(log) - kept < MOST_IDLE:
             entry = heappop(heap)
             gain, v, p = -entry[0], entry[1], entry[2]
             if v in locked or self._part[v] == p or gain != self._gain(v, p):
