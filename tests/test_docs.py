@@ -12,6 +12,10 @@ import pytest
 from agents.trace import TABLES
 from campaign.cli import run
 from inventory.cluster import Cluster, EnergyModel, ExistingWorker, Facts, Network, Node
+from scheduler.account import Account
+from scheduler.account.crossing import CutLink, CutPair
+from scheduler.account.hosts import HostAccount
+from scheduler.account.least import Least
 from scheduler.answer import Answer, Assignment, Migration, NodeAnswer, ScheduleAnswer, TopologyAnswer
 from scheduler.cost import Cost
 from workloads.topology import Component, Constraints, GroupingKind, Input, Topology
@@ -57,6 +61,7 @@ def test_every_command_shows_an_example(name: str) -> None:
         ("Topology", [Topology, Component, Input, Constraints]),
         ("Traffic", [Traffic, Edge]),
         ("Placement", [Answer, TopologyAnswer, Assignment, NodeAnswer, ScheduleAnswer, Migration, Cost]),
+        ("Placement", [Account, HostAccount, CutLink, CutPair, Least]),
     ],
 )
 def test_every_key_of_a_file_is_documented(section: str, kinds: list[type[msgspec.Struct]]) -> None:

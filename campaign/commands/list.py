@@ -40,19 +40,35 @@ def _lines(entry: Entry) -> Iterator[str]:
         return
     if entry.get("summary"):
         yield entry["summary"]
-    if "kind" in entry:
-        yield f"{entry['kind']}; uses {_uses(entry)}" + (f"; ignores {entry['ignores']}" if entry["ignores"] else "")
-    if entry.get("params"):
-        yield "parameters: " + ", ".join(f"{p['name']} = {_value(p['default'])}" for p in entry["params"])
     if entry.get("paper"):
         yield f"source: {entry['paper']}"
+    if "kind" in entry:
+        yield _KINDS[entry["kind"]]
+        yield f"must be told: {_told(entry)}"
+        if entry["ignores"]:
+            yield f"ignores: {entry['ignores']}"
+        if entry["cycles"]:
+            yield "topologies may have cycles"
+    if entry.get("params"):
+        yield "parameters: " + ", ".join(f"{p['name']} = {_value(p['default'])}" for p in entry["params"])
 
 
-def _uses(entry: Entry) -> str:
-    traffic = {"required": "observed traffic", "used": "traffic where observed", "ignored": None}[entry["traffic"]]
-    resources = "CPU and memory demands" if entry["resources"] else None
+_KINDS = {
+    "static": "static: places before the start",
+    "online": "online: meant to be asked again while topologies run",
+}
+
+
+def _told(entry: Entry) -> str:
+    """What the scheduler needs to know beyond executors, slots and who communicates."""
+    resources = "what executors weigh or ask for, and what nodes have" if entry["resources"] else None
     hardware = "clock, FLOPs per cycle and RAM of nodes" if entry["hardware"] else None
-    return ", ".join(filter(None, (resources, hardware, traffic))) or "numbers of executors and slots only"
+    traffic = {
+        "required": "observed traffic (refuses to place without)",
+        "used": "traffic, where it was observed",
+        "ignored": None,
+    }[entry["traffic"]]
+    return "; ".join(filter(None, (resources, hardware, traffic))) or "nothing but topologies, nodes and slots"
 
 
 def _value(default: Any) -> str:

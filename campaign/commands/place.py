@@ -1,18 +1,17 @@
 """`millrace place`: who would run where, without a cluster."""
 
-from time import perf_counter
+from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from campaign.cli import Settings
-from inventory.documents import Document, read
+from campaign.placing import Placed, Refused, Round, compare, listed, place, status_of
+from inventory.documents import dump_json, read
 from inventory.finding import find_inventory
-from inventory.flops import LackingNodeError
 from inventory.params import given
-from scheduler.answer import answer_of, to_json
-from scheduler.checking import Checked
-from scheduler.posing import pose
-from scheduler.problem import Plan, Problem
+from scheduler.account import Account
+from scheduler.answer import to_json
 from scheduler.registry import make_scheduler
 
 EXAMPLE = """\b
@@ -20,7 +19,11 @@ Examples:
   millrace place --cluster loopback --topology wordcount.yml --scheduler even
   millrace place --cluster lab.yml --topology a.yml --topology b.yml \\
       --scheduler top-storm --param alpha=0.5 --traffic observed.yml --json
+  millrace place --cluster loopback --topology wordcount.yml --scheduler i-scheduler --explain
+  millrace place --cluster loopback --topology wordcount.yml --compare even,top-storm,i-scheduler
 """
+
+PICTURES = "placements"
 
 
 @click.command("place", epilog=EXAMPLE)
@@ -33,48 +36,99 @@ Examples:
     metavar="T",
     help="Topology file; several are placed in one round, in this order.",
 )
-@click.option("--scheduler", required=True, metavar="NAME", help="See `millrace list schedulers`.")
+@click.option("--scheduler", metavar="NAME", help="See `millrace list schedulers`.")
 @click.option(
-    "--param", "params", multiple=True, metavar="K=V", help="A parameter of the scheduler; wins over the file."
+    "--compare",
+    "compared",
+    metavar="NAME,NAME,...",
+    help="Several schedulers on the same files: one table, and a picture of each placement.",
+)
+@click.option(
+    "--param",
+    "params",
+    multiple=True,
+    metavar="K=V",
+    help="A parameter of the scheduler; wins over the file. With --compare: of all that have it.",
 )
 @click.option("--params-file", metavar="P", help="File with parameters, for nested ones.")
 @click.option("--traffic", metavar="F", help="File with observed rates and loads.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@click.option(
+    "--explain", is_flag=True, help="Loads, heaviest links, the algorithm's decisions, W against what is possible."
+)
+@click.option(
+    "--pictures",
+    metavar="DIR",
+    help=f"Where --compare draws its pictures, NAME.svg (default: {PICTURES}; with --json only where this is given).",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output; of --compare, a list.")
 @click.pass_obj
 def command(
     settings: Settings,
     cluster: str,
     topologies: tuple[str, ...],
-    scheduler: str,
+    scheduler: str | None,
+    compared: str | None,
     params: tuple[str, ...],
     params_file: str | None,
     traffic: str | None,
+    explain: bool,
+    pictures: str | None,
     as_json: bool,
-) -> None:
+) -> int:
     """Compute a placement from files and say what it costs.
 
     A topology that cannot be placed is an answer too: its status says so, and the exit status stays 0.
     """
-    sources = [read(params_file)] if params_file is not None else []
-    ready = make_scheduler(scheduler, *((document, ()) for document in [*sources, given(params)]))
-    nodes = read(find_inventory(cluster))
-    problem = pose(
-        ready.needs, nodes, [read(path) for path in topologies], read(traffic) if traffic is not None else None
+    if scheduler is None and compared is None:
+        raise click.UsageError("give --scheduler NAME, or --compare NAME,NAME,...")
+    if pictures is not None and compared is None:
+        raise click.UsageError("--pictures says where --compare draws; there is no --compare")
+    sources = [*([read(params_file)] if params_file is not None else []), given(params)]
+    ready = None
+    if scheduler is not None and compared is None:
+        ready = make_scheduler(scheduler, *((document, ()) for document in sources))
+    files = Round(
+        read(find_inventory(cluster)),
+        [read(path) for path in topologies],
+        read(traffic) if traffic is not None else None,
+        explain,
     )
-    start = perf_counter()
-    plan = _placed(ready, problem, nodes)
-    answer = answer_of(ready.name, ready.params, problem, plan, perf_counter() - start)
+    if ready is not None:
+        _show(place(ready, files), as_json, settings.color)
+        return 0
+    outcomes = compare(listed(scheduler, compared or ""), files, *sources)
     if as_json:
-        click.echo(to_json(answer), nl=False)
+        click.echo(dump_json([outcome.document for outcome in outcomes]), nl=False)
+    else:
+        _show_all(outcomes, settings.color)
+    if pictures is not None or not as_json:
+        from campaign.picture import draw
+
+        for path in draw(outcomes, Path(pictures or PICTURES)):
+            click.echo(f"picture: {path}", err=as_json)
+    return status_of(outcomes)
+
+
+def _show(placed: Placed, as_json: bool, color: bool) -> None:
+    if as_json:
+        click.echo(to_json(placed.answer), nl=False)
         return
     from campaign.placement_table import print_answer  # rich is only worth its start-up time for people
 
-    print_answer(answer, settings.color)
+    print_answer(placed.answer, color)
+    if isinstance(placed.answer.account, Account):
+        from campaign.account_tables import print_account
+
+        print_account(placed, placed.answer.account, color)
 
 
-def _placed(scheduler: Checked, problem: Problem, cluster: Document) -> Plan:
-    try:
-        return scheduler.place(problem)
-    except LackingNodeError as fault:
-        at = [node.id for node in problem.cluster.nodes].index(fault.node)
-        raise cluster.error(("nodes", at), str(fault)) from None
+def _show_all(outcomes: Sequence[Placed | Refused], color: bool) -> None:
+    from campaign.comparison_table import print_comparison
+
+    print_comparison(outcomes, color)
+    for outcome in outcomes:
+        if isinstance(outcome, Placed) and isinstance(outcome.answer.account, Account):
+            from campaign.account_tables import print_account
+
+            click.echo()
+            print_account(outcome, outcome.answer.account, color)

@@ -32,7 +32,7 @@ class Account(Struct, frozen=True, forbid_unknown_fields=True):
     nodes: tuple[HostAccount, ...]
     links: tuple[CutLink, ...]
     pairs: tuple[CutPair, ...] | None
-    w: float
+    w: int | float
     all_placed: bool
     capacities_kept: bool
     least: Least

@@ -26,8 +26,8 @@ class CutLink(Struct, frozen=True, forbid_unknown_fields=True):
     topology: str
     source: str
     destination: str
-    cut: float
-    total: float
+    cut: int | float
+    total: int | float
 
 
 class CutPair(Struct, frozen=True, forbid_unknown_fields=True):

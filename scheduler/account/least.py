@@ -32,9 +32,9 @@ class Least(Struct, frozen=True, forbid_unknown_fields=True):
         note: why something is missing; empty when nothing is.
     """
 
-    lower_bound: float | None
-    optimum: float | None
-    best_found: float | None
+    lower_bound: int | float | None
+    optimum: int | float | None
+    best_found: int | float | None
     note: str
 
 
@@ -89,5 +89,5 @@ def _never() -> bool:
     return False
 
 
-def _rate(value: int, scale: int) -> float:
+def _rate(value: int, scale: int) -> int | float:
     return value // scale if value % scale == 0 else value / scale

@@ -42,6 +42,25 @@ def test_schedulers_say_what_they_are_and_need(capsys: pytest.CaptureFixture[str
     assert entries["top-storm"]["params"][0] == {"name": "alpha", "type": "number >= 0 <= 1", "default": 0.8}
 
 
+def test_people_see_source_kind_what_must_be_told_and_what_is_ignored(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["list", "schedulers", "--json"])
+    entries = json.loads(capsys.readouterr().out)
+    run(["list", "schedulers"])
+    shown = " ".join(capsys.readouterr().out.split())
+    for entry in entries:
+        assert f"source: {entry['paper']}" in shown
+        assert entry["ignores"], entry["name"]
+        assert f"ignores: {entry['ignores']}" in shown
+    even = shown.split(" even source:")[1].split(" source:")[0]
+    assert "static: places before the start must be told: nothing but topologies, nodes and slots" in even
+    pmod = shown.split(" pmod source:")[1].split(" source:")[0]
+    assert "online: meant to be asked again while topologies run" in pmod
+    top_storm = shown.split(" top-storm source:")[1]
+    assert "clock, FLOPs per cycle and RAM of nodes; traffic, where it was observed" in top_storm
+    online = shown.split(" aniello-online source:")[1].split(" source:")[0]
+    assert "observed traffic (refuses to place without)" in online
+
+
 def test_agendas_are_the_files_with_their_first_comment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

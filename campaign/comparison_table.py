@@ -1,0 +1,62 @@
+"""Several schedulers on the same round as one table: `millrace place --compare`."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from campaign.placing import Placed, Refused
+
+
+def print_comparison(outcomes: Sequence[Placed | Refused], color: bool = True) -> None:
+    """Print on standard output a row per scheduler, in the order asked for, and why some have none."""
+    console = Console(no_color=not color, highlight=False, markup=False)
+    console.print(_table(outcomes))
+    for outcome in outcomes:
+        if isinstance(outcome, Refused):
+            console.print(f"{outcome.scheduler} cannot place this: {outcome.fault}")
+            continue
+        for name, topology in outcome.answer.topologies.items():
+            if topology.message:
+                console.print(f"{outcome.answer.scheduler}, {name}: {topology.message}")
+
+
+def _table(outcomes: Sequence[Placed | Refused]) -> Table:
+    table = Table()
+    observed = any(
+        isinstance(outcome, Placed) and outcome.answer.cost.inter_node_tuples_per_s is not None for outcome in outcomes
+    )
+    table.add_column("scheduler", no_wrap=True)
+    headings = ["W,\npairs", "between\nworkers", "nodes", "slots", "balance", "ms"]
+    for heading in [*(["W,\ntuples/s"] if observed else []), *headings]:
+        table.add_column(heading, justify="right")
+    table.add_column("status")
+    for outcome in outcomes:
+        if isinstance(outcome, Refused):
+            table.add_row(outcome.scheduler, *["-"] * (len(headings) + observed), "cannot")
+            continue
+        answer, cost = outcome.answer, outcome.answer.cost
+        states = [topology.status for topology in answer.topologies.values()]
+        if not any(topology.assignments for topology in answer.topologies.values()):
+            blank = ["-"] * (len(headings) + observed - 1)  # nothing is placed, so that nothing has a cost
+            table.add_row(answer.scheduler, *blank, f"{answer.elapsed_s * 1000:.1f}", "failed")
+            continue
+        table.add_row(
+            answer.scheduler,
+            *([_number(cost.inter_node_tuples_per_s, 1)] if observed else []),
+            str(cost.inter_node_edges),
+            str(cost.inter_worker_edges),
+            str(cost.nodes_used),
+            str(cost.slots_used),
+            _number(cost.load_stddev, 3),
+            f"{answer.elapsed_s * 1000:.1f}",
+            states[0] if len(set(states)) == 1 else ", ".join(states),
+        )
+    told = "W: rate between nodes; between workers: pairs on one node; balance: deviation over nodes of load / capacity"
+    table.caption = told
+    table.caption_justify = "left"
+    return table
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

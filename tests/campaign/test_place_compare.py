@@ -1,0 +1,210 @@
+"""`place --compare`: a row for everybody, reasons for those who cannot, a picture of each placement."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from installing import millrace
+
+from campaign.cli import run
+
+TOPOLOGY = """
+id: wordcount
+workers: 3
+components:
+  - {id: spout, kind: spout, parallelism: 3}
+  - {id: "<b>&", kind: bolt, parallelism: 4, inputs: [{from: spout, grouping: shuffle}]}
+"""
+PLAIN = "nodes: [{id: m, capacity: 4}, {id: n, capacity: 4}, {id: '<o>', capacity: 4, available: false}]"
+SVG = "{http://www.w3.org/2000/svg}"
+
+Compare = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Compare:
+    """Run `place --compare`; return status, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "140")
+    Path("t.yml").write_text(TOPOLOGY)
+    Path("c.yml").write_text(PLAIN)
+
+    def compared(names: str, *arguments: str, cluster: str = "c.yml", topology: str = "t.yml") -> tuple[int, str, str]:
+        status = run(["place", "--cluster", cluster, "--topology", topology, "--compare", names, *arguments])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return compared
+
+
+def _rows(out: str) -> dict[str, list[str]]:
+    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in out.splitlines() if line[:1] == "│"]
+    return {row[0]: row[1:] for row in cells}
+
+
+def _drawing(path: Path) -> ElementTree.Element:
+    return ElementTree.fromstring(path.read_bytes())  # noqa: S314 - our own drawing
+
+
+def _executors(path: Path) -> Iterator[str]:
+    """Titles of the executors in a picture."""
+    for title in _drawing(path).iter(f"{SVG}title"):
+        if re.fullmatch(r".+\[\d+\]", title.text or ""):
+            yield str(title.text)
+
+
+def test_everybody_has_a_row_and_who_cannot_has_a_reason(compare: Compare) -> None:
+    status, out, err = compare("optimal,top-storm,even")
+    assert (status, err) == (0, "")
+    rows = _rows(out)
+    assert list(rows)[-3:] == ["optimal", "top-storm", "even"]
+    assert rows["optimal"][-1] == rows["even"][-1] == "placed"
+    assert rows["top-storm"] == ["-"] * 6 + ["cannot"]
+    assert "top-storm cannot place this: c.yml:1: nodes[0]: node 'm' gives no FLOPs per cycle" in out
+    documents = json.loads(compare("optimal,even", "--json")[1])
+    for document in documents:
+        cost = document["cost"]
+        row = rows[document["scheduler"]]
+        assert row[:4] == [
+            str(cost[key]) for key in ("inter_node_edges", "inter_worker_edges", "nodes_used", "slots_used")
+        ]
+        assert row[4] == f"{cost['load_stddev']:.3f}"
+
+
+def test_a_scheduler_that_needs_traffic_gets_its_row(compare: Compare) -> None:
+    names = "aniello-online,even"
+    _, out, _ = compare(names)
+    assert _rows(out)["aniello-online"][-1] == "cannot"
+    assert "the scheduler needs observed traffic; give a traffic file" in out
+    Path("f.yml").write_text('edges: [{from: "spout[0]", to: "<b>&[0]", tuples_per_s: 12.5}]')
+    _, out, _ = compare("optimal,even", "--traffic", "f.yml")
+    assert _rows(out)["optimal"][0] == "0.0"
+
+
+def test_nothing_placed_has_no_cost(compare: Compare) -> None:
+    Path("none.yml").write_text("nodes: [{id: m, slots: 0}]")
+    status, out, _ = compare("even,optimal", cluster="none.yml")
+    assert status == 0
+    for name in ("even", "optimal"):
+        row = _rows(out)[name]
+        assert (row[:5], row[-1]) == (["-"] * 5, "failed")
+    assert "even, wordcount: no free slot: 7 executors wait" in out
+
+
+def test_json_is_one_list_and_draws_only_where_asked(compare: Compare) -> None:
+    status, out, err = compare("even,top-storm", "--json")
+    assert (status, err) == (0, "")
+    even, top_storm = json.loads(out)
+    assert even["topologies"]["wordcount"]["status"] == "placed"
+    assert sorted(top_storm) == ["error", "scheduler"]
+    assert not Path("placements").exists()
+    _, out, err = compare("even,top-storm", "--json", "--pictures", "p", "--explain")
+    assert json.loads(out)[0]["account"]["w"] == even["cost"]["inter_node_edges"]
+    assert err == f"picture: {Path('p', 'even.svg')}\n"
+
+
+def test_the_scheduler_of_its_own_option_comes_first(compare: Compare) -> None:
+    _, out, _ = compare("even,optimal", "--scheduler", "default", "--json")
+    assert [document["scheduler"] for document in json.loads(out)] == ["default", "even", "optimal"]
+    _, out, _ = compare("even,optimal", "--scheduler", "optimal", "--json")
+    assert [document["scheduler"] for document in json.loads(out)] == ["even", "optimal"]
+
+
+def test_parameters_go_to_those_that_have_them(compare: Compare) -> None:
+    Path("p.yml").write_text("{seed: 5, theta: 0}")
+    _, out, _ = compare("even,i-scheduler,optimal", "--params-file", "p.yml", "--param", "seed=7", "--json")
+    even, i_scheduler, optimal = json.loads(out)
+    assert "seed" not in even["params"]
+    assert (i_scheduler["params"]["seed"], i_scheduler["params"]["theta"]) == (7, 0)
+    assert optimal["params"]["seed"] == 7
+
+
+def test_pictures_show_every_executor_in_its_place(compare: Compare) -> None:
+    _, out, _ = compare("even,optimal")
+    assert re.findall(r"^picture: (.+)$", out, re.MULTILINE) == [
+        str(Path("placements", f"{name}.svg")) for name in ("even", "optimal")
+    ]
+    wanted = sorted([f"spout[{at}]" for at in range(3)] + [f"<b>&[{at}]" for at in range(4)])
+    for name in ("even", "optimal"):
+        path = Path("placements", f"{name}.svg")
+        assert sorted(_executors(path)) == wanted
+        text = path.read_text()
+        assert "prefers-color-scheme:dark" in text
+        assert not re.search(r"""(?:href|src)=|url\(|<script|@import""", text)  # complete in itself
+        assert "&lt;o&gt;" in text
+
+
+def test_lines_are_as_wide_as_the_traffic_on_one_scale_for_all(compare: Compare) -> None:
+    Path("c.yml").write_text("nodes: [{id: m, capacity: 6}, {id: n, capacity: 4}]")
+    _, out, _ = compare("even,optimal", "--json", "--pictures", "p")
+    widths = {}
+    for document in json.loads(out):
+        root = _drawing(Path("p", f"{document['scheduler']}.svg"))
+        (line,) = [path for path in root.iter(f"{SVG}path") if path.find(f"{SVG}title") is not None]
+        title = line.find(f"{SVG}title")
+        assert title is not None
+        assert title.text == f"m and n: {document['cost']['inter_node_edges']}"
+        widths[document["scheduler"]] = (document["cost"]["inter_node_edges"], float(line.attrib["stroke-width"]))
+    assert widths["even"][0] > widths["optimal"][0]
+    assert widths["even"][1] > widths["optimal"][1]
+    assert widths["even"][1] == pytest.approx(10.0)
+
+
+def test_every_process_draws_the_same_bytes(compare: Compare, tmp_path: Path) -> None:
+    drawn = set()
+    for seed in ("0", "4242"):
+        done = millrace(
+            "place", "--cluster", "c.yml", "--topology", "t.yml", "--compare", "even,i-scheduler", "--pictures", seed,
+            env={**os.environ, "PYTHONHASHSEED": seed}, cwd=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        drawn.add(tuple(path.read_bytes() for path in sorted((tmp_path / seed).iterdir())))
+    assert len(drawn) == 1
+    assert len(next(iter(drawn))) == 2
+
+
+def test_large_placements_are_drawn_by_component(compare: Compare) -> None:
+    Path("big.yml").write_text(TOPOLOGY.replace("parallelism: 4", "parallelism: 4000").replace("<b>&", "bolt"))
+    nodes = ", ".join(f"{{id: n{at}}}" for at in range(300))
+    Path("many.yml").write_text(f"nodes: [{nodes}]")
+    compare("even", topology="big.yml", cluster="many.yml")
+    text = Path("placements/even.svg").read_text()
+    assert "x bolt" in text
+    assert "297 nodes are not drawn" in text
+    assert len(text) < 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("even,evne",), "unknown scheduler 'evne'; did you mean 'even'?"),
+        (("even,,optimal",), "--compare: got 'even,,optimal': a name is missing"),
+        (("even,even",), "--compare: 'even' is named twice"),
+        (("even,optimal", "--param", "sed=1"), "--param: sed: unknown parameter 'sed'; did you mean 'seed'?"),
+        (("even,optimal", "--param", "seed=x"), "--param: seed: got"),
+        (("even", "--params-file", "list.yml"), "list.yml:1: a mapping of parameters was expected"),
+        (("even", "--pictures", "t.yml"), "--pictures: t.yml: cannot be written: File exists"),
+        (("even", "--traffic", "c.yml"), "unknown key 'nodes'"),
+    ],
+)
+def test_wrong_input_is_status_2(compare: Compare, arguments: tuple[str, ...], message: str) -> None:
+    Path("list.yml").write_text("[1]")
+    status, out, err = compare(*arguments, "--json")
+    assert status == 2
+    assert message in err
+    assert out == "" or "--pictures" in arguments
+
+
+def test_when_nobody_can_place_the_status_is_that_of_the_first(compare: Compare) -> None:
+    assert compare("top-storm")[0] == 2
+
+
+def test_without_a_scheduler_there_is_nothing_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["place", "--cluster", "loopback", "--topology", "t.yml"]) == 2
+    assert "give --scheduler NAME, or --compare NAME,NAME,..." in capsys.readouterr().err
+    assert run(["place", "--cluster", "loopback", "--topology", "t", "--scheduler", "even", "--pictures", "p"]) == 2
+    assert "--pictures says where --compare draws" in capsys.readouterr().err
