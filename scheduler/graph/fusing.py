@@ -93,7 +93,7 @@ class Fusing:
                 return Assigned(None, passes, limit_hit=True)
             if not waiting or len(waiting) + len(groups) <= phi:
                 break
-            k = -(-self._weight(waiting) // capacity)
+            k = max(1, -(-self._weight(waiting) // capacity))
             if k > 1 and use_optimiser and len(groups) + k > phi:
                 use_optimiser, phi = False, 0
             parts = self._parted(waiting, capacity, k)

@@ -1,0 +1,68 @@
+"""Whatever the round: the partitioning schedulers give plans that can be started, and never more than nodes hold."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import problems
+
+from inventory.cluster import Cluster, ExistingWorker
+from scheduler.checking import Checked
+from scheduler.i_scheduler import IScheduler, ISchedulerParams
+from scheduler.loads import Loads
+from scheduler.local_search import LocalSearch, LocalSearchParams
+from scheduler.optimal import Optimal, OptimalParams
+from scheduler.problem import Plan, Problem
+
+SCHEDULERS = {
+    "optimal": Checked(Optimal, OptimalParams(time_limit_s=0.2)),
+    "local-search": Checked(LocalSearch, LocalSearchParams(executors_per_worker=3)),
+    "i-scheduler": Checked(IScheduler, ISchedulerParams(theta=0.1, phi=12, T=2)),
+}
+
+
+def loads_are_kept(problem: Problem, plan: Plan) -> bool:
+    """Of what the round placed itself; a topology that does not fit keeps what ran of it, however much that is."""
+    loads = Loads(problem)
+    carried = dict.fromkeys(loads.capacity, 0.0)
+    for topology in problem.topologies:
+        if not plan.placements[topology.id].message:
+            for executor, slot in plan.placements[topology.id].assignments.items():
+                carried[slot.node] += loads.of(topology, executor)
+    return all(
+        load <= loads.capacity[node] or math.isclose(load, loads.capacity[node]) for node, load in carried.items()
+    )
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+@settings(deadline=None, max_examples=30)
+@given(data=st.data())
+def test_any_round_gets_a_plan_that_keeps_to_capacities(name: str, data: st.DataObject) -> None:
+    problem = data.draw(problems(cycles=True, observed=data.draw(st.booleans())))
+    plan = SCHEDULERS[name].place(problem)
+    assert loads_are_kept(problem, plan)
+    for placement in plan.placements.values():
+        assert placement.status == "placed" or placement.message
+    if not plan.details["limit_hit"]:
+        assert plan == SCHEDULERS[name].place(problem)
+
+
+@settings(deadline=None, max_examples=25)
+@given(problems(observed=True))
+def test_a_second_round_on_its_own_answer_moves_nothing(problem: Problem) -> None:
+    search = Checked(LocalSearch, LocalSearchParams())
+    first = search.place(problem)
+    workers = [worker for worker in problem.existing if worker.topology not in first.placements]
+    for topology, placement in first.placements.items():
+        slots: dict[tuple[str, int], list[str]] = {}
+        for executor, slot in placement.assignments.items():
+            slots.setdefault(slot, []).append(executor.name)
+        workers += [ExistingWorker(topology, node, index, tuple(names)) for (node, index), names in slots.items()]
+    running = Cluster(problem.cluster.nodes, problem.cluster.network, tuple(workers))
+    if all(placement.status == "placed" for placement in first.placements.values()):
+        again = search.place(Problem(running, problem.topologies, problem.traffic))
+        assert not again.migrations
+        assert {t: dict(p.assignments) for t, p in again.placements.items()} == {
+            t: dict(p.assignments) for t, p in first.placements.items()
+        }
