@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from scheduler.adaptive.demand import Demand
 from scheduler.adaptive.ground import Ground
-from scheduler.decimals import decimal
+from scheduler.decimals import as_float, decimal
 from scheduler.graph.assembling import Part, assemble
 from scheduler.problem import Needs, Plan, Problem
 from workloads.topology import DEFAULT_ONHEAP_MB, Executor, Topology
@@ -83,7 +83,8 @@ class DStorm:
 
 def _failure(topology: Topology, demand: Demand, waiting: Sequence[int]) -> str:
     executor = demand.executors[waiting[0]]
-    load, memory = demand.load[waiting[0]] / demand.load_scale, topology.component[executor.component].memory
+    load = as_float(Fraction(demand.load[waiting[0]], demand.load_scale))
+    memory = topology.component[executor.component].memory
     return (
         f"no node is left: {len(waiting)} executors do not fit, the first is {executor.name} "
         f"with load {load:g} and {memory:g} MB"

@@ -17,7 +17,7 @@ from msgspec import Meta
 from scheduler.adaptive.demand import Demand
 from scheduler.adaptive.ground import Ground
 from scheduler.adaptive.joining import join
-from scheduler.decimals import decimal
+from scheduler.decimals import as_float, decimal
 from scheduler.problem import Needs, Plan, Problem
 
 
@@ -62,9 +62,9 @@ class Matrix:
         matrices.place_waiting()
         moved = matrices.level()
         details: dict[str, Any] = {
-            "cost": matrices.cost() / demand.rate_scale,
-            "mean_load": float(matrices.mean / demand.load_scale),
-            "tolerance": float(tolerance / demand.load_scale),
+            "cost": as_float(Fraction(matrices.cost(), demand.rate_scale)),
+            "mean_load": as_float(matrices.mean / demand.load_scale),
+            "tolerance": as_float(tolerance / demand.load_scale),
             "moved": moved,
         }
         return join(problem, demand, ground, details)

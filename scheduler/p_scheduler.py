@@ -14,7 +14,7 @@ from msgspec import Meta
 from scheduler.adaptive.demand import Demand
 from scheduler.adaptive.ground import Ground
 from scheduler.adaptive.partition import cut, partition
-from scheduler.decimals import decimal
+from scheduler.decimals import as_float, decimal
 from scheduler.graph.assembling import Part, assemble
 from scheduler.problem import Needs, Plan, Problem
 from workloads.topology import Executor, Topology
@@ -75,7 +75,7 @@ class PScheduler:
             parts[topology.id] = {demand.executors[e]: (seats[on_node[at]], workers[at]) for at, e in enumerate(mine)}
             account[topology.id] = {
                 "nodes": [index[node] for node in seats],
-                "cut": cut(graph.near, on_node) / demand.rate_scale,
+                "cut": as_float(Fraction(cut(graph.near, on_node), demand.rate_scale)),
             }
         return assemble(problem, parts, failures, {"topologies": account})
 

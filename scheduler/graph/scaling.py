@@ -5,6 +5,9 @@ from collections.abc import Sequence
 MOST = 2**52
 """Sums of scaled values stay below, so that they are exact as floats too."""
 
+LARGEST_SCALE = 2**1000
+"""So much can still be multiplied with as a float; what is smaller than its inverse counts as nothing."""
+
 DECIMALS = 6
 """Numbers with so many digits after the point, the way people write them, are scaled exactly."""
 
@@ -24,6 +27,6 @@ def scaled(*groups: Sequence[float]) -> tuple[int, list[list[int]]]:
         if all(round(value * scale) / scale == value for value in different):
             return scale, [[round(value * scale) for value in group] for group in groups]
     scale = 1
-    while total * scale * 2 < MOST:
+    while total * scale * 2 < MOST and scale < LARGEST_SCALE:
         scale *= 2
     return scale, [[round(value * scale) for value in group] for group in groups]
