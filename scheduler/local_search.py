@@ -20,6 +20,9 @@ from scheduler.graph.tabu import Effort
 from scheduler.graph.workers import cut_between_workers, workers_of
 from scheduler.problem import Needs, Plan, Problem
 
+SHARE = 0.9
+"""Of the time limit, what the search may use; the rest is for the plan."""
+
 CANDIDATES = 4
 """Placements compared where rate between workers counts."""
 
@@ -61,7 +64,7 @@ class LocalSearch:
     def place(self, problem: Problem) -> Plan:
         """All topologies together; those that do not fit beside the earlier ones are not placed."""
         params = self._params
-        end = perf_counter() + params.time_limit_s
+        end = perf_counter() + SHARE * params.time_limit_s
         efforts: list[Effort] = []
 
         def attempt(instance: Instance) -> _Found | None:
