@@ -17,7 +17,7 @@ ROWS = dict(re.findall(r"^\| \[?`([\w-]+)`\S* \| (.*) \|$", (PAGES / "index.md")
 def test_every_scheduler_is_listed_and_every_page_linked() -> None:
     assert sorted(ROWS) == NAMES
     linked = set(re.findall(r"\(([\w-]+\.md)\)", (PAGES / "index.md").read_text()))
-    assert {page.name for page in PAGES.glob("*.md")} - {"index.md"} <= linked
+    assert {f"{name}.md" for name in NAMES if (PAGES / f"{name}.md").exists()} <= linked
 
 
 @pytest.mark.parametrize("name", NAMES)
