@@ -60,7 +60,9 @@ def _sources(counted: Rows) -> str:
             f"rate asked for was not reached and latency includes the wait at the source: {names}."
         )
     if unknown:
-        return f"{len(unknown)} of {len(counted)} runs had no schedule to keep; the others kept theirs."
+        others = "" if len(unknown) == len(counted) else "; the others kept theirs"
+        few = f"{len(unknown)} of {len(counted)} runs"
+        return f"{few} had no schedule to keep, their latency counts from emission{others}."
     worst = max((row["worst_late_ms"] for row in counted if row["worst_late_ms"] is not None), default=None)
     most = f"; the latest tuple left {worst:.3g} ms after it was due" if worst is not None else ""
     return f"kept to their schedule in all {len(counted)} runs{most}."

@@ -23,7 +23,8 @@ class Kind(NamedTuple):
 KINDS: Mapping[str, Kind] = {
     "throughput": Kind(throughput, "Tuples that reach sinks per second, over the run; the warm-up is shaded."),
     "latency": Kind(
-        latency, "From the instant at which a tuple was due at the source to its arrival at a sink, by percentile."
+        latency,
+        "From the instant at which a sampled tuple was due at the source to its arrival at a sink, by percentile.",
     ),
     "traffic": Kind(traffic, "Tuples delivered per second by the kind of hop they took."),
     "nodes": Kind(nodes_used, "Executors per node as each scheduler placed them; an empty cell is a free node."),

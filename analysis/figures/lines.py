@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from analysis.figures.data import Line, WorkloadData, quantity
-from analysis.figures.theme import Look, new_figure
+from analysis.figures.theme import Look, new_figure, say_empty
 from analysis.palette import GRID, MUTED, SHADE
 
 _HEIGHT_IN = 2.75
@@ -21,10 +21,13 @@ _LEGEND_ROW_IN = 0.19
 def throughput(data: WorkloadData) -> Figure:
     """Tuples/s at sinks over time: every run, from enough repetitions on the median and the range at each moment."""
     figure, axes = _with_legend("Throughput over time", data)
+    if not any(line.points for line in data.throughput):
+        say_empty(axes, "not measured")
+        return figure
     axes.set_xlabel("seconds since the measured interval began")
     axes.set_ylabel("tuples/s at sinks")
     _series(axes, data, data.throughput)
-    axes.set_ylim(0, max((y for line in data.throughput for _, y in line.points), default=1.0) * 1.08 or 1.0)
+    axes.set_ylim(0, max(y for line in data.throughput for _, y in line.points) * 1.08 or 1.0)
     axes.margins(x=0.01)
     if data.warmup_s > 0:
         axes.axvspan(-data.warmup_s, 0, color=SHADE.light, lw=0, zorder=0)
@@ -38,6 +41,9 @@ def throughput(data: WorkloadData) -> Figure:
 def latency(data: WorkloadData) -> Figure:
     """Latency at every quantile, the tail stretched, up to the quantile that the number of samples supports."""
     figure, axes = _with_legend("End-to-end latency", data)
+    if not any(line.points for line in data.latency):
+        say_empty(axes, "not measured")
+        return figure
     axes.set_xlabel("percent of tuples that are at most so late")
     axes.set_ylabel("ms")
     axes.set_yscale("log")
@@ -48,7 +54,7 @@ def latency(data: WorkloadData) -> Figure:
         for most in [1 - 1 / max(2, data.samples[line.scheduler, line.repetition])]
     ]
     _series(axes, data, supported)
-    last = max((x for line in supported for x, _ in line.points), default=_tail(0.99))
+    last = max((x for line in supported for x, _ in line.points), default=_tail(0.5))
     ticks = [q for q in (0.0, 0.5, 0.9, 0.99, 0.999, 0.9999) if _tail(q) <= last * 1.05]
     axes.set_xticks([_tail(q) for q in ticks], [f"{q * 100:.4g}" for q in ticks])
     axes.set_xlim(0, last * 1.02)

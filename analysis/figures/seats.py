@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from analysis.figures.data import WorkloadData
-from analysis.figures.theme import new_figure
+from analysis.figures.theme import new_figure, say_empty
 from analysis.palette import GRID, INK, MUTED
 
 _ROW_IN = 0.46
@@ -18,6 +18,9 @@ _MOST_NUMBERED = 14
 def nodes_used(data: WorkloadData) -> Figure:
     """One row per placement, one cell per node, shaded and numbered by its executors; an empty cell is a free node."""
     figure, axes = new_figure("Nodes used", _FRAME_IN + len(data.seats) * _ROW_IN)
+    if not data.seats:
+        say_empty(axes, "not recorded")
+        return figure
     most = max((count for seats in data.seats for count in seats.executors.values()), default=1)
     width = len(data.nodes)
     for at, seats in enumerate(data.seats):

@@ -89,6 +89,12 @@ def new_figure(title: str, height_in: float) -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
+def say_empty(axes: Axes, words: str) -> None:
+    """Write in the middle of axes that have nothing to show why they have nothing."""
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=MUTED.light)
+
+
 def render_svg(figure: Figure, name: str, description: str) -> str:
     """The figure as a standalone SVG document.
 

@@ -208,3 +208,20 @@ def test_figures_of_a_report_are_files_of_their_own(tmp_path: Path) -> None:
         assert "prefers-color-scheme:dark" in "".join(root.find(f"{SVG}style").itertext())  # type: ignore[union-attr]
         assert root.get("width") is None
         assert math.isclose(float(root.get("viewBox", "").split()[2]), 331.2)
+
+
+def test_figures_without_any_values_say_so() -> None:
+    data = workload(1)
+    nothing = {
+        "throughput": [Line(s, 1, []) for s in data.looks],
+        "latency": [Line(s, 1, []) for s in data.looks],
+        "samples": {(s, 1): 0 for s in data.looks},
+        "values": {m: dict.fromkeys(data.looks, ()) for m in data.values},
+        "spreads": {m: dict.fromkeys(data.looks) for m in data.spreads},
+        "seats": [],
+        "nodes": [],
+    }
+    for name, svg in draw_all(WorkloadData(**{**data.__dict__, **nothing}), "w"):
+        said = words(svg)
+        assert any(text in ("not measured", "not recorded") for text in said), name
+        assert not re.search(r"nan|inf\b", svg, re.IGNORECASE), name

@@ -1,0 +1,87 @@
+"""The notes at the top of a report say what the runs' own records say."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from analysis.notes import notes_of, observed
+from analysis.results import Campaign, load_campaign
+from analysis.summary import Row
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Callable[..., Path]) -> Campaign:
+    folder = tmp_path_factory.mktemp("notes") / "c"
+    return load_campaign(campaign_maker(folder, workloads=["exclamation"], repetitions=1, duration_s=1.0))
+
+
+def run(**changes: object) -> Row:
+    usual = {"run": "001", "saturated": False, "worst_late_ms": 1.5, "agent_cores": 0.02, "host_cores": 0.9}
+    return usual | changes
+
+
+def note(campaign: Campaign, subject: str, *counted: Row, events: tuple[Row, ...] = ()) -> str:
+    return dict(notes_of(campaign, {"events": list(events)}, list(counted))).get(subject, "")
+
+
+def event(kind: str, subject: str = "", detail: str | None = None, mean: float | None = None, times: int = 1) -> Row:
+    return {"run": "001", "kind": kind, "subject": subject, "times": times, "mean_value": mean, "detail": detail}
+
+
+def test_energy_is_missing_and_not_zero(campaign: Campaign) -> None:
+    words = note(campaign, "Energy", run(), events=(event("sensor_absent", "power", "no RAPL in a virtual machine"),))
+    assert words.startswith("no energy source on this host; no RAPL in a virtual machine:")
+    assert words.endswith("it is not zero.")
+
+
+def test_sources_that_fell_behind_are_named(campaign: Campaign) -> None:
+    late = [run(run=f"{k:03d}", saturated=True) for k in range(1, 9)]
+    words = note(campaign, "Sources", run(run="009"), *late)
+    assert words.startswith("in 8 of 9 runs the sources fell behind their schedule (saturated generator)")
+    assert words.endswith("001, 002, 003, 004, 005, 006, ….")
+
+
+def test_sources_without_a_schedule_are_not_said_to_keep_it(campaign: Campaign) -> None:
+    free = run(saturated=None, worst_late_ms=None)
+    every = "2 of 2 runs had no schedule to keep, their latency counts from emission."
+    assert note(campaign, "Sources", free, free) == every
+    assert note(campaign, "Sources", free, run()).endswith("from emission; the others kept theirs.")
+
+
+def test_sources_that_kept_their_schedule_say_how_late_they_were_at_worst(campaign: Campaign) -> None:
+    words = note(campaign, "Sources", run(), run(worst_late_ms=12.34))
+    assert words == "kept to their schedule in all 2 runs; the latest tuple left 12.3 ms after it was due."
+
+
+def test_the_cost_of_measuring_is_not_invented(campaign: Campaign) -> None:
+    costs = (event("sampler_cost", "sampler", mean=0.0014), event("sampler_cost", "sampler", mean=0.0025))
+    words = note(campaign, "Cost of measuring", run(), run(agent_cores=0.05), events=costs)
+    assert words == (
+        "all 5 node agents together used 0.02 to 0.05 cores, of which each sample of the sensors took 1.4 to 2.5 ms."
+    )
+    assert note(campaign, "Cost of measuring", run(agent_cores=None)) == "not known: no CPU sensor worked."
+
+
+def test_a_host_that_was_nearly_full_is_said_to_be(campaign: Campaign) -> None:
+    assert note(campaign, "Full host", run(host_cores=1.69)) == ""
+    assert note(campaign, "Full host", run(host_cores=None)) == ""
+    assert "in 1 of 2 runs more than 85% of the host's 2 cores" in note(
+        campaign, "Full host", run(), run(host_cores=1.71)
+    )
+
+
+def test_without_a_run_that_counts_there_is_nothing_to_note(campaign: Campaign) -> None:
+    assert notes_of(campaign, {"events": []}, []) == []
+
+
+def test_what_sensors_and_workers_noted_is_added_up_over_runs() -> None:
+    rows = [
+        event("refused_connection", "worker 0", "bad key", 1.0, times=2),
+        event("refused_connection", "worker 3", "timeout", 1.0),
+        event("measure_start"),
+        event("samples_skipped", "sampler", None, 3.0),
+    ]
+    refused, skipped = observed(rows)
+    assert (refused["subject"], refused["times"], refused["details"]) == ("", 3, {"bad key", "timeout"})
+    assert (skipped["kind"], skipped["values"]) == ("samples_skipped", [3.0])
