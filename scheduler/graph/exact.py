@@ -101,6 +101,7 @@ class _Search:
         self._keys: list[Key] = []
         self._number: dict[Key, int] = {}
         self._waiting = [len(members) for members in instance.members]
+        self._top = 0  # no state of the layer that was made last promises more
 
     def run(self) -> Proof:
         instance = self._instance
@@ -111,16 +112,15 @@ class _Search:
                 nodes[node] = self._numbered((instance.capacity[node], instance.room[node], (), hosted))
         layer: Layer = {tuple(sorted(nodes.values())): (0, (), -1)}
         history: list[tuple[Layer, _Stage]] = []
-        states = 0
+        states, top = 0, instance.total_rate
         for at, kind in enumerate(self._order):
             stage = _Stage(self, kind, self._order[at:])
             for _ in instance.members[kind]:
                 self._waiting[kind] -= 1
                 following = self._extended(layer, stage)
                 if following is None or states + len(following) > MOST_STATES:
-                    most = max((kept + stage.most(state) for state, (kept, _, _) in layer.items()), default=-1)
-                    return Proof(None, max(most, self._kept), False, following is None)
-                layer = following
+                    return Proof(None, max(top, self._kept), False, following is None)
+                layer, top = following, self._top
                 states += len(layer)
                 history.append((layer, stage))
             layer = self._closed(layer, stage)
@@ -142,9 +142,10 @@ class _Search:
     def _extended(self, layer: Layer, stage: "_Stage") -> Layer | None:
         """One more member of the stage's class on every node of every state; None when time is up."""
         following: Layer = {}
+        self._top = 0
         stage.count()
         for looked, (state, (kept, _, _)) in enumerate(layer.items()):
-            if not looked % 512 and self._over():
+            if not looked % 64 and self._over():
                 return None
             before = -1
             for at, number in enumerate(state):
@@ -157,10 +158,12 @@ class _Search:
                 fresh = tuple(sorted((*state[:at], to, *state[at + 1 :])))
                 worth = kept + gain
                 known = following.get(fresh)
-                if known is None:
-                    if worth + stage.most(fresh) <= self._kept:
+                if known is None or worth > known[0]:
+                    promise = worth + stage.most(fresh)
+                    if promise <= self._kept:
                         continue
-                elif known[0] >= worth:
+                    self._top = max(self._top, promise)
+                else:
                     continue
                 following[fresh] = (worth, state, number)
         return following
@@ -190,7 +193,7 @@ class _Search:
             node_of[next(members[stage.kind])] = node
             nodes[node] = stage.step(number)[0]
             if at + 1 == len(history) or history[at + 1][1] is not stage:
-                nodes = {node: stage.closed(key) for node, key in nodes.items()}
+                nodes = {node: stage.closed(key) for node, key in nodes.items() if key >= 0}
         return node_of
 
 

@@ -16,8 +16,8 @@ MOST_PAIRS = 4_000_000
 
 
 def looks_for(instance: Instance) -> int:
-    """A reasonable effort: 10 ms of looks for some dozen executors, more for more."""
-    return 30_000 + 60 * max(0, min(instance.executors, SMALL) - 32) ** 2
+    """A reasonable effort: 20 ms of looks for some dozen executors, more for more."""
+    return 80_000 + 60 * max(0, min(instance.executors, SMALL) - 32) ** 2
 
 
 def find(
