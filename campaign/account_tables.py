@@ -126,7 +126,7 @@ def _print_section(console: Console, section: Section) -> None:
         console.print(f"  {section.title}: {section.text}")
         return
     console.print(f"  {section.title}:")
-    table = Table(pad_edge=False)
+    table = Table(show_header=any(section.columns))
     for name in section.columns:
         table.add_column(name, overflow="fold")
     for row in section.rows:
@@ -150,7 +150,7 @@ def _print_least(console: Console, account: Account, rate: str) -> None:
     if least.optimum is None and least.best_found is not None:
         table.add_row("best placement found", _number(least.best_found))
     table.add_row("optimum", _or_not(least.optimum))
-    if least.optimum:
+    if least.optimum and account.all_placed and account.capacities_kept:
         table.add_row("above the optimum", f"{account.w / least.optimum - 1:.1%}")
     _print_titled(console, f"W, {rate} between nodes", table)
     if least.note:

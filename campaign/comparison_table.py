@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
 from campaign.placing import Placed, Refused
+from scheduler.account.hosts import hosts_of
 
 
 def print_comparison(outcomes: Sequence[Placed | Refused], color: bool = True) -> None:
@@ -22,15 +24,15 @@ def print_comparison(outcomes: Sequence[Placed | Refused], color: bool = True) -
 
 
 def _table(outcomes: Sequence[Placed | Refused]) -> Table:
-    table = Table()
+    table = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)  # narrow enough for 80 columns
     observed = any(
         isinstance(outcome, Placed) and outcome.answer.cost.inter_node_tuples_per_s is not None for outcome in outcomes
     )
     table.add_column("scheduler", no_wrap=True)
-    headings = ["W,\npairs", "between\nworkers", "nodes", "slots", "balance", "ms"]
+    headings = ["W,\npairs", "inter-\nworker", "nodes", "slots", "balance", "over-\nloaded", "ms"]
     for heading in [*(["W,\ntuples/s"] if observed else []), *headings]:
         table.add_column(heading, justify="right")
-    table.add_column("status")
+    table.add_column("status", no_wrap=True)
     for outcome in outcomes:
         if isinstance(outcome, Refused):
             table.add_row(outcome.scheduler, *["-"] * (len(headings) + observed), "cannot")
@@ -49,10 +51,14 @@ def _table(outcomes: Sequence[Placed | Refused]) -> Table:
             str(cost.nodes_used),
             str(cost.slots_used),
             _number(cost.load_stddev, 3),
+            str(sum(host.overloaded for host in hosts_of(outcome.problem, outcome.plan))),
             f"{answer.elapsed_s * 1000:.1f}",
             states[0] if len(set(states)) == 1 else ", ".join(states),
         )
-    told = "W: rate between nodes; between workers: pairs on one node; balance: deviation over nodes of load / capacity"
+    told = (
+        "W: rate between nodes; inter-worker: pairs on one node; balance: deviation over nodes of load / capacity; "
+        "overloaded: nodes that hold more than their capacity"
+    )
     table.caption = told
     table.caption_justify = "left"
     return table

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from html import escape
 from math import cos, hypot, pi, sin
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from analysis.palette import GRID, GROUND, INK, MUTED, PALETTE, SHADE
@@ -30,6 +31,21 @@ THICKEST = 10.0
 MARGIN = 24.0
 LEAST_WIDTH = 520.0
 HEAD = 64.0
+
+
+Point = tuple[float, float]
+
+
+class Rectangle(NamedTuple):
+    """Where a box stands: its centre and height."""
+
+    x: float
+    y: float
+    height: float
+
+    def covers(self, x: float, y: float) -> bool:
+        """Whether a label at this point would touch the box."""
+        return abs(x - self.x) < WIDE / 2 + 14 and abs(y - self.y) < self.height / 2 + 12
 
 
 def draw(outcomes: Sequence[Placed | Refused], folder: Path) -> list[Path]:
@@ -69,7 +85,8 @@ def picture(placed: Placed, scale: float) -> str:
     places = [(x + shift[0], y + shift[1]) for x, y in centres]
     middle = shift
     foot = bottom + shift[1] + MARGIN
-    lines, notes = _lines(_rates(placed, drawn), dict(zip(drawn, places, strict=True)), middle, scale)
+    seen = {node: Rectangle(x, y, box.height) for node, (x, y), box in zip(drawn, places, boxes, strict=True)}
+    lines, labels, notes = _lines(_rates(placed, drawn), seen, middle, scale)
     if len(drawn) < len(placed.problem.cluster.nodes):
         notes.insert(0, f"{len(placed.problem.cluster.nodes) - len(drawn)} nodes are not drawn")
     seats, height = legend(looks, foot, width)
@@ -80,6 +97,7 @@ def picture(placed: Placed, scale: float) -> str:
         *_head(placed),
         *lines,
         *(part for (x, y), box in zip(places, boxes, strict=True) for part in box.at(x - WIDE / 2, y - box.height / 2)),
+        *labels,
         *seats,
     ]
     return _document(placed, width, height + 12, body)
@@ -148,23 +166,24 @@ def _circle(boxes: Sequence[Box]) -> list[tuple[float, float]]:
     if count < 2:
         return [(0.0, 0.0)] * count
     diagonal = max(hypot(WIDE, box.height) for box in boxes) + 3 * GAP
-    radius = round(max(diagonal / (2 * sin(pi / count)), 0.6 * diagonal))
+    radius = round(max(1.15 * diagonal / (2 * sin(pi / count)), 0.75 * diagonal))
     return [(radius * sin(2 * pi * at / count), -radius * cos(2 * pi * at / count)) for at in range(count)]
 
 
 def _lines(
     rates: dict[tuple[str, str], float],
-    places: dict[str, tuple[float, float]],
+    places: dict[str, Rectangle],
     middle: tuple[float, float],
     scale: float,
-) -> tuple[list[str], list[str]]:
-    """The lines, thin ones first, and what must be said of those that are missing."""
+) -> tuple[list[str], list[str], list[str]]:
+    """The lines, thin ones first; their labels; and what must be said of those that are missing."""
     heaviest = sorted(rates, key=lambda pair: -rates[pair])[:MOST_LINES]
     parts: list[str] = []
     labels: list[str] = []
     for one, other in reversed(heaviest):
         rate = rates[one, other]
-        (x1, y1), (x2, y2) = places[one], places[other]
+        start, end = places[one], places[other]
+        x1, y1, x2, y2 = start.x, start.y, end.x, end.y
         # Bent towards the middle, so that a line does not run behind the boxes beside its ends.
         cx = middle[0] + 0.35 * ((x1 + x2) / 2 - middle[0])
         cy = middle[1] + 0.35 * ((y1 + y2) / 2 - middle[1])
@@ -175,9 +194,10 @@ def _lines(
             f"<title>{escape(one)} and {escape(other)}: {rate:.6g}</title></path>"
         )
         if len(rates) <= MOST_LABELS:
-            t = 0.4  # away from the middle, where lines cross
-            x = (1 - t) ** 2 * x1 + 2 * t * (1 - t) * cx + t * t * x2
-            y = (1 - t) ** 2 * y1 + 2 * t * (1 - t) * cy + t * t * y2
+            curve = [_at(step / 40, (x1, y1), (cx, cy), (x2, y2)) for step in range(41)]
+            visible = [point for point in curve if not start.covers(*point) and not end.covers(*point)]
+            # Not in the middle of the line, where the others cross it.
+            x, y = visible[3 * len(visible) // 10] if visible else curve[20]
             text = f"{rate:.6g}"
             half = 4 + 3.4 * len(text)
             labels.append(
@@ -185,4 +205,10 @@ def _lines(
                 f"{painted(SHADE, GRID)}/>" + written(x, y + 4, text, INK, 11, anchor="middle")
             )
     hidden = len(rates) - len(heaviest)
-    return parts + labels, ([f"{hidden} thin lines are not drawn"] if hidden else [])
+    return parts, labels, [f"{hidden} thin lines are not drawn"] if hidden else []
+
+
+def _at(t: float, start: Point, bend: Point, end: Point) -> Point:
+    """The point of a quadratic curve at `t`, 0 to 1."""
+    x, y = ((1 - t) ** 2 * start[axis] + 2 * t * (1 - t) * bend[axis] + t * t * end[axis] for axis in (0, 1))
+    return x, y

@@ -42,7 +42,8 @@ def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 def _rows(out: str) -> dict[str, list[str]]:
-    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in out.splitlines() if line[:1] == "│"]
+    table = out.split("W: rate between nodes")[0]
+    cells = [line.split() for line in table.splitlines() if line.split()]
     return {row[0]: row[1:] for row in cells}
 
 
@@ -63,7 +64,7 @@ def test_everybody_has_a_row_and_who_cannot_has_a_reason(compare: Compare) -> No
     rows = _rows(out)
     assert list(rows)[-3:] == ["optimal", "top-storm", "even"]
     assert rows["optimal"][-1] == rows["even"][-1] == "placed"
-    assert rows["top-storm"] == ["-"] * 6 + ["cannot"]
+    assert rows["top-storm"] == ["-"] * 7 + ["cannot"]
     assert "top-storm cannot place this: c.yml:1: nodes[0]: node 'm' gives no FLOPs per cycle" in out
     documents = json.loads(compare("optimal,even", "--json")[1])
     for document in documents:
@@ -73,6 +74,7 @@ def test_everybody_has_a_row_and_who_cannot_has_a_reason(compare: Compare) -> No
             str(cost[key]) for key in ("inter_node_edges", "inter_worker_edges", "nodes_used", "slots_used")
         ]
         assert row[4] == f"{cost['load_stddev']:.3f}"
+    assert (rows["even"][5], rows["optimal"][5]) == ("1", "0")
 
 
 def test_a_scheduler_that_needs_traffic_gets_its_row(compare: Compare) -> None:
@@ -85,13 +87,19 @@ def test_a_scheduler_that_needs_traffic_gets_its_row(compare: Compare) -> None:
     assert _rows(out)["optimal"][0] == "0.0"
 
 
+def test_nodes_that_hold_too_much_are_counted(compare: Compare) -> None:
+    Path("tight.yml").write_text("nodes: [{id: m, capacity: 2}, {id: n, capacity: 9}]")
+    _, out, _ = compare("even,optimal", cluster="tight.yml")
+    assert (_rows(out)["even"][5], _rows(out)["optimal"][5]) == ("1", "0")
+
+
 def test_nothing_placed_has_no_cost(compare: Compare) -> None:
     Path("none.yml").write_text("nodes: [{id: m, slots: 0}]")
     status, out, _ = compare("even,optimal", cluster="none.yml")
     assert status == 0
     for name in ("even", "optimal"):
         row = _rows(out)[name]
-        assert (row[:5], row[-1]) == (["-"] * 5, "failed")
+        assert (row[:6], row[-1]) == (["-"] * 6, "failed")
     assert "even, wordcount: no free slot: 7 executors wait" in out
 
 

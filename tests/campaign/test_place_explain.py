@@ -79,6 +79,7 @@ def test_a_placement_that_overloads_a_node_says_so_and_is_not_held_against_the_b
     out = place("--explain", cluster="tight.yml")
     assert _row(out.split("load against")[1].split("heaviest")[0], "m")[4] == "133% too much"
     assert "This placement exceeds a capacity" in out
+    assert "above the optimum" not in out
 
 
 def test_observed_rates_show_the_heaviest_pairs(place: Place) -> None:

@@ -1,0 +1,64 @@
+"""The page that compares all schedulers on the same cases: everybody is on it, and its numbers are what comes out."""
+
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler.registry import scheduler_names
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "benchmarks" / "compare_cases.py"
+PAGE = (ROOT / "docs" / "schedulers" / "comparison.md").read_text()
+PICTURES = ROOT / "docs" / "schedulers" / "comparison"
+AGAIN = f"run: .venv/bin/python {SCRIPT.relative_to(ROOT)}"
+TIMES = {"micro": 2, "applications": 1}
+"""How many columns at the end of a table are times."""
+
+
+@pytest.fixture(scope="module")
+def script() -> dict[str, Any]:
+    return runpy.run_path(str(SCRIPT))
+
+
+def _rows(heading: str) -> dict[str, list[str]]:
+    section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    assert section
+    rows = [line.strip("| ").split(" | ") for line in section[1].splitlines() if line.startswith("| ")]
+    return {row[0]: row for row in rows}
+
+
+MICRO, APPLICATIONS = _rows("The 72 micro-benchmarks"), _rows("The applications")
+
+
+@pytest.mark.parametrize("name", scheduler_names())
+def test_every_scheduler_has_its_rows(name: str) -> None:
+    assert f"`{name}`" in MICRO, AGAIN
+    assert f"`{name}`" in APPLICATIONS, AGAIN
+
+
+@pytest.mark.parametrize("name", ["even", "top-storm", "d-storm", "aniello-online"])
+def test_rows_are_what_comes_out(name: str, script: dict[str, Any], best: dict[Any, int]) -> None:
+    assert script["micro_row"](name, best, timed=False) == MICRO[f"`{name}`"][: -TIMES["micro"]], AGAIN
+    row = script["application_row"](name, timed=False)
+    assert row == APPLICATIONS[f"`{name}`"][: -TIMES["applications"]], AGAIN
+
+
+@pytest.fixture(scope="module")
+def best(script: dict[str, Any]) -> dict[Any, int]:
+    """The proven minimum of every case."""
+    found: dict[Any, int] = script["optima"]()
+    return found
+
+
+def test_the_table_of_optima_is_what_is_proven(script: dict[str, Any], best: dict[Any, int]) -> None:
+    assert len(best) == 72
+    assert script["optimum_table"](best) in PAGE, AGAIN
+
+
+def test_the_pictures_are_drawn_from_the_case_that_is_named(script: dict[str, Any], tmp_path: Path) -> None:
+    for path in script["draw_pictures"](tmp_path):
+        assert path.read_bytes() == (PICTURES / path.name).read_bytes(), AGAIN
+        assert f"(comparison/{path.name})" in PAGE
