@@ -24,6 +24,15 @@ EXECUTORS = {"groups", "order", "over_limit", "over_capacity", "unplaced"}
 NODES = {"slot_nodes", "used_nodes", "node_order", "nodes"}
 """Keys whose lists hold nodes by number, in the cluster's order."""
 
+HOSTS = {"m_inter", "m_fin", "sm"}
+"""Keys whose matrices hold nodes by number among those of the communication schedule."""
+
+PER_HOST = {"node_loads"}
+"""Keys whose lists hold one value for each of those."""
+
+SPARSE = {"class_table": "pairs"}
+"""Tables of which rows that are empty under this column say nothing."""
+
 TITLES = {
     "groups": "executors of each slot, in the order in which slots were filled",
     "slot_nodes": "node of each of these slots",
@@ -40,8 +49,10 @@ TITLES = {
     "rack_order": "racks in the order tried",
     "t": "executors per component, padded",
     "G": "rows dealt to a node at a time",
-    "m_inter": "distribution before refinement (row = executor index, column = component label, value = node)",
+    "m_inter": "node of each executor before refinement (row = index, column = component)",
     "schedule": "receivers (row = step, column = sender)",
+    "layers": "layers of components: exchanges of columns that the refinement made",
+    "m_fin": "node of each executor after refinement",
     "timeline": "time slots: steps that start, and whether the pipeline stalls",
     "node_loads": "executors per node",
     "g": "classes of node pairs",
@@ -78,9 +89,11 @@ class Section:
 
 def told(problem: Problem, details: Mapping[str, Any], schedule: CommunicationSchedule | None) -> list[Section]:
     """What each step of the algorithm decided, in the order in which it says so."""
-    names = _Names(problem)
+    names = _Names(problem, schedule.nodes if schedule is not None else ())
     sections: list[Section] = []
     for key, value in details.items():
+        if key == "schedule" and schedule is not None:
+            continue  # the same as the communication schedule, which has names
         sections.extend(_sections(names, key, TITLES.get(key, key.replace("_", " ")), value))
     if schedule is not None:
         sections.append(_steps(schedule))
@@ -100,10 +113,11 @@ def compact(executors: Sequence[str]) -> str:
 
 
 class _Names:
-    """Executors and nodes by number."""
+    """Executors and nodes by number; `hosts` are those of the communication schedule."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, hosts: Sequence[str]) -> None:
         several = len(problem.topologies) > 1
+        self._hosts = hosts
         self.nodes = [node.id for node in problem.cluster.nodes]
         self.executors = [
             f"{topology.id}/{executor.name}" if several else executor.name
@@ -120,7 +134,15 @@ class _Names:
             return _listed(names) if key == "order" else compact(names)
         if key in NODES and _all_below(value, len(self.nodes)):
             return _listed([self.nodes[number] for number in value])
+        if key in PER_HOST and len(value) == len(self._hosts):
+            return _listed([f"{host} {_text(each)}" for host, each in zip(self._hosts, value, strict=True)])
         return value
+
+    def hosts_in(self, key: str, row: list[Any]) -> list[Any]:
+        """A row of a matrix with names for the nodes in it; None stays."""
+        if key in HOSTS and _all_below([number for number in row if number is not None], len(self._hosts)):
+            return [None if number is None else self._hosts[number] for number in row]
+        return row
 
 
 def _all_below(values: Sequence[Any], limit: int) -> bool:
@@ -133,7 +155,7 @@ def _sections(names: _Names, key: str, title: str, value: Any) -> list[Section]:
     if not isinstance(value, list) or not value or names.of(key, value) is not value:
         return [Section(title, _text(names.of(key, value)))]
     if all(isinstance(entry, Mapping) for entry in value):
-        return _objects(names, title, value)
+        return _objects(names, title, [entry for entry in value if key not in SPARSE or entry.get(SPARSE[key])])
     if all(isinstance(entry, list) for entry in value):
         return [_lists(names, key, title, value)]
     return [Section(title, _text(value))]
@@ -152,7 +174,7 @@ def _objects(names: _Names, title: str, objects: Sequence[Mapping[str, Any]]) ->
     sections = [Section(title, columns=("", *flat), rows=tuple(rows), left_out=left_out)] if flat else []
     for at, entry in enumerate(objects[:MOST_ROWS]):
         for key in wide:
-            sections.extend(_sections(names, key, f"{title} {at}: {key}", entry.get(key)))
+            sections.extend(_sections(names, key, f"{TITLES.get(key, key)}, {at}", entry.get(key)))
     return sections
 
 
@@ -166,7 +188,7 @@ def _lists(names: _Names, key: str, title: str, lists: Sequence[list[Any]]) -> S
     named = [names.of(key, entry) for entry in shown]
     if _is_matrix(lists) and all(isinstance(entry, list) for entry in named) and len({len(row) for row in lists}) == 1:
         width = min(len(lists[0]), MOST_ENTRIES)
-        rows = tuple((str(at), *map(_text, row[:width])) for at, row in enumerate(shown))
+        rows = tuple((str(at), *map(_text, names.hosts_in(key, row)[:width])) for at, row in enumerate(shown))
         return Section(title, columns=("", *map(str, range(width))), rows=rows, left_out=left_out)
     rows = tuple((str(at), _text(entry)) for at, entry in enumerate(named))
     return Section(title, columns=("", ""), rows=rows, left_out=left_out)

@@ -50,6 +50,20 @@ def test_matrices_inside_objects_get_tables_of_their_own() -> None:
     assert matrix.rows == (("0", "0", "1", "2"), ("1", "2", "1", "0"))
 
 
+def test_nodes_of_the_communication_schedule_have_names_in_matrices() -> None:
+    schedule = CommunicationSchedule(("n", "m", "x"), ((1, 0, None),), 1)
+    details = {"m_inter": [[0, 1, 2], [1, None, 0]], "schedule": [[1, 0, None]], "node_loads": [3, 1, 2]}
+    matrix, loads, steps = told(ROUND, details, schedule)
+    assert matrix.rows == (("0", "n", "m", "x"), ("1", "m", "-", "n"))
+    assert loads.text == "n 3, m 1, x 2"
+    assert steps.rows == (("0", "n to m, m to n"),)
+
+
+def test_classes_without_pairs_are_left_out() -> None:
+    (table,) = _told({"class_table": [{"k": 0, "pairs": [[0, 1]]}, {"k": 1, "pairs": []}]})
+    assert table.rows == (("0", "0", "(0, 1)"),)
+
+
 def test_long_tables_and_lists_say_what_they_leave_out() -> None:
     (table,) = _told({"x": [{"a": at} for at in range(MOST_ROWS + 3)]})
     assert (len(table.rows), table.left_out) == (MOST_ROWS, 3)
