@@ -85,6 +85,27 @@ def test_the_page_never_scrolls_sideways_but_its_tables_may(view: View) -> None:
 
 
 @pytest.mark.parametrize("view", EVERY, indirect=True)
+def test_names_of_rows_are_never_cut_within_a_word(view: View) -> None:
+    cut = view.page.evaluate(
+        r"""() => {
+          const found = [];
+          for (const cell of document.querySelectorAll('th[scope=row]')) {
+            const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+            while (texts.nextNode())
+              for (const word of texts.currentNode.data.matchAll(/[^\s-]+-?/g)) {
+                const range = document.createRange();
+                range.setStart(texts.currentNode, word.index);
+                range.setEnd(texts.currentNode, word.index + word[0].length);
+                if (new Set([...range.getClientRects()].map(box => Math.round(box.top))).size > 1) found.push(word[0]);
+              }
+          }
+          return found;
+        }"""
+    )
+    assert cut == []
+
+
+@pytest.mark.parametrize("view", EVERY, indirect=True)
 def test_no_figure_is_empty(view: View) -> None:
     figures = view.page.evaluate(
         """[...document.querySelectorAll('figure svg')].map(svg => {
