@@ -9,11 +9,16 @@ from rich.table import Table
 from campaign.placing import Placed, Refused
 from scheduler.account.hosts import hosts_of
 
+WIDEST = 1000
+"""Characters; room for every number."""
+
 
 def print_comparison(outcomes: Sequence[Placed | Refused], color: bool = True) -> None:
     """Print on standard output a row per scheduler, in the order asked for, and why some have none."""
     console = Console(no_color=not color, highlight=False, markup=False)
-    console.print(_table(outcomes))
+    table = _table(outcomes)
+    console.width = max(console.width, Console(width=WIDEST).measure(table).maximum)  # numbers are never cut
+    console.print(table)
     for outcome in outcomes:
         if isinstance(outcome, Refused):
             console.print(f"{outcome.scheduler} cannot place this: {outcome.fault}")

@@ -115,6 +115,17 @@ def test_json_is_one_list_and_draws_only_where_asked(compare: Compare) -> None:
     assert err == f"picture: {Path('p', 'even.svg')}\n"
 
 
+def test_numbers_are_whole_however_narrow_the_terminal(compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    edges = ", ".join(f'{{from: "spout[0]", to: "<b>&[{at}]", tuples_per_s: 123456789012.5}}' for at in range(4))
+    Path("f.yml").write_text(f"edges: [{edges}]")
+    w = json.loads(compare("even", "--traffic", "f.yml", "--json")[1])[0]["cost"]["inter_node_tuples_per_s"]
+    assert w > 0  # four executors on one of two nodes
+    row = _rows(compare("even", "--traffic", "f.yml")[1])["even"]
+    assert row[0] == f"{w:.1f}"
+    assert row[-1] == "placed"
+
+
 def test_the_scheduler_of_its_own_option_comes_first(compare: Compare) -> None:
     _, out, _ = compare("even,optimal", "--scheduler", "default", "--json")
     assert [document["scheduler"] for document in json.loads(out)] == ["default", "even", "optimal"]
