@@ -126,12 +126,15 @@ def spark_home() -> Path:
     """The folder of the installed pyspark, found without importing it.
 
     Raises:
-        UnfitError: pyspark is not installed.
+        UnfitError: pyspark is not installed, or is one that only connects to a Spark elsewhere.
     """
     found = find_spec("pyspark")
     if found is None or found.origin is None:
         raise UnfitError("Spark is not installed in this environment: pip install 'millrace[controller]'")
-    return Path(found.origin).parent
+    home = Path(found.origin).parent
+    if not (home / "bin" / "spark-submit").is_file():
+        raise UnfitError(f"the pyspark in {home} has no spark-submit: pip install 'millrace[controller]'")
+    return home
 
 
 def _candidates() -> Iterator[tuple[Path, str]]:

@@ -5,12 +5,13 @@ import shutil
 import stat
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
 
 from analysis import java as java_module
-from analysis.java import Java, find_java, require_java, spark_environment, wrap
+from analysis.java import Java, find_java, require_java, spark_environment, spark_home, wrap
 from inventory.errors import UnfitError
 
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this machine")
@@ -140,6 +141,18 @@ def test_sparks_environment_names_the_script_only_where_it_is_needed(
 def test_without_spark_the_message_names_the_extra_to_install(bare: Path) -> None:
     with pytest.raises(UnfitError, match=r"Spark is not installed .*millrace\[controller\]"):
         spark_environment(Java(bare, "17.0.1", "PATH", needs_wrapper=False))
+
+
+def test_a_pyspark_without_spark_in_it_is_not_enough(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The packages that only connect to a Spark elsewhere have no spark-submit.
+    (bare / "pyspark").mkdir()
+    spec = ModuleSpec("pyspark", None, origin=str(bare / "pyspark" / "__init__.py"))
+    monkeypatch.setattr(java_module, "find_spec", lambda name: spec)
+    with pytest.raises(UnfitError, match=r"has no spark-submit.*millrace\[controller\]"):
+        spark_home()
+    (bare / "pyspark" / "bin").mkdir()
+    (bare / "pyspark" / "bin" / "spark-submit").touch()
+    assert spark_home() == bare / "pyspark"
 
 
 def test_prepare_prints_one_line_or_fails_with_status_3(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
