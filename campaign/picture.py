@@ -3,8 +3,8 @@
 A file is complete in itself, follows the reader's light or dark theme, and has the same bytes for the same placement.
 """
 
+from collections import Counter
 from collections.abc import Collection, Sequence
-from html import escape
 from math import cos, hypot, pi, sin
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from analysis.palette import GRID, GROUND, INK, MUTED, PALETTE, SHADE
 from campaign.disk import replace_file
-from campaign.picture_boxes import GAP, WIDE, Box, Looks, box_of, contents_of, legend, painted, written
+from campaign.picture_boxes import GAP, WIDE, Box, Looks, box_of, contents_of, escape, legend, painted, written
 from campaign.placing import Placed, Refused
 from inventory.errors import InputError
 from scheduler.account.crossing import between_nodes
@@ -30,6 +30,9 @@ MOST_LABELS = 15
 THICKEST = 10.0
 MARGIN = 24.0
 LEAST_WIDTH = 520.0
+LETTER = 6.8
+"""Width of a letter of the text below the title, on the safe side."""
+
 HEAD = 64.0
 
 
@@ -80,7 +83,8 @@ def picture(placed: Placed, scale: float) -> str:
     right = max((x + WIDE / 2 for x, _ in centres), default=0.0)
     top = min((y - box.height / 2 for (_, y), box in zip(centres, boxes, strict=True)), default=0.0)
     bottom = max((y + box.height / 2 for (_, y), box in zip(centres, boxes, strict=True)), default=0.0)
-    width = max(right - left + 2 * MARGIN, LEAST_WIDTH)
+    title, told = _head(placed)
+    width = max(right - left + 2 * MARGIN, LEAST_WIDTH, 2 * MARGIN + LETTER * len(told))
     shift = width / 2 - (left + right) / 2, HEAD + MARGIN - top
     places = [(x + shift[0], y + shift[1]) for x, y in centres]
     middle = shift
@@ -94,7 +98,8 @@ def picture(placed: Placed, scale: float) -> str:
         seats.append(written(MARGIN, height + 4, "; ".join(notes), MUTED, 11))
         height += 20
     body = [
-        *_head(placed),
+        written(MARGIN, 34, title, INK, 20, weight=600),
+        written(MARGIN, 56, told, MUTED, 12),
         *lines,
         *(part for (x, y), box in zip(places, boxes, strict=True) for part in box.at(x - WIDE / 2, y - box.height / 2)),
         *labels,
@@ -124,21 +129,23 @@ def _document(placed: Placed, width: float, height: float, body: Sequence[str]) 
     )
 
 
-def _head(placed: Placed) -> list[str]:
+def _head(placed: Placed) -> tuple[str, str]:
+    """The title, and what the placement comes to."""
     cost = placed.answer.cost
     rate = (
         f"{cost.inter_node_edges} pairs"
         if cost.inter_node_tuples_per_s is None
         else f"{cost.inter_node_tuples_per_s:.6g} tuples/s"
     )
-    states = ", ".join(f"{name} {answer.status}" for name, answer in placed.answer.topologies.items())
+    topologies = placed.answer.topologies
+    states = ", ".join(
+        f"{next(iter(topologies)) if len(topologies) == 1 else f'{count} topologies'} {status}"
+        for status, count in Counter(answer.status for answer in topologies.values()).items()
+    )
     waiting = sum(len(answer.unassigned) for answer in placed.answer.topologies.values())
     states += f" ({waiting} executors without a slot)" if waiting else ""
     told = f"{rate} between nodes; {cost.nodes_used} nodes and {cost.slots_used} slots used; {states}"
-    return [
-        written(MARGIN, 34, placed.answer.scheduler, INK, 20, weight=600),
-        written(MARGIN, 56, told, MUTED, 12),
-    ]
+    return placed.answer.scheduler, told
 
 
 def _drawn(placed: Placed) -> list[str]:
@@ -167,7 +174,9 @@ def _circle(boxes: Sequence[Box]) -> list[tuple[float, float]]:
         return [(0.0, 0.0)] * count
     diagonal = max(hypot(WIDE, box.height) for box in boxes) + 3 * GAP
     radius = round(max(1.15 * diagonal / (2 * sin(pi / count)), 0.75 * diagonal))
-    return [(radius * sin(2 * pi * at / count), -radius * cos(2 * pi * at / count)) for at in range(count)]
+    first = pi / 2 if count == 2 else 0.0  # two are beside each other
+    angles = [2 * pi * at / count - first for at in range(count)]
+    return [(radius * sin(angle), -radius * cos(angle)) for angle in angles]
 
 
 def _lines(

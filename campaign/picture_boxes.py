@@ -1,8 +1,9 @@
 """The boxes of a picture: a node, its slots, its executors coloured by component; and the legend."""
 
+import re
 from collections import Counter
 from dataclasses import dataclass
-from html import escape
+from html import escape as html_escape
 
 from analysis.palette import GRID, GROUND, INK, MUTED, SERIES, SHADE, Colour
 from campaign.placing import Placed
@@ -26,6 +27,14 @@ LETTERS = 14
 
 Kind = tuple[str, str]
 """Topology and component."""
+
+
+def escape(text: str) -> str:
+    """`text` as XML; characters that XML has no way to write are replaced."""
+    return html_escape(_UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text))
+
+
+_UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 def written(x: float, y: float, text: str, colour: Colour, size: int, weight: int = 400, anchor: str = "start") -> str:

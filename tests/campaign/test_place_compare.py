@@ -186,6 +186,12 @@ def test_every_process_draws_the_same_bytes(compare: Compare, tmp_path: Path) ->
     assert len(next(iter(drawn))) == 2
 
 
+def test_names_that_xml_cannot_write_do_not_break_the_picture(compare: Compare) -> None:
+    Path("odd.yml").write_text('nodes: [{id: "a\\u0001", capacity: 9}, {id: "b", capacity: 9}]')
+    assert compare("even", cluster="odd.yml")[0] == 0
+    assert len(list(_executors(Path("placements/even.svg")))) == 7
+
+
 def test_large_placements_are_drawn_by_component(compare: Compare) -> None:
     Path("big.yml").write_text(TOPOLOGY.replace("parallelism: 4", "parallelism: 4000").replace("<b>&", "bolt"))
     nodes = ", ".join(f"{{id: n{at}}}" for at in range(300))
