@@ -1,6 +1,7 @@
 """A campaign's report, made by the Spark job in a process of its own."""
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ PROGRESS = "report: "
 
 SMALL_ROWS = 1_000_000
 """So many rows are worked through before Java's optimising compiler would pay."""
+
+_MASTER = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|spark://.+|yarn|k8s://.+")
 
 _QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
@@ -42,12 +45,15 @@ def render(
         tell: gets lines of progress.
 
     Raises:
-        InputError: the folder holds no campaign, a file in it is wrong, or the baseline is no scheduler of it.
-        UnfitError: Spark or Java is missing, or the report cannot be written.
+        InputError: the folder holds no campaign, a file in it is wrong, the baseline is no scheduler of it, or the
+            master is none that Spark knows.
+        UnfitError: Spark or Java is missing, Spark does not start, or the report cannot be written.
         RunError: the job failed; its output is in `report.log` of the folder.
     """
     campaign = load_campaign(folder)
     campaign.baseline(baseline)
+    if master is not None and not _MASTER.fullmatch(master):
+        raise InputError(f"--master: got {master!r}, expected local[N], spark://HOST:PORT, yarn or k8s://URL")
     environment = spark_environment()
     if master is None or master.startswith("local"):
         # Otherwise Spark asks which address this host's name has, which a laptop on the road cannot answer.
@@ -119,9 +125,12 @@ def _started(command: list[str], environment: dict[str, str]) -> Iterator[tuple[
 def _failure(folder: Path, status: int, lines: list[str]) -> MillraceError:
     """What to say of a job that ended with `status`: its own message, or where its output is."""
     kinds: dict[int, type[MillraceError]] = {kind.exit_status: kind for kind in (InputError, UnfitError)}
-    said = [line.removeprefix("millrace: ").strip() for line in lines if line.startswith("millrace: ")]
+    said, of_spark = (
+        [line.removeprefix(prefix).strip() for line in lines if line.startswith(prefix)]
+        for prefix in ("millrace: ", "spark: ERROR ")
+    )
     if said and status in kinds:
-        return kinds[status](said[-1])
+        return kinds[status]("; Spark's last words: ".join([said[-1], *of_spark[-1:]]))
     where = folder / LOG
     try:
         where.write_text("".join(lines), encoding="utf-8")

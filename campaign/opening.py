@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from campaign.addresses import inventory_named
 from campaign.agenda import agenda_of, find_agenda
-from campaign.plan import Plan, plan_of
+from campaign.plan import Inputs, Plan, plan_of
 from campaign.provenance import provenance
 from campaign.store import CAMPAIGN_FILE, Store, new_folder, read_record
 from inventory.documents import Document, read, to_plain
@@ -43,6 +43,17 @@ class Opened:
         store.rewrite(self.record)
         store.drop_partial()
         return store
+
+    def check_inputs(self, inputs: Inputs) -> None:
+        """Check that earlier runs of these workloads read what the others are going to read.
+
+        Raises:
+            InputError: one read something else.
+        """
+        store = Store(self.folder)
+        for run in self.plan.runs:
+            if run.workload in inputs:
+                store.check_inputs(run.name, {entry.name: entry.sha256 for entry in inputs[run.workload]})
 
 
 def new(name_or_path: str, inventory: str | None, out: Path) -> Opened:

@@ -122,6 +122,26 @@ class Store:
         outcome = self.outcome(name)
         return outcome is not None and outcome.get("status") == OK
 
+    def check_inputs(self, name: str, checksums: Mapping[str, str]) -> None:
+        """Check that a run that needs not be done again read the inputs that the others will read.
+
+        Args:
+            name: of the run; nothing is said of one that is still to be done.
+            checksums: SHA-256 of every input, by its name.
+
+        Raises:
+            InputError: it read something else.
+        """
+        if not self.is_done(name):
+            return
+        read_then = {entry["name"]: entry["sha256"] for entry in (self.outcome(name) or {}).get("inputs", ())}
+        for what, checksum in checksums.items():
+            if read_then.get(what, checksum) != checksum:
+                raise InputError(
+                    f"{self.folder}: {name} was done with another input {what!r}, so that runs could not be compared; "
+                    "bring back what it was, or begin a new campaign"
+                )
+
     def complete(self, name: str, partial: Path, outcome: Mapping[str, Any]) -> Path:
         """Write a run's `run.json` into its partial folder and give the folder its final name.
 

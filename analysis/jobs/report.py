@@ -20,6 +20,8 @@ from pathlib import Path
 # pyspark says on import which of its features that we do not use dislike our pandas.
 warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: E402 - it has no types
+from pyspark.errors import PySparkException  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 
 from analysis.columns import SPARK_COLUMNS, tidy  # noqa: E402
@@ -29,7 +31,7 @@ from analysis.results import Campaign, load_campaign  # noqa: E402
 from analysis.summary import Rows  # noqa: E402
 from analysis.tables import TABLES  # noqa: E402
 from analysis.traces import Traces  # noqa: E402
-from inventory.errors import MillraceError  # noqa: E402
+from inventory.errors import MillraceError, UnfitError  # noqa: E402
 
 AT_ONCE = 3
 """Tables under way at the same time: planning one overlaps with computing another."""
@@ -72,12 +74,14 @@ def _tables(campaign: Campaign) -> dict[str, Rows]:
     _tell(f"starting Spark for {len(campaign.counted)} runs with {campaign.rows:,} trace rows")
     partitions = str(max(2, -(-campaign.rows // ROWS_PER_PARTITION)))
     builder = SparkSession.builder.appName("millrace report")
-    spark = (
-        builder.config("spark.sql.shuffle.partitions", partitions)
-        # Listing files in a job of its own pays only where files are many thousands.
-        .config("spark.sql.sources.parallelPartitionDiscovery.threshold", "10000")
-        .getOrCreate()
-    )
+    # Listing files in a job of its own pays only where files are many thousands.
+    builder = builder.config("spark.sql.sources.parallelPartitionDiscovery.threshold", "10000")
+    try:
+        spark = builder.config("spark.sql.shuffle.partitions", partitions).getOrCreate()
+    except (PySparkException, Py4JError) as fault:
+        # Java's own words stand before its stack, behind those of the bridge.
+        words = [line for line in str(fault).splitlines() if line.startswith(":")] or str(fault).splitlines()
+        raise UnfitError(f"Spark does not start: {words[0].lstrip(': ')}") from None
     try:
         traces = Traces(spark, campaign.counted)
         _tell("reading marks")

@@ -116,6 +116,7 @@ def _carry_out(opened: Opened, runs: list[Run], settings: Settings) -> Ending:
         with writing(work):
             work.mkdir(mode=0o700)
         inputs = prepare_inputs(opened.plan, _labels(runs), work / "inputs")
+        opened.check_inputs(inputs)
         view = view_for(settings.quiet, settings.color)
         return Campaign(opened.plan, runs, inputs, opened.store(), state, work, view).carry_out()
 

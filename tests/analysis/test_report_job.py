@@ -181,6 +181,22 @@ def test_spark_is_told_the_master_the_job_and_named_arguments(tiny: Path, submit
     assert (said[1], said[-1]) == ("local[*]", "127.0.0.1")
 
 
+@pytest.mark.parametrize("master", ["local[x]", "sprak://h:7077", "h:7077", ""])
+def test_what_is_no_master_is_refused_before_anything_starts(
+    master: str, tiny: Path, submit: Callable[[str], None]
+) -> None:
+    submit("exit 0")
+    with pytest.raises(InputError, match=r"--master: got '.*', expected local\[N\], spark://HOST:PORT"):
+        render(tiny, master=master)
+
+
+@pytest.mark.spark
+def test_a_spark_that_does_not_start_is_a_machine_that_cannot_do_it(tiny: Path) -> None:
+    with pytest.raises(UnfitError, match=r"^Spark does not start: .*0 threads"):
+        render(tiny, master="local[0]")
+    assert not (tiny / "report").exists()
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])

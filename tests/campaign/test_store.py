@@ -90,6 +90,15 @@ def test_a_folder_without_a_campaign_cannot_be_resumed(tmp_path: Path) -> None:
         read_record(tmp_path)
 
 
+def test_runs_that_read_another_input_cannot_be_gone_on_with(store: Store) -> None:
+    name = "001-w-s-r1"
+    store.complete(name, partial(store, name), {"status": "ok", "inputs": [{"name": "text", "sha256": "aa"}]})
+    store.check_inputs(name, {"text": "aa"})
+    store.check_inputs("002-w-s-r1", {"text": "bb"})
+    with pytest.raises(InputError, match=rf"{name} was done with another input 'text'"):
+        store.check_inputs(name, {"text": "bb"})
+
+
 def test_an_unreadable_result_is_said_and_not_overwritten(store: Store) -> None:
     (store.runs / "001").mkdir()
     (store.runs / "001" / "run.json").write_text("{")
