@@ -44,8 +44,10 @@ def test_any_round_gets_a_plan_that_keeps_to_capacities(name: str, data: st.Data
     assert loads_are_kept(problem, plan)
     for placement in plan.placements.values():
         assert placement.status == "placed" or placement.message
-    if not plan.details["limit_hit"]:
-        assert plan == SCHEDULERS[name].place(problem)
+    again = SCHEDULERS[name].place(problem)
+    # A clock that ran out once need not run out again; without it the plan is the same.
+    if not plan.details["limit_hit"] and not again.details["limit_hit"]:
+        assert plan == again
 
 
 @settings(deadline=None, max_examples=25)
