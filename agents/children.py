@@ -17,7 +17,7 @@ from typing import cast
 
 from agents import protocol
 from agents.lines import Lines
-from agents.protocol import Connected, Drained, Exhausted, Failed, Finish, Listening, Message, Progress
+from agents.protocol import Drained, Failed, Finish, Message, WorkerReport
 from inventory.errors import RunError
 
 WORKER = (sys.executable, "-P", "-m", "agents.worker")
@@ -35,8 +35,6 @@ _LOG_TAIL_BYTES = 4096
 _MOST_SHOWN = 300
 
 _log = logging.getLogger(__name__)
-
-WorkerReport = Listening | Connected | Progress | Exhausted | Drained | Failed
 
 
 class Child(asyncio.SubprocessProtocol):

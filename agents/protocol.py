@@ -9,7 +9,7 @@ A channel that ends (end of file) means that the other side is gone: an agent st
 a worker exits.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from inventory.errors import RunError
 
-VERSION = 1
+VERSION = 2
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line that is accepted."""
@@ -57,6 +57,18 @@ class InputFile(Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str
 
 
+def workers_of(executors: Iterable[ExecutorSpec]) -> tuple[Place, ...]:
+    """The workers that these executors need, in the order in which they are numbered at first."""
+    return tuple(sorted({entry.place for entry in executors}, key=lambda place: (place.node, place.slot)))
+
+
+class Move(Struct, frozen=True, forbid_unknown_fields=True):
+    """One executor, by name, and where it goes."""
+
+    executor: str
+    to: Place
+
+
 class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """All that a worker must know to run its part of a topology.
 
@@ -66,12 +78,17 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
         workload, params: what to make operators from.
         topology: the topology as a plain document.
         executors: every executor of the topology in its order, with its place.
+        workers: every worker of the run; a worker's number is its position here, and later ones are added at the end.
+            One without executors waits for a move.
         addresses: data address of every node in use.
         key: secret of the run for handshakes, hex.
         rate: the sources' rate as a plain document (`workloads.rates`).
         seed: seed of the run.
         inputs: prepared inputs, present in the node's input folder.
         shared_clock: whether all nodes read the same monotonic clock (one host).
+        restore: number of the checkpoint to begin from, whose snapshots lie in the node's folder; 0: from nothing.
+        until: positions at which spout executors end, because they had been stopped there before.
+        seen: positions that spout executors are known to have reached before; what comes again is counted apart.
     """
 
     run: str
@@ -84,8 +101,12 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     key: str
     rate: Mapping[str, Any]
     seed: int
+    workers: tuple[Place, ...]
     inputs: tuple[InputFile, ...] = ()
     shared_clock: bool = True
+    restore: int = 0
+    until: Mapping[str, int] = {}
+    seen: Mapping[str, int] = {}
 
 
 # --- controller -> agent, and what an agent passes on to its workers ------------------------------------
@@ -113,7 +134,11 @@ class Heartbeat(Message, frozen=True, tag="heartbeat"):
 
 
 class Start(Message, frozen=True, tag="start"):
-    """Start the workers of one run: spawn, open operators, listen. Answered by `Listening` per worker."""
+    """Start the workers of one run: spawn, open operators, listen. Answered by `Listening` per worker.
+
+    A `Start` of the same run with a higher epoch begins it again from `spec.restore`: workers that live are kept and
+    start anew, missing ones are spawned, those that are not wanted any more are ended.
+    """
 
     spec: RunSpec
     sensors: tuple[str, ...] = ()
@@ -133,6 +158,57 @@ class Go(Message, frozen=True, tag="go"):
     at_ns: int
 
 
+class Grow(Message, frozen=True, tag="grow"):
+    """Within an epoch: spawn the workers of `spec` that this node lacks. Answered by `Listening` per new worker.
+
+    `at_ns` is when the sources started, as in `Go`.
+    """
+
+    spec: RunSpec
+    at_ns: int
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that it belongs to."""
+        return self.spec.epoch
+
+
+class Prepare(Message, frozen=True, tag="prepare"):
+    """Get ready for a barrier; every worker answers `Ready`, and its spouts neither end nor pass a tick meanwhile.
+
+    Attributes:
+        barrier: its number, higher than all before, of earlier epochs too.
+        store: whether executors store their state when they pass it.
+        moves: executors that change their place when they pass it.
+        workers: all workers of the run by number, with those that were added since the start.
+        ports: `node/slot` -> port of all workers.
+        complete: the last complete checkpoint; older ones may be deleted.
+    """
+
+    epoch: int
+    barrier: int
+    store: bool = False
+    moves: tuple[Move, ...] = ()
+    workers: tuple[Place, ...] = ()
+    ports: Mapping[str, int] = {}
+    complete: int = 0
+
+
+class Cut(Message, frozen=True, tag="cut"):
+    """Spouts emit the prepared barrier now, or just before tick number `tick` if that has not been emitted yet."""
+
+    epoch: int
+    barrier: int
+    tick: int
+
+
+class Abandon(Message, frozen=True, tag="abandon"):
+    """The prepared barrier does not come; what was made ready for it is dropped."""
+
+    epoch: int
+    barrier: int
+
+
 class Mark(Message, frozen=True, tag="mark"):
     """Write an event with this `kind` into the traces, at the time of receipt."""
 
@@ -141,7 +217,7 @@ class Mark(Message, frozen=True, tag="mark"):
 
 
 class Stop(Message, frozen=True, tag="stop"):
-    """Sources end their input now; the topology drains; every worker answers `Drained`."""
+    """Sources end their input now (`Stopped`); the topology drains; every worker answers `Drained`."""
 
     epoch: int
 
@@ -156,7 +232,7 @@ class Bye(Message, frozen=True, tag="bye"):
     """The agent exits with status 0 after it has cleaned up."""
 
 
-Command = Welcome | Heartbeat | Start | Connect | Go | Mark | Stop | Finish | Bye
+Command = Welcome | Heartbeat | Start | Grow | Connect | Go | Prepare | Cut | Abandon | Mark | Stop | Finish | Bye
 
 # --- agent -> controller, and worker -> agent -----------------------------------------------------------
 
@@ -192,6 +268,89 @@ class Connected(Message, frozen=True, tag="connected"):
 
     epoch: int
     slot: int
+
+
+class Ready(Message, frozen=True, tag="ready"):
+    """A worker is ready for the prepared barrier.
+
+    `tick` is the highest number of a next tick among its spouts (0 without any), which they hold back until `Cut` or
+    `Abandon`. With `refused`, it cannot take part, and says why.
+    """
+
+    epoch: int
+    slot: int
+    barrier: int
+    tick: int = 0
+    refused: str = ""
+
+
+class Stored(Message, frozen=True, tag="stored"):
+    """An executor's state at a barrier is on this node's disk.
+
+    Attributes:
+        executor: its name.
+        file: where, relative to the node's folder.
+        nbytes: size of the state.
+        position: records emitted, of a spout executor; None for bolts.
+        answers: files of answer rows that were settled, relative to the node's folder, by table.
+    """
+
+    epoch: int
+    slot: int
+    barrier: int
+    executor: str
+    file: str
+    nbytes: int
+    position: int | None = None
+    answers: Mapping[str, tuple[str, ...]] = {}
+
+
+class Passed(Message, frozen=True, tag="passed"):
+    """All executors of a worker have passed the barrier, those that came to it by a move included."""
+
+    epoch: int
+    slot: int
+    barrier: int
+
+
+class Moved(Message, frozen=True, tag="moved"):
+    """An executor works in its new place; sent by the new worker.
+
+    Attributes:
+        executor: its name.
+        state_bytes: size of its state.
+        buffered: rows that waited for it here when it went to work.
+        cut_ns: when its last work in the old place ended, on that node's monotonic clock.
+        live_ns: when it went to work, on this node's monotonic clock.
+        cpu_ns: CPU time for taking, packing, unpacking and restoring the state, in both places.
+    """
+
+    epoch: int
+    slot: int
+    barrier: int
+    executor: str
+    state_bytes: int
+    buffered: int
+    cut_ns: int
+    live_ns: int
+    cpu_ns: int
+
+
+class Lost(Message, frozen=True, tag="lost"):
+    """A worker has lost its link to the worker `peer`, and waits for what the controller decides."""
+
+    epoch: int
+    slot: int
+    peer: Place
+    reason: str
+
+
+class Stopped(Message, frozen=True, tag="stopped"):
+    """A worker's sources have ended: spout executor -> records emitted."""
+
+    epoch: int
+    slot: int
+    positions: Mapping[str, int] = {}
 
 
 class Progress(Message, frozen=True, tag="progress"):
@@ -235,15 +394,23 @@ class Finished(Message, frozen=True, tag="finished"):
 
 
 class Failed(Message, frozen=True, tag="failed"):
-    """Something went wrong; `slot` -1 is the agent itself. `log` is the path of the log on the node."""
+    """Something went wrong; `slot` -1 is the agent itself. `log` is the path of the log on the node.
+
+    `died` tells of a worker process that ended without a word, which a new start of the topology can mend; what a
+    worker says itself would only happen again.
+    """
 
     epoch: int
     slot: int
     reason: str
     log: str = ""
+    died: bool = False
 
 
-Report = Hello | Pulse | Listening | Connected | Progress | Exhausted | Drained | Finished | Failed
+WorkerReport = (
+    Listening | Connected | Ready | Stored | Passed | Moved | Lost | Stopped | Progress | Exhausted | Drained | Failed
+)
+Report = Hello | Pulse | Finished | WorkerReport
 
 _encoder = msgspec.json.Encoder()
 _commands: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)

@@ -37,7 +37,9 @@ def _table(**columns: pa.DataType) -> pa.Schema:
 
 TABLES: Mapping[str, pa.Schema] = {
     # Once a second per executor: rows since the last row of the same executor.
-    # role: spout, bolt or sink. late_ns: how late the last emission of a spout was against its schedule.
+    # role: spout, bolt or sink. Of spouts: late_ns, how late the last emission was against its schedule; due, rows
+    # that the schedule wanted by then (both null without a schedule); replayed, rows emitted that had been emitted
+    # before a recovery, which are not counted in emitted.
     "throughput": _table(
         executor=pa.string(),
         component=pa.string(),
@@ -45,6 +47,8 @@ TABLES: Mapping[str, pa.Schema] = {
         emitted=pa.int64(),
         processed=pa.int64(),
         late_ns=pa.int64(),
+        due=pa.int64(),
+        replayed=pa.int64(),
     ),
     # Once a second per executor pair with traffic, written by the sender; deltas since its last row.
     # hop: intra_worker, inter_worker or inter_node. bytes: frames as written to the socket; null for
@@ -88,7 +92,8 @@ TABLES: Mapping[str, pa.Schema] = {
         flags=pa.string(),
     ),
     # What happened when. kind: worker_started, source_started, measure_start, measure_end, source_stopped, drained,
-    # refused_connection, sensor_absent, sampler_cost, ...; value: a number that belongs to the kind, or null.
+    # refused_connection, sensor_absent, sampler_cost, ...; value: a number that belongs to the kind, or null. The
+    # controller's own events (checkpoint, recovery, move, node_lost, node_returned) have the node "" and worker -1.
     "event": _table(kind=pa.string(), subject=pa.string(), detail=pa.string(), value=pa.float64()),
     # Pairs of readings of the node's monotonic clock (t_ns) and UTC, and the offset of its monotonic clock against the
     # controller's with its bound; offset null where the two are the same clock.

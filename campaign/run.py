@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.facts import gather
-from agents.protocol import ExecutorSpec, InputFile, Place, RunSpec
+from agents.protocol import ExecutorSpec, InputFile, Place, RunSpec, workers_of
 from campaign.cluster import Agents, Member
 from campaign.collect import HERE, collect_answer, collect_logs, collect_traces
 from campaign.failures import RunFailedError
@@ -201,16 +201,18 @@ class Execution:
     def _spec(self, agents: Agents) -> RunSpec:
         job = self._job
         slots = job.placed.placement.assignments
+        executors = tuple(
+            ExecutorSpec(executor.component, executor.index, Place(*slots[executor]))
+            for executor in job.application.topology.executors
+        )
         return RunSpec(
             run=job.run.name,
             epoch=EPOCH,
             workload=job.application.name,
             params=job.application.params,
             topology=to_plain(job.application.topology),
-            executors=tuple(
-                ExecutorSpec(executor.component, executor.index, Place(*slots[executor]))
-                for executor in job.application.topology.executors
-            ),
+            executors=executors,
+            workers=workers_of(executors),
             addresses={node: member.address for node, member in job.members.items()},
             key=secrets.token_hex(32),
             rate=to_plain(job.application.rate),

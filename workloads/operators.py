@@ -12,11 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from workloads.rates import Schedule
 from workloads.topology import DEFAULT_STREAM
 
 Row = tuple[Any, ...]
 Emitted = Mapping[str, Sequence[Row]]
 NOTHING: Emitted = {}
+
+STEP_NS = 1_000_000
+"""Stream time from one record of the whole input to the next at rate `max`."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,23 @@ class Spout(Operator):
 
     Record i of the whole input belongs to spout executor i mod n, so that the reference answer is a function
     of the executors' positions alone.
+
+    A spout whose records have times of their own (a recording) says so by `recorded`, and gives them by `times`. Stream
+    time is those times, or else the intended times of the rate; at rate `max` it is the record's number times
+    `STEP_NS`. Every `tick_ns` of stream time the runtime sends a tick behind the records before it, and one more
+    behind the last record of all.
+    """
+
+    recorded: ClassVar[bool] = False
+    """Whether its records have times of their own."""
+
+    tick_ns: int = 0
+    """Stream time between ticks, known before `open`, the same for all spouts of a topology; 0 is no ticks."""
+
+    times: Schedule | None = None
+    """Once open, when `recorded`: stream times of this executor's own records, by their number in its share, rising.
+
+    The runtime asks for times near its position only, so that they need not all be in memory.
     """
 
     def next_batch(self, limit: int) -> Sequence[Row]:
@@ -94,8 +115,19 @@ class Bolt(Operator):
         """Handle one batch; called from one thread only, must not keep a reference to the batch."""
         raise NotImplementedError("a bolt implements process")
 
+    def on_tick(self, time_ns: int) -> Emitted:
+        """Handle a tick: every row before `time_ns` of stream time has been processed, none from then on."""
+        return NOTHING
+
+    def settled(self) -> Iterable[Row]:
+        """Rows of a sink's answer that nothing can change any more, each given once and then forgotten.
+
+        Asked for at checkpoints, so that an answer that grows with the input is not part of every snapshot.
+        """
+        return ()
+
     def answer(self) -> Iterable[Row]:
-        """A sink's part of the final answer, after the topology has drained."""
+        """A sink's part of the final answer beyond what was `settled`, after the topology has drained."""
         return ()
 
 

@@ -1,18 +1,20 @@
 """The frame: the unit of the wire. One place writes it, one place reads it.
 
     offset  size  field
-    0       1     kind       DATA, CREDIT or END
-    1       1     flags      STAMPED: stamps precede the rows of a DATA frame
+    0       1     kind       DATA, CREDIT, END, BARRIER, TICK or STATE
+    1       1     flags      STAMPED: stamps precede the rows of a DATA frame; LAST: of a STATE
     2       2     stream     number of the stream (position in the topology's list of streams)
     4       4     epoch      start of the topology that the frame belongs to
     8       4     sender     number of the sending executor
     12      4     receiver   number of the receiving executor
-    16      4     count      DATA: rows. CREDIT: rows given back
+    16      4     count      DATA: rows. CREDIT: rows given back. BARRIER: its number. TICK: its number
     20      4     length     bytes of payload that follow; CREDIT: bytes given back, no payload
     24            payload
 
 Little-endian. The payload of a DATA frame is, when STAMPED, a uint32 n and n times (uint32 row, int64 intended time in
-ns), then the codec's bytes. Every field is checked against its limit before anything is allocated for it.
+ns), then the codec's bytes; of a TICK its stream time and its due time (int64 ns each); of a STATE a piece of a moved
+executor's state, whose sender and receiver are that executor. Every field is checked against its limit before anything
+is allocated for it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,14 +26,17 @@ from inventory.errors import RunError
 HEADER = Struct("<BBHIIIII")
 HEADER_BYTES = HEADER.size
 
-DATA, CREDIT, END = 1, 2, 3
+DATA, CREDIT, END, BARRIER, TICK, STATE = 1, 2, 3, 4, 5, 6
 STAMPED = 1
+LAST = 1
 
 MAX_PAYLOAD = 16 * 1024 * 1024
+STATE_BYTES = 1024 * 1024
 MAX_ROWS = 1 << 20
 
 _STAMP = Struct("<Iq")
 _COUNT = Struct("<I")
+_TICK = Struct("<qq")
 
 Stamps = Sequence[tuple[int, int]]
 """(row, intended time in ns of the source's monotonic clock) of the sampled rows of a batch, by row."""
@@ -76,6 +81,33 @@ def end(stream: int, epoch: int, sender: int, receiver: int) -> bytes:
     return HEADER.pack(END, 0, stream, epoch, sender, receiver, 0, 0)
 
 
+def barrier(stream: int, epoch: int, sender: int, receiver: int, number: int) -> bytes:
+    """Everything that the sender emitted on the channel before barrier `number` has been sent."""
+    return HEADER.pack(BARRIER, 0, stream, epoch, sender, receiver, number, 0)
+
+
+def tick(stream: int, epoch: int, sender: int, receiver: int, number: int, time_ns: int, due_ns: int) -> bytes:
+    """Everything before `time_ns` of stream time has been sent; `due_ns` is when the tick was due, as for a stamp."""
+    return HEADER.pack(TICK, 0, stream, epoch, sender, receiver, number, _TICK.size) + _TICK.pack(time_ns, due_ns)
+
+
+def tick_times(frame: Frame) -> tuple[int, int]:
+    """Stream time and due time of a TICK frame, in ns."""
+    time_ns, due_ns = _TICK.unpack(frame.payload)
+    return time_ns, due_ns
+
+
+def state(epoch: int, executor: int, state: bytes) -> Iterator[bytes]:
+    """The pieces of as many STATE frames as `state` needs."""
+    view = memoryview(state)
+    starts = range(0, max(1, len(view)), STATE_BYTES)
+    for at in starts:
+        piece = view[at : at + STATE_BYTES]
+        flags = LAST if at == starts[-1] else 0
+        yield HEADER.pack(STATE, flags, 0, epoch, executor, executor, 0, len(piece))
+        yield bytes(piece)
+
+
 def split_payload(frame: Frame) -> tuple[Stamps, memoryview]:
     """Stamps and encoded rows of a DATA frame.
 
@@ -95,6 +127,25 @@ def split_payload(frame: Frame) -> tuple[Stamps, memoryview]:
     if any(b <= a for a, b in zip([-1, *rows], rows, strict=False)) or (rows and rows[-1] >= frame.count):
         raise FrameError("stamps of rows that are not in the frame")
     return stamps, frame.payload[stop:]
+
+
+def _payload_bytes(kind: int, flags: int, count: int, length: int) -> int:
+    """How many bytes follow a header.
+
+    Raises:
+        FrameError: a field is outside its limits.
+    """
+    if kind == DATA:
+        if flags & ~STAMPED or not 0 < count <= MAX_ROWS or length > MAX_PAYLOAD:
+            raise FrameError(f"a data frame with flags {flags}, {count} rows, {length} bytes")
+        return length
+    if kind == STATE and not flags & ~LAST and not count and length <= STATE_BYTES:
+        return length
+    if kind == TICK and not flags and length == _TICK.size:
+        return length
+    if not flags and (kind == CREDIT or (kind == BARRIER and not length) or (kind == END and not count | length)):
+        return 0
+    raise FrameError(f"a frame of kind {kind} with flags {flags}, count {count}, length {length}")
 
 
 class FrameReader:
@@ -123,14 +174,7 @@ class FrameReader:
         self._needed = HEADER_BYTES
         while size - at >= HEADER_BYTES:
             kind, flags, stream, epoch, sender, receiver, count, length = HEADER.unpack_from(buffer, at)
-            if kind == DATA:
-                if flags & ~STAMPED or not 0 < count <= MAX_ROWS or length > MAX_PAYLOAD:
-                    raise FrameError(f"a data frame with flags {flags}, {count} rows, {length} bytes")
-                stop = at + HEADER_BYTES + length
-            elif not flags and (kind == CREDIT or (kind == END and not count and not length)):
-                stop = at + HEADER_BYTES
-            else:
-                raise FrameError(f"a frame of kind {kind} with flags {flags}")
+            stop = at + HEADER_BYTES + _payload_bytes(kind, flags, count, length)
             if epoch != self._epoch:
                 raise FrameError(f"a frame of epoch {epoch} in epoch {self._epoch}")
             if stop > size:

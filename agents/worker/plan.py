@@ -37,10 +37,11 @@ class RunPlan:
             raise RunError(f"run {spec.run}: the executors placed are not those of topology {self.topology.id!r}")
         self.place: tuple[Place, ...] = tuple(entry.place for entry in spec.executors)
 
-    @cached_property
-    def places(self) -> tuple[Place, ...]:
-        """All places in use, by node then slot; a worker's number is its position here."""
-        return tuple(sorted(set(self.place), key=lambda place: (place.node, place.slot)))
+        # A worker's number is its position here.
+        self.places: tuple[Place, ...] = spec.workers
+        strangers = set(self.place) - set(self.places)
+        if strangers:
+            raise RunError(f"run {spec.run}: executors are placed on {strangers.pop()}, which is none of its workers")
 
     @cached_property
     def streams(self) -> tuple[tuple[str, str], ...]:

@@ -44,7 +44,7 @@ class Reporter:
             self._last[name] = total
             rows_out, rows_in, busy, blocked = (a - b for a, b in zip(total, before, strict=True))
             component = running.executor.component
-            self._traces.add("throughput", now_ns, name, component, role, rows_out, rows_in, meter.late_ns)
+            self._traces.add("throughput", now_ns, name, component, role, rows_out, rows_in, meter.late_ns, None, None)
             self._traces.add("executor", now_ns, name, busy, blocked, queued)
             shown[name] = (meter.emitted, meter.processed, queued)
         self._channels(now_ns)

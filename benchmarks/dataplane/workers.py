@@ -32,6 +32,7 @@ from agents.protocol import (
     Start,
     Stop,
     Welcome,
+    workers_of,
 )
 from inventory.documents import to_plain
 from workloads.registry import load_workload
@@ -73,15 +74,17 @@ class Workers:
         inputs = made.prepare(folder / "inputs")
         self.folder = folder
         self.addresses = {f"n{at}": f"127.0.0.{at + 2}" for at in range(workers)}
+        executors = tuple(
+            ExecutorSpec(e.component, e.index, Place(f"n{places.get(e.name, 0)}", 0)) for e in topology.executors
+        )
         self.spec = RunSpec(
             run=f"bench-{secrets.token_hex(4)}",
             epoch=1,
             workload=workload,
             params=params,
             topology=to_plain(topology),
-            executors=tuple(
-                ExecutorSpec(e.component, e.index, Place(f"n{places.get(e.name, 0)}", 0)) for e in topology.executors
-            ),
+            executors=executors,
+            workers=workers_of(executors),
             addresses=self.addresses,
             key=secrets.token_hex(32),
             rate=rate,

@@ -41,6 +41,7 @@ from agents.protocol import (
     Start,
     Stop,
     Welcome,
+    workers_of,
 )
 from agents.trace import collect
 from campaign.process import Process, identify
@@ -234,6 +235,7 @@ class WordCountRun:
             rate={"kind": "constant", "tuples_per_s": 2000.0},
             seed=1,
             inputs=tuple(InputFile(i.name, i.path.name, i.sha256) for i in self.inputs),
+            workers=workers_of(self.executors),
         )
         return msgspec.structs.replace(spec, **changes)
 

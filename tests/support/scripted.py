@@ -14,7 +14,7 @@ from unittest import mock
 
 import msgspec
 
-from agents.protocol import ExecutorSpec, Place, RunSpec
+from agents.protocol import ExecutorSpec, Place, RunSpec, workers_of
 from agents.worker import assembly, channel, latency
 from agents.worker.assembly import Assembly, ChannelKey, assemble
 from agents.worker.channel import FLUSH_AGE_NS, Ager, Incoming, LocalOutgoing, Outgoing
@@ -85,13 +85,15 @@ class Limits:
 def run_spec(topology: Topology, places: Sequence[Place], seed: int = 0, epoch: int = 1) -> RunSpec:
     """A run of `topology` with its executors at `places`, in their order."""
     placed = zip(topology.executors, places, strict=True)
+    executors = tuple(ExecutorSpec(executor.component, executor.index, place) for executor, place in placed)
     return RunSpec(
         run="scripted",
         epoch=epoch,
         workload="scripted",
         params={},
         topology=msgspec.to_builtins(topology),
-        executors=tuple(ExecutorSpec(executor.component, executor.index, place) for executor, place in placed),
+        executors=executors,
+        workers=workers_of(executors),
         addresses={place.node: "127.0.0.1" for place in places},
         key="00" * 32,
         rate={"kind": "max"},
