@@ -4,7 +4,7 @@ import asyncio
 import ipaddress
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from msgspec import structs
@@ -12,8 +12,8 @@ from msgspec import structs
 from agents.children import WORKER, Child
 from agents.folders import NodeFolder
 from agents.inputs import check_inputs
-from agents.protocol import Failed, Mark, Message, Start, Welcome
-from agents.sensors.base import Host
+from agents.protocol import Failed, Mark, Message, Start, Vitals, Welcome
+from agents.sensors.base import Host, Row
 from agents.sensors.sampler import Sampler
 from agents.trace import AGENT, TraceWriter
 from inventory.errors import RunError
@@ -109,7 +109,12 @@ class NodeRun:
         def on_fault(reason: str) -> None:
             loop.call_soon_threadsafe(self._failed, reason)
 
-        sampler = Sampler(self._start.sensors, host, writer, on_fault)
+        def on_rows(rows: Sequence[Row]) -> None:
+            vitals = vitals_of(self.epoch, rows)
+            if vitals is not None:
+                loop.call_soon_threadsafe(self._send, vitals)
+
+        sampler = Sampler(self._start.sensors, host, writer, on_fault, on_rows)
         sampler.start()
         return sampler
 
@@ -140,3 +145,15 @@ class NodeRun:
     @property
     def _node_folder(self) -> NodeFolder:
         return NodeFolder(Path(self._welcome.folder))
+
+
+def vitals_of(epoch: int, rows: Iterable[Row]) -> Vitals | None:
+    """What one sample says of the CPU time of the node and its workers; None when it says nothing of it."""
+    cores: dict[tuple[str, str], float] = {}
+    for row in rows:
+        if row.table == "cpu":
+            scope, name, used, _shared = row.values
+            cores[scope, name] = used
+    of_node = [used for (scope, _), used in cores.items() if scope == "node"]
+    of_workers = {int(name): used for (scope, name), used in cores.items() if scope == "worker" and name.isdigit()}
+    return Vitals(epoch=epoch, cores=of_node[0] if of_node else None, workers=of_workers) if cores else None

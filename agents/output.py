@@ -9,13 +9,13 @@ import os
 from collections.abc import Callable
 
 from agents import protocol
-from agents.protocol import Message, Progress
+from agents.protocol import Message, Progress, Vitals
 
 FLUSH_S = 1.0
 """How long the last lines may take to leave."""
 
 _MOST_WAITING_BYTES = 1024 * 1024
-"""While so much waits for a controller that does not read, `Progress` is dropped: it is for display only."""
+"""While so much waits for a reader, `Progress` and `Vitals` are dropped: they are for display only."""
 
 
 class Output:
@@ -34,7 +34,7 @@ class Output:
 
     def send(self, message: Message) -> None:
         """Send a message, now or as soon as the reader takes it."""
-        if self._lost or (isinstance(message, Progress) and len(self._waiting) > _MOST_WAITING_BYTES):
+        if self._lost or (isinstance(message, Progress | Vitals) and len(self._waiting) > _MOST_WAITING_BYTES):
             return
         idle = not self._waiting
         self._waiting += protocol.encode(message)

@@ -353,10 +353,34 @@ class Stopped(Message, frozen=True, tag="stopped"):
     positions: Mapping[str, int] = {}
 
 
-class Progress(Message, frozen=True, tag="progress"):
-    """Once a second from every worker: counts since source start, for live display only.
+class Work(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What an executor has done since this start of the topology, and `queued`, the rows that wait for it now.
 
-    `executors`: name -> [emitted, processed, queued]; `latency_p50_ns` is over the last second, null without samples.
+    `busy_ns` is CPU time, `blocked_ns` time with work but without credit; `late_ns`, of spouts with a schedule, is how
+    late the last record left.
+    """
+
+    emitted: int
+    processed: int
+    queued: int
+    busy_ns: int
+    blocked_ns: int
+    late_ns: int | None = None
+
+
+class Sent(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a worker has sent to one node over one kind of hop; `nbytes` is null within a worker: nothing is encoded."""
+
+    hop: str
+    node: str
+    tuples: int
+    nbytes: int | None
+
+
+class Progress(Message, frozen=True, tag="progress"):
+    """Once a second from every worker: totals since this start of the topology, for live display only.
+
+    `executors` are by name; `latency_p50_ns` is over the last second, null without samples.
     """
 
     epoch: int
@@ -364,7 +388,20 @@ class Progress(Message, frozen=True, tag="progress"):
     emitted: int
     sunk: int
     latency_p50_ns: int | None = None
-    executors: Mapping[str, tuple[int, int, int]] = {}
+    executors: Mapping[str, Work] = {}
+    sent: tuple[Sent, ...] = ()
+
+
+class Vitals(Message, frozen=True, tag="vitals"):
+    """Once a second from every agent whose run has the sensor `cpu`, for live display only.
+
+    CPU seconds per second of the node, as in the trace table `cpu`, and of its workers by slot; null before a rate is
+    known.
+    """
+
+    epoch: int
+    cores: float | None = None
+    workers: Mapping[int, float] = {}
 
 
 class Exhausted(Message, frozen=True, tag="exhausted"):
@@ -410,7 +447,7 @@ class Failed(Message, frozen=True, tag="failed"):
 WorkerReport = (
     Listening | Connected | Ready | Stored | Passed | Moved | Lost | Stopped | Progress | Exhausted | Drained | Failed
 )
-Report = Hello | Pulse | Finished | WorkerReport
+Report = Hello | Pulse | Vitals | Finished | WorkerReport
 
 _encoder = msgspec.json.Encoder()
 _commands: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from agents.sensors.base import GROUP, Host, Sensor
+from agents.sensors.base import GROUP, Host, Row, Sensor
 from agents.trace import TraceWriter
 from inventory.errors import MillraceError
 from inventory.plugins import load_plugin
@@ -41,6 +41,7 @@ class Sampler:
         host: Host,
         writer: TraceWriter,
         on_fault: Callable[[str], None],
+        on_rows: Callable[[Sequence[Row]], None] = lambda _: None,
         period_s: float = PERIOD_S,
     ) -> None:
         """Take over `writer`.
@@ -50,12 +51,14 @@ class Sampler:
             host: what they measure.
             writer: closed by `stop`.
             on_fault: called, from the thread, with what went wrong when trace files cannot be written.
+            on_rows: called, from the thread, with all rows of every sample.
             period_s: distance of samples.
         """
         self._names = sensors
         self._host = host
         self._writer = writer
         self._on_fault = on_fault
+        self._on_rows = on_rows
         self._period_ns = int(period_s * 1e9)
         self._sensors: dict[str, Sensor] = {}
         self._next_clock_ns = 0
@@ -151,6 +154,7 @@ class Sampler:
             before_ns = time.monotonic_ns()
             utc_ns = time.time_ns()
             self._writer.add("clock", (before_ns + time.monotonic_ns()) // 2, utc_ns, None, None)
+        sample: list[Row] = []
         for name, sensor in self._sensors.items():
             try:
                 rows = list(sensor.read(now_ns))
@@ -161,6 +165,8 @@ class Sampler:
                 continue
             for row in rows:
                 self._writer.add(row.table, row.t_ns, *row.values)
+            sample += rows
+        self._on_rows(sample)
 
     def _open_sensors(self) -> None:
         for name in self._names:

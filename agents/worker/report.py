@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from agents.protocol import Progress
+from agents.protocol import Progress, Sent, Work
 from agents.trace import TraceWriter
 from agents.worker.assembly import Assembly, ChannelKey
 from agents.worker.channel import RemoteOutgoing
@@ -18,11 +18,12 @@ class Reporter:
         self._plan, self._assembly, self._traces, self._slot = plan, assembly, traces, slot
         self._last: dict[str, tuple[int, int, int, int]] = {}
         self._last_channel: dict[ChannelKey, tuple[int, int, int]] = {}
+        self._sent: dict[tuple[str, str], Sent] = {}
 
     def report(self, now_ns: int) -> Progress:
         """Write one row per executor, busy channel and latency bucket; return the line for the display."""
         emitted = sunk = 0
-        shown: dict[str, tuple[int, int, int]] = {}
+        shown: dict[str, Work] = {}
         latencies: list[tuple[int, int]] = []
         for running in self._assembly.executors:
             name, meter = running.executor.name, running.meter
@@ -46,7 +47,7 @@ class Reporter:
             component = running.executor.component
             self._traces.add("throughput", now_ns, name, component, role, rows_out, rows_in, meter.late_ns, None, None)
             self._traces.add("executor", now_ns, name, busy, blocked, queued)
-            shown[name] = (meter.emitted, meter.processed, queued)
+            shown[name] = Work(meter.emitted, meter.processed, queued, meter.busy_ns, meter.blocked_ns, meter.late_ns)
         self._channels(now_ns)
         return Progress(
             epoch=self._plan.spec.epoch,
@@ -55,6 +56,7 @@ class Reporter:
             sunk=sunk,
             latency_p50_ns=percentile(sorted(latencies), 0.5),
             executors=shown,
+            sent=tuple(self._sent.values()),
         )
 
     def _channels(self, now_ns: int) -> None:
@@ -66,7 +68,8 @@ class Reporter:
             self._last_channel[key] = total
             tuples, batches, nbytes = (a - b for a, b in zip(total, before, strict=True))
             sender, receiver, stream = key
-            hop = self._plan.hop(sender, receiver)
+            hop, node = self._plan.hop(sender, receiver), self._plan.place[receiver].node
+            self._count(hop, node, tuples, None if hop == "intra_worker" else nbytes)
             self._traces.add(
                 "channel",
                 now_ns,
@@ -74,11 +77,16 @@ class Reporter:
                 self._plan.executors[receiver].name,
                 self._plan.streams[stream][1],
                 hop,
-                self._plan.place[receiver].node,
+                node,
                 tuples,
                 batches,
                 None if hop == "intra_worker" else nbytes,
             )
+
+    def _count(self, hop: str, node: str, tuples: int, nbytes: int | None) -> None:
+        before = self._sent.get((hop, node), Sent(hop, node, 0, None if nbytes is None else 0))
+        total = None if nbytes is None else nbytes + (before.nbytes or 0)
+        self._sent[hop, node] = Sent(hop, node, before.tuples + tuples, total)
 
     def refused(self, now_ns: int, reasons: Mapping[str, int]) -> None:
         """Write down which connections were turned away, and why."""

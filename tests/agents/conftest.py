@@ -40,6 +40,7 @@ from agents.protocol import (
     RunSpec,
     Start,
     Stop,
+    Vitals,
     Welcome,
     workers_of,
 )
@@ -69,6 +70,7 @@ class AgentProcess:
             env={**os.environ, **env},
         )
         self.said: list[protocol.Report] = []
+        self.shown: list[Progress | Vitals] = []
         self._heard: queue.Queue[protocol.Report | None] = queue.Queue()
         self._sending = threading.Lock()
         self._beating = threading.Event()
@@ -162,7 +164,9 @@ class AgentProcess:
         with suppress(ValueError):  # closed under our hands at the end of a test
             for line in self.process.stdout:
                 report = protocol.decode_report(line)
-                if not isinstance(report, Pulse | Progress):
+                if isinstance(report, Progress | Vitals):
+                    self.shown.append(report)
+                elif not isinstance(report, Pulse):
                     self.said.append(report)
                 self._heard.put(report)
         self._heard.put(None)

@@ -5,7 +5,7 @@ import os
 
 from agents import protocol
 from agents.output import Output
-from agents.protocol import Exhausted, Progress
+from agents.protocol import Exhausted, Progress, Work
 
 
 def _read_all(source: int) -> list[protocol.Report]:
@@ -21,7 +21,7 @@ def test_reports_wait_in_order_and_only_progress_is_dropped_when_nobody_reads():
         output = Output(target)
         for number in range(rounds):
             output.send(Exhausted(epoch=number, slot=0))
-            output.send(Progress(epoch=number, slot=0, emitted=1, sunk=1, executors={"x" * 200: (1, 2, 3)}))
+            output.send(Progress(epoch=number, slot=0, emitted=1, sunk=1, executors={"x" * 200: Work(1, 2, 3, 4, 5)}))
         reading = asyncio.to_thread(_read_all, source)
         task = asyncio.ensure_future(reading)
         await output.flush()
