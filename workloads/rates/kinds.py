@@ -1,0 +1,119 @@
+"""The kinds of rates that an agenda knows, as they stand in it.
+
+Each kind gives its schedule, where it has one that holds for any spout: `replay` takes the times of the spout's own
+records, and at `max` nothing has a time. `workloads.source_clock` makes of either what one executor needs.
+"""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from inventory.documents import Document
+from workloads.rates.piecewise import PiecewiseConstant
+from workloads.rates.poisson import PoissonArrivals
+from workloads.rates.schedule import Schedule
+from workloads.rates.sine import SineWave
+
+# YAML knows infinity; a rate beyond one record per nanosecond, or a step decades away, is a slip of the pen.
+Positive = Annotated[float, Meta(gt=0, le=1e9)]
+NonNegative = Annotated[float, Meta(ge=0, le=1e9)]
+Mean = Annotated[float, Meta(ge=1e-6, le=1e9)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Period = Annotated[float, Meta(ge=1e-3, le=1e9)]
+Speedup = Annotated[float, Meta(ge=1e-6, le=1e9)]
+
+
+class Constant(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="constant"):
+    """`tuples_per_s`, evenly spaced."""
+
+    tuples_per_s: Positive
+
+    def schedule(self, seed: int = 0) -> Schedule:
+        """The schedule of this rate."""
+        return PiecewiseConstant([(0.0, self.tuples_per_s)])
+
+
+class Steps(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="steps"):
+    """`steps: [[from_s, tuples_per_s], ...]`, seconds counted from source start; rate 0 is a pause."""
+
+    steps: Annotated[tuple[tuple[NonNegative, NonNegative], ...], Meta(min_length=1)]
+
+    def __post_init__(self) -> None:
+        starts = [start for start, _ in self.steps]
+        if starts[0] != 0:
+            raise ValueError(f"the first step starts at {starts[0]} s, it must start at 0")
+        if any(b <= a for a, b in pairwise(starts)):
+            raise ValueError("the steps' start times must rise")
+        if self.steps[-1][1] == 0:
+            raise ValueError("the last step's rate is 0, so the source would never emit again")
+
+    def schedule(self, seed: int = 0) -> Schedule:
+        """The schedule of this rate."""
+        return PiecewiseConstant(self.steps)
+
+
+class Poisson(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="poisson"):
+    """`tuples_per_s` in the mean, each tuple at random and independent of the others."""
+
+    tuples_per_s: Positive
+
+    def schedule(self, seed: int = 0) -> Schedule:
+        """The schedule of this rate; each seed has its own."""
+        return PoissonArrivals(self.tuples_per_s, seed)
+
+
+class Bursts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="bursts"):
+    """`tuples_per_s` for `on_s` seconds, then `off_tuples_per_s` for `off_s` seconds, again and again."""
+
+    on_s: Period
+    off_s: Period
+    tuples_per_s: Positive
+    off_tuples_per_s: NonNegative = 0.0
+
+    def schedule(self, seed: int = 0) -> Schedule:
+        """The schedule of this rate."""
+        phases = [(0.0, self.tuples_per_s), (self.on_s, self.off_tuples_per_s)]
+        return PiecewiseConstant(phases, period_s=self.on_s + self.off_s)
+
+
+class Sine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="sine"):
+    """`mean_tuples_per_s`, from which the rate swings up first and then down by the share `amplitude` of it."""
+
+    mean_tuples_per_s: Mean
+    amplitude: Share
+    period_s: Period
+
+    def schedule(self, seed: int = 0) -> Schedule:
+        """The schedule of this rate."""
+        return SineWave(self.mean_tuples_per_s, self.amplitude, self.period_s)
+
+
+class Replay(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="replay"):
+    """The recorded times of the spout's records, `speedup` times as fast."""
+
+    speedup: Speedup = 1.0
+
+    def schedule(self, seed: int = 0) -> None:
+        """There is none without a spout."""
+
+
+class Max(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="max"):
+    """As fast as the topology takes it; the intended time of a record is its emission."""
+
+    def schedule(self, seed: int = 0) -> None:
+        """There is none: every record is due at once."""
+
+
+Rate = Constant | Steps | Poisson | Bursts | Sine | Replay | Max
+
+
+def rate_of(plain: Mapping[str, Any]) -> Rate:
+    """The rate that plain data describes, as it stands in an agenda.
+
+    Raises:
+        InputError: an unknown kind or key (with the nearest one), or a value that cannot be.
+    """
+    rate: Rate = Document("rate", plain).convert(Rate)  # type: ignore[arg-type]  # a union of Structs is no type[T]
+    return rate

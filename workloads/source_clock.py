@@ -1,0 +1,121 @@
+"""The clock of one spout executor: when its own records are due, and where they lie in stream time.
+
+Record j of executor i of n is record j * n + i of the whole input. Rates speak of the whole input, recordings of each
+executor's own records; here both become times of the executor's own.
+"""
+
+from fractions import Fraction
+
+from inventory.errors import RunError
+from workloads.operators import STEP_NS, Spout
+from workloads.rates import NS, Constant, Rate, Replay, Schedule
+
+UNBOUNDED = 1 << 63
+"""Own records due where all are due at once: more than any input has."""
+
+
+class SourceClock:
+    """Times of one spout executor's own records, numbered from 0.
+
+    Elapsed and due times are nanoseconds after source start, stream times are nanoseconds of stream time.
+    """
+
+    def __init__(self, stream: Schedule, intended: Schedule | None, speedup: Fraction | None) -> None:
+        """Make a clock.
+
+        Args:
+            stream: stream times.
+            intended: due times; None when all records are due at once.
+            speedup: stream time that passes per intended time, where they go together.
+        """
+        self._stream = stream
+        self._intended = intended
+        self._speedup = speedup
+
+    def due_ns(self, record: int) -> int | None:
+        """When `record` is due; None at rate `max`."""
+        return None if self._intended is None else self._intended.due_ns(record)
+
+    def due_count(self, elapsed_ns: int) -> int:
+        """How many records are due by `elapsed_ns`; `UNBOUNDED` at rate `max`."""
+        return UNBOUNDED if self._intended is None else self._intended.due_count(elapsed_ns)
+
+    def stream_ns(self, record: int) -> int:
+        """Stream time of `record`."""
+        return self._stream.due_ns(record)
+
+    def stream_count(self, time_ns: int) -> int:
+        """How many records lie before the stream time `time_ns`."""
+        return self._stream.due_count(time_ns - 1)
+
+    def tick_due_ns(self, time_ns: int) -> int | None:
+        """When a tick at the stream time `time_ns` is due: never before the records that lie before it.
+
+        None at rate `max`: it is due when these have been emitted.
+        """
+        if self._intended is None:
+            return None
+        if self._speedup is not None:
+            return _later(time_ns, self._speedup)
+        before = self.stream_count(time_ns)
+        return self._intended.due_ns(before - 1) if before else 0
+
+
+class _Share:
+    """One executor's records of a schedule of the whole input."""
+
+    def __init__(self, whole: Schedule, index: int, of: int) -> None:
+        self._whole, self._index, self._of = whole, index, of
+
+    def due_ns(self, record: int) -> int:
+        return self._whole.due_ns(record * self._of + self._index)
+
+    def due_count(self, elapsed_ns: int) -> int:
+        return (self._whole.due_count(elapsed_ns) - self._index + self._of - 1) // self._of
+
+
+class _Replayed:
+    """A recording played `speedup` times as fast."""
+
+    def __init__(self, times: Schedule, speedup: Fraction) -> None:
+        self._times, self._speedup = times, speedup
+
+    def due_ns(self, record: int) -> int:
+        return _later(self._times.due_ns(record), self._speedup)
+
+    def due_count(self, elapsed_ns: int) -> int:
+        return self._times.due_count(elapsed_ns * self._speedup.numerator // self._speedup.denominator)
+
+
+def _later(time_ns: int, speedup: Fraction) -> int:
+    """The first whole nanosecond that is not before time_ns / speedup."""
+    return -(-time_ns * speedup.denominator // speedup.numerator)
+
+
+def source_clock(rate: Rate, spout: Spout, index: int, of: int, seed: int) -> SourceClock:
+    """The clock of executor `index` of `of`.
+
+    Args:
+        rate: of all executors together.
+        spout: the executor's, opened.
+        index: of the executor among those of its component.
+        of: how many these are.
+        seed: the same for all executors of the component, another one for each other spout that is to arrive
+            independently.
+
+    Raises:
+        RunError: the spout has no recorded times although it says so, or although the rate replays them.
+    """
+    times = spout.times if spout.recorded else None
+    if times is None and (spout.recorded or isinstance(rate, Replay)):
+        raise RunError(f"{type(spout).__name__} gives no recorded times (Spout.times)")
+    if isinstance(rate, Replay) and times is not None:
+        speedup = Fraction(rate.speedup)
+        return SourceClock(times, _Replayed(times, speedup), speedup)
+    schedule = rate.schedule(seed)
+    intended = None if schedule is None else _Share(schedule, index, of)
+    if times is not None:
+        return SourceClock(times, intended, None)
+    if intended is not None:
+        return SourceClock(intended, intended, Fraction(1))
+    return SourceClock(_Share(Constant(NS / STEP_NS).schedule(), index, of), None, None)
