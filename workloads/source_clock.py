@@ -33,16 +33,22 @@ class SourceClock:
         self._speedup = speedup
 
     def due_ns(self, record: int) -> int | None:
-        """When `record` is due; None at rate `max`."""
-        return None if self._intended is None else self._intended.due_ns(record)
+        """When `record` is due; None at rate `max`, and behind the last record of a replay."""
+        try:
+            return None if self._intended is None else self._intended.due_ns(record)
+        except IndexError:
+            return None
 
     def due_count(self, elapsed_ns: int) -> int:
         """How many records are due by `elapsed_ns`; `UNBOUNDED` at rate `max`."""
         return UNBOUNDED if self._intended is None else self._intended.due_count(elapsed_ns)
 
-    def stream_ns(self, record: int) -> int:
-        """Stream time of `record`."""
-        return self._stream.due_ns(record)
+    def stream_ns(self, record: int) -> int | None:
+        """Stream time of `record`; None behind the last record of a recording."""
+        try:
+            return self._stream.due_ns(record)
+        except IndexError:
+            return None
 
     def stream_count(self, time_ns: int) -> int:
         """How many records lie before the stream time `time_ns`."""
@@ -84,7 +90,13 @@ class _Replayed:
         return _later(self._times.due_ns(record), self._speedup)
 
     def due_count(self, elapsed_ns: int) -> int:
-        return self._times.due_count(elapsed_ns * self._speedup.numerator // self._speedup.denominator)
+        count = self._times.due_count(elapsed_ns * self._speedup.numerator // self._speedup.denominator)
+        try:
+            self._times.due_ns(count)
+        except IndexError:
+            # Whoever asks for more finds out that the recording has ended.
+            return UNBOUNDED
+        return count
 
 
 def _later(time_ns: int, speedup: Fraction) -> int:
