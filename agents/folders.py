@@ -6,6 +6,7 @@
         <run>/                    one run
             traces/               Arrow stream files of the agent and of all workers of this node
             answer/               answer parts of the sinks of this node
+            checkpoints/<barrier>/<executor>   snapshots
             logs/worker-<k>.log   what the worker of slot k printed, its tracebacks included
 
 A later start of the same run adds to the files of the earlier ones, so a controller that wants to forget an attempt
@@ -67,6 +68,10 @@ class RunFolder:
     def log(self, slot: int) -> Path:
         """Log of a slot's worker."""
         return self.path / "logs" / f"worker-{slot}.log"
+
+    def checkpoint(self, barrier: int) -> Path:
+        """Snapshots at a barrier, a file per executor."""
+        return self.path / "checkpoints" / str(barrier)
 
     def make(self) -> None:
         """Make what is missing.

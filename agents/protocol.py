@@ -143,6 +143,11 @@ class Start(Message, frozen=True, tag="start"):
     spec: RunSpec
     sensors: tuple[str, ...] = ()
 
+    @property
+    def epoch(self) -> int:
+        """The epoch that begins."""
+        return self.spec.epoch
+
 
 class Connect(Message, frozen=True, tag="connect"):
     """Ports of all workers of the run, `node/slot` -> port; workers connect and answer `Connected`."""

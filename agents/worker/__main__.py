@@ -9,7 +9,7 @@ import sys
 import traceback
 
 from agents import protocol
-from agents.protocol import Command, Message, Start, Welcome
+from agents.protocol import Command, Grow, Message, Start, Welcome
 from agents.trace import settle_without_pandas
 from agents.worker.worker import Worker, failed
 from inventory.errors import MillraceError, RunError
@@ -63,52 +63,76 @@ def main() -> int:
     control = Control(0, os.dup(1))
     # Whatever an operator prints belongs into the log, never into the protocol.
     os.dup2(2, 1)
-    epoch, slot = 0, -1
+    life = _Life(control)
     try:
-        commands: list[Command] = []
-        while len(commands) < 2:
-            commands += control.receive()
-        welcome, start, *rest = commands
-        if not isinstance(welcome, Welcome) or not isinstance(start, Start):
-            raise RunError("a worker is first told Welcome and Start")
-        if welcome.version != protocol.VERSION:
-            raise RunError(f"control protocol {welcome.version}, this is {protocol.VERSION}")
-        epoch, slot = start.spec.epoch, welcome.slot
-        _live(control, welcome, start, rest)
+        life.live()
     except EOFError:
         return 0
     except MillraceError as fault:
-        control.send(failed(epoch, slot, fault))
+        control.send(failed(life.epoch, life.slot, fault))
         return 1
     except Exception as fault:  # noqa: BLE001 - the log gets the traceback, the controller one line
         traceback.print_exc(file=sys.stderr)
-        control.send(failed(epoch, slot, RunError(f"{type(fault).__name__}: {fault}")))
+        control.send(failed(life.epoch, life.slot, RunError(f"{type(fault).__name__}: {fault}")))
         return 1
     return 0
 
 
-def _live(control: Control, welcome: Welcome, start: Start, rest: list[Command]) -> None:
-    # select() keeps microseconds, which epoll's interface rounds up to milliseconds.
-    with selectors.SelectSelector() as selector:
-        worker = Worker(welcome, start, selector, control.send)
+class _Life:
+    """The process from its first command to its last: one epoch after the other."""
 
-        def obey(_mask: int) -> None:
-            for command in control.receive():
-                worker.obey(command)
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._commands: list[Command] = []
+        self.epoch, self.slot = 0, -1
 
-        selector.register(0, selectors.EVENT_READ, obey)
-        for command in rest:
-            worker.obey(command)
+    def live(self) -> None:
+        """Be told who we are, then work until told to finish.
+
+        Raises:
+            EOFError: the agent is gone.
+            MillraceError: the run, or this worker of it, has failed.
+        """
+        while len(self._commands) < 2:
+            self._hear()
+        welcome, start = self._commands.pop(0), self._commands.pop(0)
+        if not isinstance(welcome, Welcome) or not isinstance(start, Start | Grow):
+            raise RunError("a worker is first told Welcome, then Start or Grow")
+        if welcome.version != protocol.VERSION:
+            raise RunError(f"control protocol {welcome.version}, this is {protocol.VERSION}")
+        self.slot = welcome.slot
+        # select() keeps microseconds, which epoll's interface rounds up to milliseconds.
+        with selectors.SelectSelector() as selector:
+            selector.register(0, selectors.EVENT_READ, lambda _mask: self._hear())
+            again: Start | Grow | None = start
+            while again is not None:
+                self.epoch = again.epoch
+                again = self._work(Worker(welcome, again, selector, self._control.send))
+
+    def _hear(self) -> None:
+        self._commands += self._control.receive()
+
+    def _work(self, worker: Worker) -> Start | None:
+        """Work for one epoch; return what starts the next one, or None at the end of all."""
         # Rows are tuples of plain values, which never form cycles; left at its defaults, the collector walks through
         # every batch on its way and takes a seventh of the CPU time of word count.
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
         try:
             while not worker.loop.stopped:
+                while self._commands:
+                    command = self._commands.pop(0)
+                    if isinstance(command, Start) and command.epoch > self.epoch:
+                        return command
+                    worker.obey(command)
                 worker.loop.run_pass()
                 worker.after_pass()
         finally:
             worker.close()
+            # What was made for this epoch refers to itself in circles.
+            gc.unfreeze()
+            gc.collect()
+        return None
 
 
 if __name__ == "__main__":

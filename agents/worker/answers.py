@@ -1,38 +1,31 @@
-"""Writing a sink's part of the final answer."""
+"""Writing rows of a sink's answer."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.ipc
 
-from agents.worker.executor import BoltExecutor
 from inventory.errors import RunError
+from workloads.operators import Row
 
 _ARROW = {"int": pa.int64(), "float": pa.float64(), "str": pa.string(), "bytes": pa.binary(), "bool": pa.bool_()}
 
 
-def write_answer(sink: BoltExecutor, folder: Path) -> tuple[str, Path] | None:
-    """Write `<table>-<component>-<index>.arrow` below `folder`.
-
-    Returns (table, path), or None for a bolt without an answer.
+def write_rows(path: Path, executor: str, fields: Mapping[str, str], rows: Sequence[Row]) -> None:
+    """Write rows as an Arrow file, which is there whole or not at all.
 
     Raises:
-        RunError: the rows do not follow the bolt's `answer_schema`.
+        RunError: the rows do not follow the answer's schema.
+        OSError: the file cannot be written.
     """
-    bolt = sink.bolt
-    if not bolt.answer_table:
-        return None
-    schema = pa.schema([pa.field(name, _ARROW[kind]) for name, kind in bolt.answer_schema.items()])
-    rows = list(bolt.answer())
+    schema = pa.schema([pa.field(name, _ARROW[kind]) for name, kind in fields.items()])
     try:
         columns = list(zip(*rows, strict=True)) or [() for _ in schema]
         arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     except (ValueError, pa.ArrowException, OverflowError) as fault:
-        raise RunError(
-            f"{sink.executor.name}: the answer does not follow {dict(bolt.answer_schema)}: {fault}"
-        ) from None
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{bolt.answer_table}-{sink.executor.component}-{sink.executor.index}.arrow"
-    with pa.OSFile(str(path), "wb") as target, pa.ipc.new_file(target, schema) as writer:
+        raise RunError(f"{executor}: the answer does not follow {dict(fields)}: {fault}") from None
+    beside = path.with_name(f".{path.name}.new")
+    with pa.OSFile(str(beside), "wb") as target, pa.ipc.new_file(target, schema) as writer:
         writer.write_batch(pa.record_batch(arrays, schema=schema))
-    return bolt.answer_table, path
+    beside.replace(path)

@@ -1,186 +1,137 @@
-"""Building one worker's executors and channels from the plan."""
+"""What runs in one worker: its executors, its ends of channels, and which frame belongs to which of them."""
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 
-from agents.protocol import Place
 from agents.worker import frame
-from agents.worker.channel import (
-    Ager,
-    Delivery,
-    LocalIncoming,
-    LocalOutgoing,
-    Outgoing,
-    RemoteIncoming,
-    RemoteOutgoing,
-    Wire,
-    window,
-)
-from agents.worker.codec import Codec
-from agents.worker.executor import BoltExecutor, Running, SpoutExecutor
-from agents.worker.latency import mix
-from agents.worker.plan import ChannelPlan, RunPlan
-from agents.worker.router import Grouping, Router, grouping_of
+from agents.worker.bolt import BoltExecutor
+from agents.worker.channel import ChannelId, Incoming, Outgoing
+from agents.worker.inputs import Inputs
+from agents.worker.remote import RemoteIncoming, RemoteOutgoing, mark_of
+from agents.worker.running import Running
+from agents.worker.spout import SpoutExecutor
 from inventory.errors import RunError
-from workloads.operators import Bolt, Context, Operator, Spout
-from workloads.rates import Schedule
-from workloads.topology import ACKER, Executor, Input
-
-ChannelKey = tuple[int, int, int]
-"""(sender, receiver, stream), by number."""
 
 
-@dataclass
 class Assembly:
-    """What runs in one worker.
+    """Executors by number, channel ends by channel.
 
     Attributes:
-        bolts, spouts: executors, in the topology's order.
-        outgoing: channels whose sender is here.
-        incoming: channels from other workers whose receiver is here.
+        running: executors that are here, or about to be.
+        outgoing: ends of channels whose sender is here.
+        incoming: ends of channels whose receiver is here.
+        retired: ends of channels that one of the two has moved away from, and that the receiver still holds.
+        departed: executors that have moved away and have not been reported for the last time.
     """
 
-    bolts: list[BoltExecutor] = field(default_factory=list)
-    spouts: list[SpoutExecutor] = field(default_factory=list)
-    outgoing: dict[ChannelKey, Outgoing] = field(default_factory=dict)
-    incoming: dict[ChannelKey, RemoteIncoming] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.running: dict[int, Running] = {}
+        self.outgoing: dict[ChannelId, Outgoing] = {}
+        self.incoming: dict[ChannelId, Incoming] = {}
+        self.retired: list[Outgoing] = []
+        self.departed: list[Running] = []
+        # Behind a move there are two channels of one name for a while, to or from different workers.
+        self._to: dict[tuple[ChannelId, int], RemoteOutgoing] = {}
+        self._from: dict[tuple[ChannelId, int], RemoteIncoming] = {}
+        self.executors: list[Running] = []
+        self.spouts: list[SpoutExecutor] = []
+        self.bolts: list[BoltExecutor] = []
+
+    def add(self, running: Running) -> None:
+        """One more executor."""
+        self.running[running.number] = running
+        self._list()
+
+    def remove(self, number: int) -> Running:
+        """One executor less."""
+        gone = self.running.pop(number)
+        self._list()
+        return gone
+
+    def _list(self) -> None:
+        ordered = [self.running[number] for number in sorted(self.running)]
+        self.spouts = [running for running in ordered if isinstance(running, SpoutExecutor)]
+        self.bolts = [running for running in ordered if isinstance(running, BoltExecutor)]
+        self.executors = [*self.spouts, *self.bolts]
+
+    def outgoing_of(self, number: int) -> dict[ChannelId, Outgoing]:
+        """Channels that an executor sends on."""
+        return {channel: end for channel, end in self.outgoing.items() if channel.sender == number}
+
+    def incoming_of(self, number: int) -> dict[ChannelId, Incoming]:
+        """Channels that an executor receives on."""
+        return {channel: end for channel, end in self.incoming.items() if channel.receiver == number}
+
+    def inputs(self, number: int) -> Inputs:
+        """The input of a bolt executor.
+
+        Raises:
+            RunError: it is none of those here.
+        """
+        running = self.running.get(number)
+        if not isinstance(running, BoltExecutor):
+            raise RunError(f"no bolt executor of number {number} is here")
+        return running.inputs
 
     @property
-    def executors(self) -> list[Running]:
-        """All executors."""
-        return [*self.spouts, *self.bolts]
+    def senders(self) -> Iterator[Outgoing]:
+        """All ends that count tuples."""
+        yield from self.outgoing.values()
+        yield from self.retired
 
-    def take(self, received: frame.Frame, wire: Wire) -> None:
-        """Give a frame that `wire`'s other side sent to the channel it belongs to.
+    # --- which frame goes where ----------------------------------------------------------------------------
+
+    def expect(self, channel: ChannelId, peer: int, end: Outgoing | Incoming) -> None:
+        """Frames of `channel` that come from worker `peer` are for this end."""
+        if isinstance(end, RemoteOutgoing):
+            self._to[channel, peer] = end
+        elif isinstance(end, RemoteIncoming):
+            self._from[channel, peer] = end
+
+    def forget(self, ends: Iterable[Outgoing | Incoming]) -> None:
+        """Frames for these come no more."""
+        gone = set(map(id, ends))
+        self._to = {key: end for key, end in self._to.items() if id(end) not in gone}
+        self._from = {key: end for key, end in self._from.items() if id(end) not in gone}
+
+    def take(self, received: frame.Frame, peer: int) -> None:
+        """Give a frame that worker `peer` sent to the channel it belongs to.
 
         Raises:
             FrameError, CodecError: that side has no such channel to here, or broke a channel's rules.
         """
-        key = (received.sender, received.receiver, received.stream)
-        end: Outgoing | RemoteIncoming | None
-        end = self.outgoing.get(key) if received.kind == frame.CREDIT else self.incoming.get(key)
-        if not isinstance(end, RemoteOutgoing | RemoteIncoming) or end.wire is not wire:
-            raise frame.FrameError(
-                f"a frame of kind {received.kind} for the channel {key}, which does not come this way"
-            )
-        if isinstance(end, RemoteOutgoing):
-            end.credit(received.count, received.length)
-        elif received.kind == frame.DATA:
-            end.receive(received)
+        key = (ChannelId(received.sender, received.receiver, received.stream), peer)
+        if received.kind == frame.CREDIT:
+            sender = self._to.get(key)
+            if sender is None:
+                raise _stray(received)
+            sender.credit(received.count, received.length)
+            return
+        receiver = self._from.get(key)
+        if receiver is None:
+            raise _stray(received)
+        if received.kind == frame.DATA:
+            receiver.receive(received)
         else:
-            end.deliver_end()
+            receiver.deliver_mark(mark_of(received))
+
+    def retire(self, ends: Iterable[Outgoing]) -> None:
+        """These have sent their last barrier; credit may still come on them."""
+        self.retired += ends
+
+    def let_go(self) -> list[Outgoing]:
+        """Drop retired ends that the receiver has closed; return them."""
+        closed = [end for end in self.retired if end.closed]
+        if closed:
+            self.retired = [end for end in self.retired if not end.closed]
+            self.forget(closed)
+        return closed
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing will ever be emitted here and all that was has left."""
+        return all(running.drained for running in self.executors) and not self.retired
 
 
-class _Idle(Bolt):
-    """Storm's acker: placed and counted, without work, because exactness comes from barriers, not from acks."""
-
-
-def assemble(
-    plan: RunPlan,
-    place: Place,
-    wire: Callable[[Place], Wire],
-    ager: Ager,
-    operator: Callable[[str], Operator],
-    schedule: Schedule | None,
-    inputs: Mapping[str, str],
-) -> Assembly:
-    """Build and open everything that runs at `place`.
-
-    Args:
-        plan: the run.
-        place: which worker this is.
-        wire: gives the link to another worker.
-        ager: the loop's clock of waiting batches.
-        operator: makes a new operator for a component.
-        schedule: of the sources; None when every record is due at once.
-        inputs: prepared input files by name, local paths.
-
-    Raises:
-        RunError: an operator is of the wrong kind or cannot be opened.
-    """
-    assembly = Assembly()
-    queues: dict[int, deque[Delivery]] = defaultdict(deque)
-    channels = [c for c in plan.channels() if place in (plan.place[c.sender], plan.place[c.receiver])]
-    fan_in: dict[int, int] = defaultdict(int)
-    for channel in plan.channels():
-        fan_in[channel.receiver] += 1
-    by_input: dict[tuple[int, Input, str], list[Outgoing]] = defaultdict(list)
-    for channel in channels:
-        outgoing = _connect(plan, place, channel, queues, window(fan_in[channel.receiver]), wire, ager, assembly)
-        if outgoing is not None:
-            receiver = plan.executors[channel.receiver].component
-            by_input[channel.sender, channel.entry, receiver].append(outgoing)
-    for number, executor in enumerate(plan.executors):
-        if plan.place[number] != place:
-            continue
-        router = _router(plan, number, executor, by_input)
-        made = _Idle() if executor.component == ACKER else operator(executor.component)
-        _open(plan, executor, made, inputs)
-        component = plan.topology.component[executor.component]
-        if component.kind == "spout" and isinstance(made, Spout):
-            seed = mix(plan.spec.seed ^ mix(number))
-            assembly.spouts.append(SpoutExecutor(executor, made, router, component.parallelism, schedule, seed))
-        elif component.kind == "bolt" and isinstance(made, Bolt):
-            assembly.bolts.append(BoltExecutor(executor, made, router, queues[number], fan_in[number]))
-        else:
-            raise RunError(f"{executor.component}: {type(made).__name__} is no {component.kind.title()}")
-    return assembly
-
-
-def _connect(
-    plan: RunPlan,
-    place: Place,
-    channel: ChannelPlan,
-    queues: Mapping[int, deque[Delivery]],
-    size: tuple[int, int],
-    wire: Callable[[Place], Wire],
-    ager: Ager,
-    assembly: Assembly,
-) -> Outgoing | None:
-    key = (channel.sender, channel.receiver, channel.stream)
-    if key in assembly.outgoing or key in assembly.incoming:
-        sender, receiver = plan.executors[channel.sender], plan.executors[channel.receiver]
-        raise RunError(f"{receiver.component} subscribes twice to the same stream of {sender.component}")
-    here, there = plan.place[channel.sender], plan.place[channel.receiver]
-    names = (plan.executors[channel.sender].component, plan.streams[channel.stream][1])
-    queue = queues[channel.receiver]
-    outgoing: Outgoing
-    if here == there:
-        incoming = LocalIncoming(*names, queue, size)
-        outgoing = LocalOutgoing(key, size, ager, incoming)
-    elif here == place:
-        codec = Codec(plan.schema(channel.stream))
-        outgoing = RemoteOutgoing(key, size, ager, codec, plan.spec.epoch, wire(there))
-    else:
-        codec = Codec(plan.schema(channel.stream))
-        remote = RemoteIncoming(key, names, queue, size, codec, plan.spec.epoch, wire(here))
-        assembly.incoming[key] = remote
-        return None
-    assembly.outgoing[key] = outgoing
-    return outgoing
-
-
-def _router(
-    plan: RunPlan, number: int, executor: Executor, by_input: Mapping[tuple[int, Input, str], list[Outgoing]]
-) -> Router:
-    declared = plan.topology.component[executor.component].outputs or {}
-    streams: dict[str, list[Grouping]] = {stream: [] for stream in declared}
-    channels: list[Outgoing] = []
-    for source, destination, entry in plan.topology.links():
-        if source.id == executor.component:
-            mine = by_input[number, entry, destination.id]
-            streams[entry.stream].append(grouping_of(entry, declared[entry.stream], mine, number))
-            channels.extend(mine)
-    return Router(executor.name, streams, channels)
-
-
-def _open(plan: RunPlan, executor: Executor, operator: Operator, inputs: Mapping[str, str]) -> None:
-    component = plan.topology.component[executor.component]
-    context = Context(
-        executor.component, executor.index, component.parallelism, plan.spec.params, plan.spec.seed, inputs
-    )
-    try:
-        operator.open(context)
-    except Exception as fault:
-        raise RunError(f"{executor.name} cannot be opened: {type(fault).__name__}: {fault}") from fault
+def _stray(received: frame.Frame) -> frame.FrameError:
+    key = (received.sender, received.receiver, received.stream)
+    return frame.FrameError(f"a frame of kind {received.kind} for the channel {key}, which does not come this way")

@@ -1,17 +1,18 @@
 """A channel: from one executor to another on one stream, in order, batched and bounded by credits.
 
 The sender's end collects rows, sends a batch when it is full or old, and stops when it has no credit: an
-executor with a blocked channel gets no turn, so a slow bolt slows its spout and nothing is ever dropped. The receiver's
-end gives credit back as rows are consumed. Channels within a worker and between workers follow the same rules; only the
-last step differs, which is a method.
+executor with a blocked channel gets no turn, so a slow bolt slows its spout and nothing is ever dropped. Marks follow
+the rows before them and need no credit. The receiver's end gives credit back as rows are consumed. Channels within a
+worker (`local`) and between workers (`remote`) follow the same rules; only the last step differs, which is a method.
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from agents.worker import frame
-from agents.worker.codec import Codec, CodecError
+from agents.worker.frame import Stamps
+from agents.worker.marks import End, Mark
 from workloads.operators import Row
 
 BATCH_ROWS = 256
@@ -28,13 +29,29 @@ QUEUE_BYTES = 8 * 1024 * 1024
 """Bounds of one executor's input queue, shared out evenly over its channels."""
 
 
+class ChannelId(NamedTuple):
+    """Which channel: executors and stream by number."""
+
+    sender: int
+    receiver: int
+    stream: int
+
+
+class Window(NamedTuple):
+    """What one channel may have on the way or queued."""
+
+    rows: int
+    nbytes: int
+
+
 class Delivery(NamedTuple):
-    """One entry of an executor's input queue; `rows` None means that the channel has ended."""
+    """One entry of an executor's input queue: a batch, or a mark."""
 
     channel: "Incoming"
-    rows: Sequence[Row] | None
-    stamps: frame.Stamps
+    rows: Sequence[Row]
+    stamps: Stamps
     nbytes: int
+    mark: Mark | None = None
 
 
 class Ager:
@@ -66,25 +83,34 @@ class Ager:
         return self._waiting[0][0] + FLUSH_AGE_NS if self._waiting else None
 
 
-class Outgoing:
-    """The sender's end."""
+class Outgoing(ABC):
+    """The sender's end.
 
-    def __init__(self, plan_key: tuple[int, int, int], window: tuple[int, int], ager: Ager) -> None:
-        self.sender, self.receiver, self.stream = plan_key
+    Attributes:
+        id: which channel.
+        peer: number of the worker of the receiver.
+        pending: rows that have not left.
+        ended: whether the end has left.
+        closed: whether the receiver has let go of it, after the barrier that moved one of the two.
+        tuples, batches: what has left.
+    """
+
+    def __init__(self, channel: ChannelId, peer: int, window: Window, ager: Ager) -> None:
+        self.id, self.peer = channel, peer
         self.pending: list[Row] = []
         self.since_ns = 0
         self._stamps: list[tuple[int, int]] = []
+        self._marks: list[Mark] = []
         self._credit_rows, self._credit_bytes = window
         self._batch_rows = BATCH_ROWS
         self._ager = ager
-        self._ending = False
-        self.ended = False
+        self.ended = self.closed = False
         self.tuples = self.batches = 0
 
     @property
     def blocked(self) -> bool:
-        """Whether a full batch waits for credit."""
-        return len(self.pending) >= self._batch_rows
+        """Whether a full batch, or a mark behind rows, waits for credit."""
+        return len(self.pending) >= self._batch_rows or bool(self._marks)
 
     def add(self, rows: Sequence[Row], stamp: int | None) -> None:
         """Send `rows`, soon; `stamp` is their intended time when they come from a sampled record."""
@@ -98,16 +124,27 @@ class Outgoing:
         if len(pending) >= self._batch_rows:
             self._send(partial=False)
 
+    def mark(self, mark: Mark) -> None:
+        """Send a mark behind the rows; none may be added until it has left."""
+        self._marks.append(mark)
+        self.flush()
+
     def flush(self) -> None:
         """Send all that the credit allows, be it less than a batch."""
         self._send(partial=True)
-        if self._ending and not self.pending and not self.ended:
-            self.ended = True
-            self._deliver_end()
+        while self._marks and not self.pending:
+            mark = self._marks.pop(0)
+            self._deliver_mark(mark)
+            self.ended = isinstance(mark, End)
 
     def _send(self, partial: bool) -> None:
         """Send full batches, and with `partial` the rest, as far as the credit goes."""
-        while self.pending and (partial or self.blocked) and self._credit_rows > 0 and self._credit_bytes > 0:
+        while (
+            self.pending
+            and (partial or len(self.pending) >= self._batch_rows)
+            and self._credit_rows > 0
+            and self._credit_bytes > 0
+        ):
             count, nbytes = self._deliver(self.pending[: min(self._batch_rows, self._credit_rows)])
             del self.pending[:count]
             self._credit_rows -= count
@@ -119,17 +156,12 @@ class Outgoing:
         """The receiver has consumed so much."""
         self._credit_rows += rows
         self._credit_bytes += nbytes
-        if self._ending or (self.pending and self._ager.is_old(self.since_ns)):
+        if self._marks or (self.pending and self._ager.is_old(self.since_ns)):
             self.flush()
         else:
             self._send(partial=False)
 
-    def end(self) -> None:
-        """Nothing more will be added; the receiver is told after the last row."""
-        self._ending = True
-        self.flush()
-
-    def _take_stamps(self, count: int) -> frame.Stamps:
+    def _take_stamps(self, count: int) -> Stamps:
         stamps = self._stamps
         if not stamps:
             return ()
@@ -139,31 +171,40 @@ class Outgoing:
         self._stamps = [(row - count, stamp) for row, stamp in stamps if row >= count]
         return [entry for entry in stamps if entry[0] < count]
 
+    @abstractmethod
     def _deliver(self, rows: list[Row]) -> tuple[int, int]:
         """Hand the first of `rows` over as one batch; return how many, and the bytes that they take of the window."""
-        raise NotImplementedError
 
-    def _deliver_end(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _deliver_mark(self, mark: Mark) -> None:
+        """Hand a mark over."""
 
 
-class Incoming:
-    """The receiver's end."""
+class Inbox(Protocol):
+    """Where a receiver's end puts what arrives."""
 
-    def __init__(self, source: str, stream: str, queue: "deque[Delivery]", window: tuple[int, int]) -> None:
+    def append(self, delivery: Delivery) -> None:
+        """Take one delivery."""
+        ...
+
+
+class Incoming(ABC):
+    """The receiver's end; `source` and `stream` are names."""
+
+    def __init__(self, source: str, stream: str, inbox: Inbox, window: Window) -> None:
         self.source, self.stream = source, stream
-        self._queue = queue
+        self._inbox = inbox
         self._rows = self._bytes = 0
         # Giving back half a window at a time keeps the sender going and costs few frames.
-        self._half_rows, self._half_bytes = window[0] // 2, window[1] // 2
+        self._half_rows, self._half_bytes = window.rows // 2, window.nbytes // 2
 
-    def deliver(self, rows: Sequence[Row], stamps: frame.Stamps, nbytes: int) -> None:
+    def deliver(self, rows: Sequence[Row], stamps: Stamps, nbytes: int) -> None:
         """Put a batch into the executor's queue."""
-        self._queue.append(Delivery(self, rows, stamps, nbytes))
+        self._inbox.append(Delivery(self, rows, stamps, nbytes))
 
-    def deliver_end(self) -> None:
-        """Put the end of the channel into the executor's queue."""
-        self._queue.append(Delivery(self, None, (), 0))
+    def deliver_mark(self, mark: Mark) -> None:
+        """Put a mark into the executor's queue."""
+        self._inbox.append(Delivery(self, (), (), 0, mark))
 
     def consumed(self, rows: int, nbytes: int) -> None:
         """The executor has processed so much of this channel."""
@@ -174,146 +215,15 @@ class Incoming:
             nbytes, self._bytes = self._bytes, 0
             self._give_back(rows, nbytes)
 
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the channel: nothing comes on it any more, and no credit will be given."""
+
+    @abstractmethod
     def _give_back(self, rows: int, nbytes: int) -> None:
-        raise NotImplementedError
+        """Give credit."""
 
 
-class LocalIncoming(Incoming):
-    """The receiver's end of a channel within this worker."""
-
-    sender_end: "LocalOutgoing"
-
-    def _give_back(self, rows: int, nbytes: int) -> None:
-        self.sender_end.credit(rows, nbytes)
-
-
-class LocalOutgoing(Outgoing):
-    """The sender's end of a channel within this worker: no codec, no link, no bytes."""
-
-    def __init__(
-        self, plan_key: tuple[int, int, int], window: tuple[int, int], ager: Ager, receiver_end: LocalIncoming
-    ) -> None:
-        super().__init__(plan_key, window, ager)
-        self._receiver_end = receiver_end
-        receiver_end.sender_end = self
-
-    def _deliver(self, rows: list[Row]) -> tuple[int, int]:
-        self._receiver_end.deliver(rows, self._take_stamps(len(rows)), 0)
-        return len(rows), 0
-
-    def _deliver_end(self) -> None:
-        self._receiver_end.deliver_end()
-
-
-class Wire(Protocol):
-    """What a channel needs of a link."""
-
-    def write(self, pieces: list[bytes]) -> None:
-        """Send bytes, in order, without waiting."""
-        ...
-
-
-class RemoteOutgoing(Outgoing):
-    """The sender's end of a channel to another worker."""
-
-    def __init__(
-        self, plan_key: tuple[int, int, int], window: tuple[int, int], ager: Ager, codec: Codec, epoch: int, wire: Wire
-    ) -> None:
-        super().__init__(plan_key, window, ager)
-        self._window = window
-        self._codec, self._epoch, self.wire = codec, epoch, wire
-        self.nbytes = 0
-
-    def credit(self, rows: int, nbytes: int) -> None:
-        """Take a CREDIT frame.
-
-        Raises:
-            FrameError: it gives more back than was taken.
-        """
-        if self._credit_rows + rows > self._window[0] or self._credit_bytes + nbytes > self._window[1]:
-            raise frame.FrameError(f"credit of {rows} rows and {nbytes} bytes that were never used")
-        super().credit(rows, nbytes)
-
-    def _deliver(self, rows: list[Row]) -> tuple[int, int]:
-        encoded = self._codec.encode(rows)
-        # Rows of several kB fill a batch by bytes; the next batch takes as many as would have fitted.
-        self._batch_rows = max(1, min(BATCH_ROWS, BATCH_BYTES * len(rows) // len(encoded)))
-        if len(encoded) > 2 * BATCH_BYTES and len(rows) > 1:
-            return self._deliver(rows[: self._batch_rows])
-        if len(encoded) > frame.MAX_PAYLOAD // 2:
-            raise frame.FrameError(f"one row takes {len(encoded)} bytes, the most is {frame.MAX_PAYLOAD // 2}")
-        stamps = self._take_stamps(len(rows))
-        pieces = frame.data(self.stream, self._epoch, self.sender, self.receiver, len(rows), encoded, stamps)
-        self.wire.write(pieces)
-        size = sum(map(len, pieces))
-        self.nbytes += size
-        return len(rows), size
-
-    def _deliver_end(self) -> None:
-        self.wire.write([frame.end(self.stream, self._epoch, self.sender, self.receiver)])
-
-
-class RemoteIncoming(Incoming):
-    """The receiver's end of a channel from another worker."""
-
-    def __init__(
-        self,
-        plan_key: tuple[int, int, int],
-        names: tuple[str, str],
-        queue: "deque[Delivery]",
-        window: tuple[int, int],
-        codec: Codec,
-        epoch: int,
-        wire: Wire,
-    ) -> None:
-        super().__init__(*names, queue, window)
-        self.sender, self.receiver, self.stream_number = plan_key
-        self.codec = codec
-        self._window = window
-        self._taken_rows = self._taken_bytes = 0
-        self._ended = False
-        self._epoch, self.wire = epoch, wire
-
-    def receive(self, received: frame.Frame) -> None:
-        """Take a DATA frame.
-
-        Raises:
-            FrameError, CodecError: it is not what its header and schema promise, or more than the window allows.
-        """
-        self._check_open()
-        # A sender with a byte of credit left may send one batch, whatever its size.
-        if self._taken_rows + received.count > self._window[0] or self._taken_bytes >= self._window[1]:
-            raise frame.FrameError(f"{received.count} rows beyond the window of their channel")
-        nbytes = frame.HEADER_BYTES + received.length
-        self._taken_rows += received.count
-        self._taken_bytes += nbytes
-        stamps, encoded = frame.split_payload(received)
-        try:
-            rows = self.codec.decode(encoded, received.count)
-        except CodecError as fault:
-            raise CodecError(f"{self.source} sent {fault}") from None
-        self.deliver(rows, stamps, nbytes)
-
-    def deliver_end(self) -> None:
-        """Take an END frame.
-
-        Raises:
-            FrameError: it is the second one.
-        """
-        self._check_open()
-        self._ended = True
-        super().deliver_end()
-
-    def _check_open(self) -> None:
-        if self._ended:
-            raise frame.FrameError("a frame after the end of its channel")
-
-    def _give_back(self, rows: int, nbytes: int) -> None:
-        self._taken_rows -= rows
-        self._taken_bytes -= nbytes
-        self.wire.write([frame.credit(self.stream_number, self._epoch, self.sender, self.receiver, rows, nbytes)])
-
-
-def window(channels_of_receiver: int) -> tuple[int, int]:
-    """(rows, bytes) that one of an executor's `channels_of_receiver` channels may have on the way or queued."""
-    return max(16, QUEUE_ROWS // channels_of_receiver), max(64 * 1024, QUEUE_BYTES // channels_of_receiver)
+def window(channels_of_receiver: int) -> Window:
+    """What one of an executor's `channels_of_receiver` channels may have on the way or queued."""
+    return Window(max(16, QUEUE_ROWS // channels_of_receiver), max(64 * 1024, QUEUE_BYTES // channels_of_receiver))

@@ -86,9 +86,8 @@ class Connector(_Side):
 class Acceptor(_Side):
     """The side that was connected to; `peer` is known once `done`."""
 
-    def __init__(self, key: bytes, run: str, epoch: int, me: int, workers: int) -> None:
+    def __init__(self, key: bytes, run: str, epoch: int, me: int) -> None:
         super().__init__(key, run, epoch, me)
-        self._workers = workers
         self._nonces = b""
         self.peer = -1
 
@@ -111,7 +110,7 @@ class Acceptor(_Side):
             raise HandshakeError("another version of the data protocol")
         if epoch != self._epoch:
             raise HandshakeError("a worker of another epoch")
-        if acceptor != self._me or connector >= self._workers or connector == self._me:
+        if acceptor != self._me or connector == self._me:
             raise HandshakeError("meant for another worker")
         self.peer = connector
         mine = secrets.token_bytes(_NONCE)

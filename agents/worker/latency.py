@@ -45,6 +45,11 @@ class Sampler:
             self._chosen = self._choose()
         return found
 
+    def skip(self, first: int) -> None:
+        """Go on with record `first`: those before it have been sampled, or not, already."""
+        self._block = first
+        self._chosen = self._choose()
+
     def adapt(self, records_per_s: float) -> None:
         """Let the blocks to come have the size that keeps to `SAMPLES_PER_S`."""
         self._next_stride = max(1, -(-int(records_per_s) // SAMPLES_PER_S))

@@ -8,9 +8,9 @@ import selectors
 import time
 from collections.abc import Callable
 
-from agents.worker.assembly import Assembly
 from agents.worker.channel import Ager
 from agents.worker.link import Link, LinkError
+from agents.worker.share import Share
 
 REPORT_NS = 1_000_000_000
 """Interval of the periodic report."""
@@ -22,28 +22,28 @@ _SOURCE_QUANTUM_NS = 500_000
 
 
 class Loop:
-    """Runs an assembly."""
+    """Runs a worker's share of the topology."""
 
     def __init__(
         self,
         selector: selectors.BaseSelector,
+        share: Share,
         ager: Ager,
         report: Callable[[int], None],
         on_lost: Callable[[Link, LinkError], None],
     ) -> None:
-        """`report` is called every second; `on_lost` when a link breaks, and decides what that means."""
+        """`report` is called every second; `on_lost` when a link breaks, and decides what that means.
+
+        While `halted`, executors get no turns, and links are not served.
+        """
         self._selector = selector
         self._ager = ager
         self._report = report
         self._on_lost = on_lost
         self._links: list[Link] = []
-        self._assembly = Assembly()
+        self._share = share
         self._next_report_ns = time.monotonic_ns() + REPORT_NS
-        self.stopped = False
-
-    def use(self, assembly: Assembly) -> None:
-        """Run this from the next pass on."""
-        self._assembly = assembly
+        self.stopped = self.halted = False
 
     def add_link(self, link: Link) -> None:
         """Service a link that has its connection."""
@@ -52,22 +52,19 @@ class Loop:
         # Frames may have come together with the last bytes of the handshake.
         self._take(link)
 
-    def run(self) -> None:
-        """Run until `stopped` is set by a callback."""
-        while not self.stopped:
-            self.run_pass()
-
     def run_pass(self) -> None:
         """One pass."""
         now = self._ager.now_ns = time.monotonic_ns()
-        # Before the turns: what leaves for an executor of this worker must not lie in its queue while the loop sleeps.
-        self._ager.flush_old()
         ran = False
-        for executor in self._assembly.executors:
-            ran |= executor.turn(now)
-        for link in list(self._links):
-            if link.backlog:
-                self._flush(link)
+        if not self.halted:
+            # Before the turns: what leaves for an executor of this worker must not lie in its queue while we sleep.
+            self._ager.flush_old()
+            for executor in self._share.assembly.executors:
+                ran |= executor.turn(now)
+            self._share.after_turns()
+            for link in list(self._links):
+                if link.backlog:
+                    self._flush(link)
         if now >= self._next_report_ns:
             # After a turn of several seconds there is one report over all of them.
             self._next_report_ns += REPORT_NS * (1 + (now - self._next_report_ns) // REPORT_NS)
@@ -79,9 +76,9 @@ class Loop:
     def _sleep_s(self) -> float:
         now = time.monotonic_ns()
         wake = min(self._next_report_ns, now + _LONGEST_SLEEP_NS)
-        if self._ager.next_ns is not None:
+        if self._ager.next_ns is not None and not self.halted:
             wake = min(wake, self._ager.next_ns)
-        for spout in self._assembly.spouts:
+        for spout in () if self.halted else self._share.assembly.spouts:
             due = spout.next_ns
             if due is not None:
                 wake = min(wake, max(due, now + _SOURCE_QUANTUM_NS))
@@ -98,6 +95,12 @@ class Loop:
         if key.events != wanted:
             self._selector.modify(link.sock, wanted, key.data)
 
+    def close(self) -> None:
+        """Let go of all links."""
+        for link in self._links:
+            self._selector.unregister(link.sock)
+        self._links.clear()
+
     def _serve(self, link: Link, mask: int) -> None:
         if mask & selectors.EVENT_WRITE:
             self._flush(link)
@@ -107,7 +110,7 @@ class Loop:
     def _take(self, link: Link) -> None:
         try:
             for received in link.receive():
-                self._assembly.take(received, link)
+                self._share.take(received, link.peer)
         except LinkError as fault:
             self._lose(link, fault)
 

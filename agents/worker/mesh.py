@@ -1,8 +1,9 @@
 """From a listening socket to one link per peer: connecting, accepting, and turning strangers away.
 
-Of two workers the one with the lower number connects. A connection becomes a link when its handshake is done within
-5 s; anything else is closed before a frame is parsed, and counted with its reason. When many connect at once, who has
-not even said hello makes room first. A peer that turns out to be none ends this start of the topology.
+Of two workers the one with the lower number connects, when it is told that they need each other; the other accepts at
+any time whoever proves to be a worker of this run and epoch. A connection becomes a link when its handshake is done
+within 5 s; anything else is closed before a frame is parsed, and counted with its reason. When many connect at once,
+who has not even said hello makes room first. A peer that cannot be reached, or turns out to be none, is lost.
 """
 
 import selectors
@@ -36,23 +37,23 @@ class Mesh:
         run: str,
         epoch: int,
         worker: int,
-        peers: set[int],
-        workers: int,
         on_link: Callable[[int, socket.socket, bytes], None],
+        on_lost: Callable[[int, str], None],
     ) -> None:
         """Listen on `address`, port chosen by the system.
 
-        `on_link` gets a peer's number, its socket and the bytes that came after the handshake.
+        `on_link` gets a peer's number, its socket and the bytes that came after the handshake; `on_lost` the number of
+        one that cannot be linked to, and why.
 
         Raises:
             RunError: the address cannot be bound.
         """
         self._selector = selector
         self._address, self._key, self._run = address, key, run
-        self._epoch, self._worker, self._workers = epoch, worker, workers
-        self._missing = set(peers)
-        self._most_pending = len(peers) + _MOST_STRANGERS
-        self._on_link = on_link
+        self._epoch, self._worker = epoch, worker
+        self._linked: set[int] = set()
+        self._wanted: set[int] = set()
+        self._on_link, self._on_lost = on_link, on_lost
         self._pending: dict[socket.socket, tuple[Connector | Acceptor, float]] = {}
         self.refused: Counter[str] = Counter()
         try:
@@ -70,16 +71,14 @@ class Mesh:
 
     @property
     def complete(self) -> bool:
-        """Whether every peer has a link."""
-        return not self._missing
+        """Whether every wanted peer has a link."""
+        return self._wanted <= self._linked
 
     def connect(self, addresses: dict[int, tuple[str, int]]) -> None:
-        """Open connections to the peers with higher numbers; `addresses` are by worker number.
-
-        Raises:
-            RunError: a peer's address does not answer.
-        """
-        for peer in sorted(self._missing):
+        """Want links to these peers; `addresses` are by worker number."""
+        connecting = {side.peer for side, _ in self._pending.values() if isinstance(side, Connector)}
+        self._wanted |= addresses.keys()
+        for peer in sorted(addresses.keys() - self._linked - connecting):
             if peer < self._worker:
                 continue
             side = Connector(self._key, self._run, self._epoch, self._worker, peer)
@@ -90,15 +89,12 @@ class Mesh:
                 sock.send(side.hello())
             except OSError as fault:
                 host, port = addresses[peer]
-                raise RunError(f"worker {peer} at {host}:{port} cannot be reached: {fault}") from None
-            self._wait_for(sock, side)
+                self._on_lost(peer, f"{host}:{port} cannot be reached: {fault}")
+            else:
+                self._wait_for(sock, side)
 
     def expire(self, now_s: float) -> None:
-        """Turn away whoever has not finished the handshake in time.
-
-        Raises:
-            RunError: a peer that we connected to is among them.
-        """
+        """Turn away whoever has not finished the handshake in time."""
         for sock, (_, until) in list(self._pending.items()):
             if now_s > until:
                 self._refuse(sock, "time-out")
@@ -121,9 +117,9 @@ class Mesh:
                 # Out of file descriptors, or the peer was gone before we came: its side will know.
                 self.refused["accept failed"] += 1
                 return
-            if len(self._pending) >= self._most_pending:
+            if len(self._pending) >= len(self._wanted) + _MOST_STRANGERS:
                 self._make_room()
-            side = Acceptor(self._key, self._run, self._epoch, self._worker, self._workers)
+            side = Acceptor(self._key, self._run, self._epoch, self._worker)
             self._wait_for(sock, side)
             # A peer's hello comes right behind its connection; who has said it is not the first to make room.
             self._shake(sock, side)
@@ -155,19 +151,20 @@ class Mesh:
             return
         if not side.done:
             return
-        if side.peer not in self._missing:
+        if side.peer in self._linked:
             self._refuse(sock, "a second link of the same worker")
             return
         self._forget(sock)
-        self._missing.discard(side.peer)
+        self._linked.add(side.peer)
         self._on_link(side.peer, sock, side.rest)
 
     def _refuse(self, sock: socket.socket, reason: str) -> None:
         side = self._forget(sock)
         sock.close()
         if isinstance(side, Connector):
-            raise RunError(f"worker {side.peer} is not who it should be: {reason}")
-        self.refused[reason] += 1
+            self._on_lost(side.peer, f"it is not who it should be: {reason}")
+        else:
+            self.refused[reason] += 1
 
     def _forget(self, sock: socket.socket) -> Connector | Acceptor:
         side, _ = self._pending.pop(sock)

@@ -3,13 +3,16 @@
 All workers derive the same plan from the same `RunSpec`, so that numbers in frames need no negotiation.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
 import msgspec
+from msgspec import structs
 
-from agents.protocol import Place, RunSpec
+from agents.protocol import ExecutorSpec, Move, Place, RunSpec
+from agents.worker.channel import ChannelId
 from inventory.errors import RunError
 from workloads.topology import Executor, Input, Topology
 
@@ -24,6 +27,11 @@ class ChannelPlan(NamedTuple):
     stream: int
     entry: Input
 
+    @property
+    def id(self) -> ChannelId:
+        """What names it."""
+        return ChannelId(self.sender, self.receiver, self.stream)
+
 
 class RunPlan:
     """Derived views of a `RunSpec`."""
@@ -36,7 +44,6 @@ class RunPlan:
         if given != [tuple(executor) for executor in self.executors]:
             raise RunError(f"run {spec.run}: the executors placed are not those of topology {self.topology.id!r}")
         self.place: tuple[Place, ...] = tuple(entry.place for entry in spec.executors)
-
         # A worker's number is its position here.
         self.places: tuple[Place, ...] = spec.workers
         strangers = set(self.place) - set(self.places)
@@ -54,21 +61,49 @@ class RunPlan:
         outputs = self.topology.component[component].outputs or {}
         return outputs[name]
 
-    def hop(self, sender: int, receiver: int) -> Hop:
-        """What lies between two executors."""
-        here, there = self.place[sender], self.place[receiver]
-        if here == there:
+    def hop(self, worker: int, other: int) -> Hop:
+        """What lies between two workers."""
+        if worker == other:
             return "intra_worker"
-        return "inter_worker" if here.node == there.node else "inter_node"
+        return "inter_worker" if self.places[worker].node == self.places[other].node else "inter_node"
 
-    def channels(self) -> Iterator[ChannelPlan]:
+    @cached_property
+    def channels(self) -> tuple[ChannelPlan, ...]:
         """All channels: links in declaration order, then sender, then receiver.
 
         A global grouping has a channel to index 0 only.
 
         Raises:
-            RunError: a component subscribes to a stream that is not declared.
+            RunError: a component subscribes to a stream that is not declared, or twice to one.
         """
+        channels = tuple(self._channels())
+        for channel, times in Counter(channel.id for channel in channels).items():
+            if times > 1:
+                sender, receiver = (self.executors[number].component for number in channel[:2])
+                raise RunError(f"{receiver} subscribes twice to the same stream of {sender}")
+        return channels
+
+    @cached_property
+    def _by_sender(self) -> Mapping[int, list[ChannelPlan]]:
+        found: dict[int, list[ChannelPlan]] = {}
+        for channel in self.channels:
+            found.setdefault(channel.sender, []).append(channel)
+        return found
+
+    def channels_from(self, number: int) -> Sequence[ChannelPlan]:
+        """Channels that an executor sends on."""
+        return self._by_sender.get(number, ())
+
+    def is_bolt(self, number: int) -> bool:
+        """Whether an executor is one of a bolt."""
+        return self.topology.component[self.executors[number].component].kind == "bolt"
+
+    @cached_property
+    def fan_in(self) -> Mapping[int, int]:
+        """Channels of every executor that has any, by number."""
+        return Counter(channel.receiver for channel in self.channels)
+
+    def _channels(self) -> Iterator[ChannelPlan]:
         number = self.topology.number_of
         stream_number = {key: at for at, key in enumerate(self.streams)}
         for source, destination, entry in self.topology.links():
@@ -84,12 +119,33 @@ class RunPlan:
                 for receiver in receivers:
                     yield ChannelPlan(number[sender], number[receiver], stream, entry)
 
+    @cached_property
+    def worker(self) -> tuple[int, ...]:
+        """Number of the worker of every executor."""
+        number = {place: at for at, place in enumerate(self.places)}
+        return tuple(number[place] for place in self.place)
+
     def peers(self, worker: int) -> set[int]:
         """Numbers of the workers that share a channel with `worker`."""
-        place_number = {place: at for at, place in enumerate(self.places)}
         found = set()
-        for channel in self.channels():
-            ends = {place_number[self.place[channel.sender]], place_number[self.place[channel.receiver]]}
+        for channel in self.channels:
+            ends = {self.worker[channel.sender], self.worker[channel.receiver]}
             if worker in ends:
                 found |= ends
         return found - {worker}
+
+    def moved(self, moves: Iterable[Move], workers: tuple[Place, ...]) -> "RunPlan":
+        """The plan behind a barrier at which executors move.
+
+        Raises:
+            RunError: there is no such executor or worker.
+        """
+        to = {move.executor: move.to for move in moves}
+        known = {executor.name for executor in self.executors}
+        if to.keys() - known:
+            raise RunError(f"there is no executor {', '.join(sorted(to.keys() - known))}")
+        executors = tuple(
+            ExecutorSpec(entry.component, entry.index, to.get(executor.name, entry.place))
+            for entry, executor in zip(self.spec.executors, self.executors, strict=True)
+        )
+        return RunPlan(structs.replace(self.spec, executors=executors, workers=workers))

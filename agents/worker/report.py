@@ -1,23 +1,26 @@
 """What a worker writes down once a second: rows of its trace tables, and a line for the live display."""
 
 from collections.abc import Mapping
+from weakref import WeakKeyDictionary
 
 from agents.protocol import Progress, Sent, Work
 from agents.trace import TraceWriter
-from agents.worker.assembly import Assembly, ChannelKey
-from agents.worker.channel import RemoteOutgoing
-from agents.worker.executor import BoltExecutor, SpoutExecutor
+from agents.worker.bolt import BoltExecutor
+from agents.worker.channel import Outgoing
 from agents.worker.latency import percentile
-from agents.worker.plan import RunPlan
+from agents.worker.remote import RemoteOutgoing
+from agents.worker.share import Share
+from agents.worker.spout import SpoutExecutor
 
 
 class Reporter:
     """Turns running totals into rows of differences."""
 
-    def __init__(self, plan: RunPlan, assembly: Assembly, traces: TraceWriter, slot: int) -> None:
-        self._plan, self._assembly, self._traces, self._slot = plan, assembly, traces, slot
-        self._last: dict[str, tuple[int, int, int, int]] = {}
-        self._last_channel: dict[ChannelKey, tuple[int, int, int]] = {}
+    def __init__(self, share: Share, traces: TraceWriter, slot: int) -> None:
+        self._share, self._traces, self._slot = share, traces, slot
+        self._last: dict[str, tuple[int, int, int, int, int]] = {}
+        # By the channel's end: behind a move the next one of the same name starts from nothing.
+        self._last_channel: WeakKeyDictionary[Outgoing, tuple[int, int, int]] = WeakKeyDictionary()
         self._sent: dict[tuple[str, str], Sent] = {}
 
     def report(self, now_ns: int) -> Progress:
@@ -25,7 +28,8 @@ class Reporter:
         emitted = sunk = 0
         shown: dict[str, Work] = {}
         latencies: list[tuple[int, int]] = []
-        for running in self._assembly.executors:
+        assembly = self._share.assembly
+        for running in [*assembly.departed, *assembly.executors]:
             name, meter = running.executor.name, running.meter
             queued = 0
             role = "spout"
@@ -40,17 +44,23 @@ class Reporter:
                         self._traces.add("latency", now_ns, name, value, count)
             elif isinstance(running, SpoutExecutor):
                 emitted += meter.emitted
-            total = (meter.emitted, meter.processed, meter.busy_ns, meter.blocked_ns)
-            before = self._last.get(name, (0, 0, 0, 0))
+                running.note_due(now_ns)
+            total = (meter.emitted, meter.processed, meter.busy_ns, meter.blocked_ns, meter.replayed)
+            before = self._last.get(name, (0, 0, 0, 0, 0))
             self._last[name] = total
-            rows_out, rows_in, busy, blocked = (a - b for a, b in zip(total, before, strict=True))
+            rows_out, rows_in, busy, blocked, replayed = (a - b for a, b in zip(total, before, strict=True))
             component = running.executor.component
-            self._traces.add("throughput", now_ns, name, component, role, rows_out, rows_in, meter.late_ns, None, None)
+            source = (meter.late_ns, meter.due, replayed) if role == "spout" else (None, None, None)
+            self._traces.add("throughput", now_ns, name, component, role, rows_out, rows_in, *source)
             self._traces.add("executor", now_ns, name, busy, blocked, queued)
             shown[name] = Work(meter.emitted, meter.processed, queued, meter.busy_ns, meter.blocked_ns, meter.late_ns)
+        for running in assembly.departed:
+            # It may come back, with a meter that starts from nothing.
+            del self._last[running.executor.name]
+        assembly.departed.clear()
         self._channels(now_ns)
         return Progress(
-            epoch=self._plan.spec.epoch,
+            epoch=self._share.epoch,
             slot=self._slot,
             emitted=emitted,
             sunk=sunk,
@@ -60,22 +70,23 @@ class Reporter:
         )
 
     def _channels(self, now_ns: int) -> None:
-        for key, channel in self._assembly.outgoing.items():
+        plan = self._share.plan
+        for channel in self._share.assembly.senders:
             total = (channel.tuples, channel.batches, channel.nbytes if isinstance(channel, RemoteOutgoing) else 0)
-            before = self._last_channel.get(key, (0, 0, 0))
+            before = self._last_channel.get(channel, (0, 0, 0))
             if total == before:
                 continue
-            self._last_channel[key] = total
+            self._last_channel[channel] = total
             tuples, batches, nbytes = (a - b for a, b in zip(total, before, strict=True))
-            sender, receiver, stream = key
-            hop, node = self._plan.hop(sender, receiver), self._plan.place[receiver].node
+            sender, receiver, stream = channel.id
+            hop, node = plan.hop(self._share.me, channel.peer), plan.places[channel.peer].node
             self._count(hop, node, tuples, None if hop == "intra_worker" else nbytes)
             self._traces.add(
                 "channel",
                 now_ns,
-                self._plan.executors[sender].name,
-                self._plan.executors[receiver].name,
-                self._plan.streams[stream][1],
+                plan.executors[sender].name,
+                plan.executors[receiver].name,
+                plan.streams[stream][1],
                 hop,
                 node,
                 tuples,

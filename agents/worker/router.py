@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Protocol
 
-from agents.worker.channel import LocalOutgoing, Outgoing
+from agents.worker.channel import Outgoing
+from agents.worker.local import LocalOutgoing
+from agents.worker.marks import Mark
 from inventory.errors import RunError, nearest
 from workloads.keys import KeyRouter
 from workloads.operators import Emitted, Row
@@ -165,13 +167,13 @@ class Router:
 
     @property
     def blocked(self) -> bool:
-        """Whether some channel has a full batch and no credit."""
+        """Whether some channel has a full batch, or a mark, and no credit."""
         return any(channel.blocked for channel in self.channels)
 
-    def end(self) -> None:
-        """Nothing more will be emitted."""
+    def mark(self, mark: Mark) -> None:
+        """Send a mark on all channels, behind all that was emitted."""
         for channel in self.channels:
-            channel.end()
+            channel.mark(mark)
 
     @property
     def ended(self) -> bool:

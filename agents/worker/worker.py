@@ -1,173 +1,194 @@
-"""The worker's life: what the node agent tells it, step by step, and what it answers.
+"""A worker in one start of the topology: its share, with sockets, disk and clock around it.
 
-    Welcome, Start -> build the plan, listen           -> Listening
-    Connect        -> link to all peers                -> Connected
-    Go             -> sources start at a given time    -> Progress every second, Exhausted
-    Stop           -> sources end, the topology drains -> Drained, with positions and answers
+    Start, or Grow -> build the share, restore it, listen   -> Listening
+    Connect        -> link to all peers                     -> Connected
+    Go             -> sources start at a given time         -> Progress every second, Exhausted
+    Prepare, Cut   -> a barrier goes through                -> Ready, Stored, Moved, Passed
+    Stop           -> sources end, the topology drains      -> Stopped, Drained, with positions and answers
     Finish         -> close and exit
 
-The folder in `Welcome` is the node's: prepared inputs lie in `inputs/`, traces and answers go to `<run>/`.
+When a link breaks the worker says so (Lost) and stands still, until it is started again with the next epoch or ended.
+The folder in `Welcome` is the node's: prepared inputs lie in `inputs/`, traces, snapshots and answers go to `<run>/`.
 """
 
 import os
 import selectors
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from agents import protocol
-from agents.protocol import (
-    Connect,
-    Drained,
-    Exhausted,
-    Failed,
-    Finish,
-    Go,
-    Listening,
-    Mark,
-    Message,
-    Start,
-    Stop,
-    Welcome,
-)
+from agents.protocol import Connect, Failed, Finish, Grow, Listening, Lost, Mark, Message, Place, Start, Welcome
 from agents.trace import TraceWriter
-from agents.worker.answers import write_answer
-from agents.worker.assembly import assemble
 from agents.worker.channel import Ager
 from agents.worker.link import Link, LinkError
 from agents.worker.loop import Loop
 from agents.worker.mesh import Mesh
-from agents.worker.plan import RunPlan
 from agents.worker.report import Reporter
-from inventory.errors import RunError
-from workloads.rates import rate_of
+from agents.worker.share import Share
+from agents.worker.store import DiskStore
 from workloads.registry import load_workload
 
 
+class Links:
+    """The links of one worker, as its share sees them."""
+
+    def __init__(self, mesh: Mesh, epoch: int, addresses: Mapping[str, str]) -> None:
+        self._mesh, self._epoch, self._addresses = mesh, epoch, addresses
+        self.by_peer: dict[int, Link] = {}
+
+    def wire(self, peer: int) -> Link:
+        """See `share.Network.wire`."""
+        if peer not in self.by_peer:
+            self.by_peer[peer] = Link(peer, self._epoch)
+        return self.by_peer[peer]
+
+    def connect(self, peers: set[int], places: Sequence[Place], ports: Mapping[str, int]) -> None:
+        """See `share.Network.connect`."""
+        self._mesh.connect(
+            {
+                peer: (self._addresses[places[peer].node], ports[f"{places[peer].node}/{places[peer].slot}"])
+                for peer in peers
+            }
+        )
+
+    @property
+    def complete(self) -> bool:
+        """See `share.Network.complete`."""
+        return self._mesh.complete
+
+    @property
+    def backlog(self) -> bool:
+        """Whether some link has not written everything."""
+        return any(link.backlog for link in self.by_peer.values())
+
+
+class MonotonicClocks:
+    """See `share.Clocks`."""
+
+    now_ns = staticmethod(time.monotonic_ns)
+    cpu_ns = staticmethod(time.thread_time_ns)
+
+
 class Worker:
-    """One slot's worker, from `Start` to `Finish`."""
+    """One slot's worker in one epoch."""
 
     def __init__(
-        self, welcome: Welcome, start: Start, selector: selectors.BaseSelector, send: Callable[[Message], None]
+        self,
+        welcome: Welcome,
+        command: Start | Grow,
+        selector: selectors.BaseSelector,
+        send: Callable[[Message], None],
     ) -> None:
-        self._send = send
-        self._slot = welcome.slot
-        spec = start.spec
-        self._epoch = spec.epoch
-        self._plan = RunPlan(spec)
-        self._place = protocol.Place(welcome.node, welcome.slot)
-        self._folder = Path(welcome.folder)
-        self._run_folder = self._folder / spec.run
-        self._ager = Ager()
-        self.loop = Loop(selector, self._ager, self._report, self._on_lost)
-        places = self._plan.places
-        if self._place not in places:
-            raise RunError(f"no executor of run {spec.run} is placed on slot {welcome.slot} of {welcome.node}")
-        self._me = places.index(self._place)
-        peers = self._plan.peers(self._me)
-        self._links = {peer: Link(peer, spec.epoch) for peer in peers}
-        key = bytes.fromhex(spec.key)
+        """Build everything, and say that it listens.
+
+        Raises:
+            RunError: something cannot be opened, restored or bound.
+        """
+        spec = command.spec
+        self.epoch, self.slot = spec.epoch, welcome.slot
+        self._send, self._selector = send, selector
+        folder = Path(welcome.folder)
+        place = Place(welcome.node, welcome.slot)
+        ager = self._ager = Ager()
+        me = spec.workers.index(place) if place in spec.workers else -1
         self._mesh = Mesh(
-            selector, welcome.address, key, spec.run, spec.epoch, self._me, peers, len(places), self._on_link
+            selector,
+            welcome.address,
+            bytes.fromhex(spec.key),
+            spec.run,
+            spec.epoch,
+            me,
+            self._on_link,
+            lambda peer, reason: self._lost(peer, reason),
         )
-        workload = load_workload(spec.workload, spec.params)
-        schedule = rate_of(spec.rate).schedule()
-        self._assembly = assemble(
-            self._plan,
-            self._place,
-            lambda place: self._links[places.index(place)],
-            self._ager,
-            workload.operator,
-            schedule,
-            {entry.name: str(self._folder / "inputs" / entry.file) for entry in spec.inputs},
+        self._links = Links(self._mesh, spec.epoch, spec.addresses)
+        self._store = DiskStore(folder, spec.run)
+        selector.register(self._store.waker, selectors.EVENT_READ, self._on_stored)
+        self._share = Share(
+            spec,
+            place,
+            load_workload(spec.workload, spec.params).operator,
+            {entry.name: str(folder / "inputs" / entry.file) for entry in spec.inputs},
+            ager,
+            self._links,
+            self._store,
+            MonotonicClocks(),
+            send,
         )
-        self._traces = TraceWriter(self._run_folder / "traces", spec.run, welcome.node, welcome.slot)
-        self._reporter = Reporter(self._plan, self._assembly, self._traces, welcome.slot)
-        self._connected = self._exhausted = self._drained = False
-        self.loop.use(self._assembly)
-        send(Listening(epoch=self._epoch, slot=self._slot, pid=os.getpid(), port=self._mesh.port))
+        self._traces = TraceWriter(folder / spec.run / "traces", spec.run, welcome.node, welcome.slot)
+        self._reporter = Reporter(self._share, self._traces, welcome.slot)
+        self.loop = Loop(selector, self._share, ager, self._report, self._on_lost)
+        self._said_connected = False
+        send(Listening(epoch=self.epoch, slot=self.slot, pid=os.getpid(), port=self._mesh.port))
+        if isinstance(command, Grow):
+            # Nobody has channels to here yet; links come with the barrier that moves executors here.
+            self._connect({})
+            self._share.start(command.at_ns)
 
     def obey(self, command: protocol.Command) -> None:
         """Act on one command of the agent; what belongs to another epoch is ignored."""
-        if getattr(command, "epoch", self._epoch) != self._epoch:
+        if getattr(command, "epoch", self.epoch) != self.epoch:
             return
         match command:
             case Connect(ports=ports):
-                places = self._plan.places
-                self._mesh.connect(
-                    {
-                        peer: (
-                            self._plan.spec.addresses[places[peer].node],
-                            ports[f"{places[peer].node}/{places[peer].slot}"],
-                        )
-                        for peer in self._links
-                    }
-                )
-                self._check_connected()
-            case Go(at_ns=at_ns):
-                for spout in self._assembly.spouts:
-                    spout.start(at_ns)
+                self._connect(ports)
             case Mark(kind=kind):
                 self._traces.add("event", self._ager.now_ns, kind, "", None, None)
                 self._report(self._ager.now_ns)
-            case Stop():
-                for spout in self._assembly.spouts:
-                    spout.stop()
             case Finish():
                 self.loop.stopped = True
             case _:
-                raise RunError(f"a worker cannot act on {type(command).__name__} now")
+                self._share.obey(command)
 
     def after_pass(self) -> None:
-        """Tell the agent what the last pass brought about."""
-        assembly = self._assembly
-        if not self._exhausted and assembly.spouts and all(spout.exhausted for spout in assembly.spouts):
-            self._exhausted = True
-            self._send(Exhausted(epoch=self._epoch, slot=self._slot))
-        if self._drained or not self._connected or not all(running.drained for running in assembly.executors):
-            return
-        if any(link.backlog for link in self._links.values()):
-            return
-        self._drained = True
-        self._report(self._ager.now_ns)
-        self._send(self._final())
+        """Finish when all is over."""
+        if self._share.is_over and not self._links.backlog:
+            self._report(self._ager.now_ns)
+            self._share.finish()
 
     def close(self) -> None:
-        """Close operators, links and traces."""
+        """Close operators, links, traces and the disk."""
         self._reporter.refused(self._ager.now_ns, self._mesh.refused)
+        self.loop.close()
         self._mesh.close()
-        for link in self._links.values():
+        for link in self._links.by_peer.values():
             link.close()
-        for running in self._assembly.executors:
-            running.operator.close()
+        self._selector.unregister(self._store.waker)
+        self._store.close()
+        self._share.close()
         self._traces.close()
 
-    def _final(self) -> Drained:
-        answers: dict[str, tuple[str, ...]] = {}
-        for bolt in self._assembly.bolts:
-            written = write_answer(bolt, self._run_folder / "answer")
-            if written is not None:
-                table, path = written
-                answers[table] = (*answers.get(table, ()), str(path.relative_to(self._folder)))
-        positions = {spout.executor.name: spout.position for spout in self._assembly.spouts}
-        return Drained(epoch=self._epoch, slot=self._slot, positions=positions, answers=answers)
+    def _connect(self, ports: Mapping[str, int]) -> None:
+        self._share.connect(ports)
+        self._linked()
 
     def _on_link(self, peer: int, sock: socket.socket, first_bytes: bytes) -> None:
-        link = self._links[peer]
+        link = self._links.wire(peer)
         link.attach(sock, first_bytes)
         self.loop.add_link(link)
-        self._check_connected()
+        self._linked()
+
+    def _linked(self) -> None:
+        self._share.linked()
+        if self._share.connected and not self._said_connected:
+            self._said_connected = True
+            self._send(protocol.Connected(epoch=self.epoch, slot=self.slot))
 
     def _on_lost(self, link: Link, fault: LinkError) -> None:
         # Peers close when all is drained; the first to finish is no loss to the others.
-        if not self._drained:
-            place = self._plan.places[link.peer]
-            raise RunError(f"the link to slot {place.slot} of {place.node} broke: {fault}")
+        if not self._share.drained:
+            self._lost(link.peer, str(fault))
 
-    def _check_connected(self) -> None:
-        if self._mesh.complete and not self._connected:
-            self._connected = True
-            self._send(protocol.Connected(epoch=self._epoch, slot=self._slot))
+    def _lost(self, peer: int, reason: str) -> None:
+        self.loop.halted = True
+        place = self._share.place_of(peer)
+        self._send(Lost(epoch=self.epoch, slot=self.slot, peer=place, reason=reason))
+
+    def _on_stored(self, _mask: int) -> None:
+        for kept in self._store.done():
+            self._share.stored(*kept)
 
     def _report(self, now_ns: int) -> None:
         self._mesh.expire(now_ns / 1e9)

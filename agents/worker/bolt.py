@@ -1,0 +1,112 @@
+"""A bolt executor: its input, its turn, its latencies.
+
+It gets a turn when it has input and none of its channels is blocked; a turn is one batch, or one mark, to completion. A
+sampled row is processed apart from its neighbours, so that what it causes downstream inherits its stamp.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+
+from agents.worker.channel import Delivery
+from agents.worker.frame import Stamps
+from agents.worker.inputs import Inputs
+from agents.worker.latency import Histogram
+from agents.worker.marks import Barrier, End, Mark, Tick
+from agents.worker.router import Router
+from agents.worker.running import Running
+from agents.worker.snapshot import Snapshot
+from workloads.operators import Batch, Bolt, Row
+from workloads.topology import Executor
+
+
+class BoltExecutor(Running):
+    """A bolt; one that nobody subscribes to is a sink and records latencies."""
+
+    def __init__(self, number: int, executor: Executor, bolt: Bolt, router: Router, inputs: Inputs) -> None:
+        super().__init__(number, executor, bolt, router)
+        self.bolt = bolt
+        self.inputs = inputs
+        has_inputs = bool(inputs.channels)
+        self.latency = Histogram() if has_inputs and not router.channels else None
+        if not has_inputs:
+            self._end()
+
+    @property
+    def queued(self) -> int:
+        """Rows in the input queue."""
+        return self.inputs.rows
+
+    def turn(self, now_ns: int) -> bool:
+        if not self.inputs or not self.live:
+            self.meter.free(now_ns)
+            return False
+        if self.router.blocked:
+            self.meter.blocked(now_ns)
+            return False
+        self.meter.free(now_ns)
+        entry = self.inputs.take()
+        if entry is None:
+            return False
+        started = time.thread_time_ns()
+        try:
+            if isinstance(entry, Delivery):
+                self._take(entry)
+            else:
+                self._pass(entry)
+        except Exception as fault:
+            raise self._fault(fault) from fault
+        self.meter.busy_ns += time.thread_time_ns() - started
+        return True
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(self.bolt.snapshot())
+
+    def restore(self, snapshot: Snapshot) -> None:
+        self.bolt.restore(snapshot.operator)
+
+    def _take(self, delivery: Delivery) -> None:
+        channel, rows, stamps, nbytes, _ = delivery
+        if stamps:
+            for piece, stamp in _pieces(rows, stamps):
+                self._process(Batch(channel.source, channel.stream, piece), stamp)
+        else:
+            self._process(Batch(channel.source, channel.stream, rows), None)
+        self.meter.processed += len(rows)
+        channel.consumed(len(rows), nbytes)
+
+    def _process(self, batch: Batch, stamp: int | None) -> None:
+        self.meter.emitted += self.router.emit(self.bolt.process(batch), stamp)
+        if stamp is not None and self.latency is not None:
+            self.latency.record(time.monotonic_ns() - stamp, len(batch.rows))
+
+    def _pass(self, mark: Mark) -> None:
+        match mark:
+            case Tick(time_ns=time_ns, due_ns=due_ns):
+                self.meter.emitted += self.router.emit(self.bolt.on_tick(time_ns), due_ns)
+                self.router.mark(mark)
+            case Barrier(number=number):
+                self.pass_barrier(number)
+            case End():
+                self._end()
+
+    def _end(self) -> None:
+        self.ending = True
+        self.router.mark(End())
+
+
+def _pieces(rows: Sequence[Row], stamps: Stamps) -> Iterator[tuple[Sequence[Row], int | None]]:
+    """Cut rows where the stamp changes; neighbours with one stamp stay together."""
+    done = at = 0
+    while at < len(stamps):
+        first, stamp = stamps[at]
+        stop = first + 1
+        at += 1
+        while at < len(stamps) and stamps[at] == (stop, stamp):
+            stop += 1
+            at += 1
+        if first > done:
+            yield rows[done:first], None
+        yield rows[first:stop], stamp
+        done = stop
+    if done < len(rows):
+        yield rows[done:], None

@@ -1,0 +1,42 @@
+"""Both ends of a channel within a worker: no codec, no link, no bytes."""
+
+from agents.worker.channel import Ager, ChannelId, Inbox, Incoming, Outgoing, Window
+from agents.worker.marks import Mark
+from workloads.operators import Row
+
+
+class LocalIncoming(Incoming):
+    """The receiver's end of a channel within this worker."""
+
+    sender_end: "LocalOutgoing"
+
+    def close(self) -> None:
+        """See `Incoming.close`."""
+        self.sender_end.closed = True
+
+    def _give_back(self, rows: int, nbytes: int) -> None:
+        self.sender_end.credit(rows, nbytes)
+
+
+class LocalOutgoing(Outgoing):
+    """The sender's end of a channel within this worker."""
+
+    def __init__(self, channel: ChannelId, peer: int, window: Window, ager: Ager, receiver_end: LocalIncoming) -> None:
+        super().__init__(channel, peer, window, ager)
+        self._receiver_end = receiver_end
+        receiver_end.sender_end = self
+
+    def _deliver(self, rows: list[Row]) -> tuple[int, int]:
+        self._receiver_end.deliver(rows, self._take_stamps(len(rows)), 0)
+        return len(rows), 0
+
+    def _deliver_mark(self, mark: Mark) -> None:
+        self._receiver_end.deliver_mark(mark)
+
+
+def local_channel(
+    channel: ChannelId, here: int, names: tuple[str, str], inbox: Inbox, window: Window, ager: Ager
+) -> tuple[LocalOutgoing, LocalIncoming]:
+    """Both ends; `here` is this worker's number, `names` those of the sending component and its stream."""
+    incoming = LocalIncoming(*names, inbox, window)
+    return LocalOutgoing(channel, here, window, ager, incoming), incoming

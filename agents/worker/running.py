@@ -1,0 +1,97 @@
+"""What all executors have in common: an operator, a router, and what their turns cost."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from traceback import extract_tb
+
+from agents.worker.marks import Barrier
+from agents.worker.router import Router
+from agents.worker.snapshot import Snapshot
+from inventory.errors import MillraceError, RunError
+from workloads.operators import Operator
+from workloads.topology import Executor
+
+
+class Meter:
+    """Totals since the start; whoever reports takes differences.
+
+    Attributes:
+        emitted, processed: rows.
+        replayed: rows that a spout emitted again after a recovery; they are not in `emitted`.
+        busy_ns: CPU time of the thread inside the operator and its routing.
+        blocked_ns: time with work but without credit.
+        late_ns: how late the last record of a spout left against its schedule; None when there is none.
+        due: rows that a spout's schedule wanted so far; None when there is none.
+    """
+
+    def __init__(self) -> None:
+        self.emitted = self.processed = self.replayed = 0
+        self.busy_ns = self.blocked_ns = 0
+        self.late_ns: int | None = None
+        self.due: int | None = None
+        self._blocked_since: int | None = None
+
+    def blocked(self, now_ns: int) -> None:
+        """There is work but no credit, now."""
+        if self._blocked_since is not None:
+            self.blocked_ns += now_ns - self._blocked_since
+        self._blocked_since = now_ns
+
+    def free(self, now_ns: int) -> None:
+        """There is credit, or no work, now."""
+        if self._blocked_since is not None:
+            self.blocked_ns += now_ns - self._blocked_since
+            self._blocked_since = None
+
+
+class Running(ABC):
+    """What the loop sees of any executor.
+
+    Attributes:
+        number: of the executor, its position in the topology.
+        live: whether it may work; one that moves here waits for its state.
+        ending: whether it will never emit again.
+    """
+
+    def __init__(self, number: int, executor: Executor, operator: Operator, router: Router) -> None:
+        self.number, self.executor = number, executor
+        self.operator = operator
+        self.router = router
+        self.meter = Meter()
+        self.live = True
+        self.ending = False
+        self.on_barrier: Callable[[Running, int], None] = _unexpected
+
+    @property
+    def drained(self) -> bool:
+        """Whether it will never emit again and all it emitted has left."""
+        return self.ending and self.router.ended
+
+    @abstractmethod
+    def turn(self, now_ns: int) -> bool:
+        """Do one batch of work if there is any; return whether there was."""
+
+    @abstractmethod
+    def snapshot(self) -> Snapshot:
+        """All that decides what it will emit."""
+
+    @abstractmethod
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue from there; called before the first turn."""
+
+    def pass_barrier(self, number: int) -> None:
+        """Forward a barrier, and let the worker do what it is for."""
+        self.router.mark(Barrier(number))
+        self.on_barrier(self, number)
+
+    def _fault(self, fault: Exception) -> RunError:
+        if isinstance(fault, MillraceError):
+            return RunError(f"{self.executor.name}: {fault}")
+        place = extract_tb(fault.__traceback__)[-1]
+        return RunError(
+            f"{self.executor.name} failed: {type(fault).__name__}: {fault} ({place.filename}:{place.lineno})"
+        )
+
+
+def _unexpected(running: Running, number: int) -> None:
+    raise RunError(f"{running.executor.name} met barrier {number}, which nobody has prepared")

@@ -1,0 +1,42 @@
+"""What is kept of an executor at a barrier, as bytes.
+
+offset  size  field
+0       4     "MLRS"
+4       1     version of this layout
+5       8     position   records emitted by a spout executor; 0 for a bolt
+13      8     next tick  number of the next tick that a spout executor will emit
+21            what the operator's `snapshot` returned
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from inventory.errors import RunError
+
+_HEAD = Struct("<4sBqq")
+_MAGIC, _VERSION = b"MLRS", 1
+
+
+class Snapshot(NamedTuple):
+    """The state of an executor."""
+
+    operator: bytes
+    position: int = 0
+    next_tick: int = 0
+
+    def pieces(self) -> Sequence[bytes]:
+        """As bytes, in pieces to be written one after the other, so that a large state is not copied."""
+        return _HEAD.pack(_MAGIC, _VERSION, self.position, self.next_tick), self.operator
+
+    @classmethod
+    def read(cls, stored: bytes) -> "Snapshot":
+        """What `pieces` gave.
+
+        Raises:
+            RunError: these are other bytes.
+        """
+        if len(stored) < _HEAD.size or stored[:5] != _MAGIC + bytes([_VERSION]):
+            raise RunError(f"no snapshot of version {_VERSION}: {len(stored)} bytes that begin with {stored[:8]!r}")
+        _, _, position, next_tick = _HEAD.unpack_from(stored)
+        return cls(stored[_HEAD.size :], position, next_tick)

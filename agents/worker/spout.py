@@ -1,0 +1,226 @@
+"""A spout executor: emits what is due, stamps what is sampled, sends ticks and barriers, never shifts its schedule."""
+
+import time
+from collections.abc import Sequence
+
+from agents.worker.latency import Sampler
+from agents.worker.marks import End, Tick
+from agents.worker.router import Router
+from agents.worker.running import Running
+from agents.worker.snapshot import Snapshot
+from inventory.errors import RunError
+from workloads.operators import Row, Spout
+from workloads.source_clock import SourceClock
+from workloads.topology import DEFAULT_STREAM, Executor
+
+
+class SpoutExecutor(Running):
+    """A spout; its clock says when its records are due, and where they lie in stream time.
+
+    Where every record is due at once (rate `max`), the intended time of a record is its emission.
+
+    Attributes:
+        position: records emitted.
+        exhausted: whether the input has come to its end.
+        next_tick: number of the next tick.
+        until: where the input ends because it had been stopped there before a recovery; None: wherever it is stopped.
+        seen: position reached before a recovery; what comes up to there is a replay.
+    """
+
+    MOST_ROWS = 256
+
+    def __init__(
+        self, number: int, executor: Executor, spout: Spout, router: Router, clock: SourceClock, seed: int
+    ) -> None:
+        super().__init__(number, executor, spout, router)
+        self._spout = spout
+        self._clock = clock
+        self._sampler = Sampler(seed)
+        self._start_ns: int | None = None
+        self._adapted = (0, 0)
+        self._stopping = False
+        self._hold: int | None = None
+        self._cut: tuple[int, int] | None = None
+        self.position = self.seen = 0
+        self.until: int | None = None
+        self.next_tick = 1
+        self.exhausted = False
+
+    def start(self, at_ns: int) -> None:
+        """Source start, on this node's monotonic clock."""
+        self._start_ns = at_ns
+        self._adapted = (at_ns, self.position)
+
+    def stop(self) -> None:
+        """End the input here, or at `until`."""
+        self._stopping = True
+        if self.until is None:
+            self._finish()
+
+    def note_due(self, now_ns: int) -> None:
+        """Bring `meter.due` up to now."""
+        if self._start_ns is not None and self._clock.due_ns(self.position) is not None:
+            self.meter.due = max(0, self._clock.due_count(now_ns - self._start_ns))
+
+    # --- barriers ------------------------------------------------------------------------------------------
+
+    def hold(self, tick: int) -> None:
+        """A barrier is prepared: neither emit tick number `tick` nor end before it has come or is abandoned."""
+        self._hold = tick
+
+    def cut(self, barrier: int, tick: int) -> None:
+        """Emit the barrier before tick number `tick`; at once when it has ended."""
+        self._hold = None
+        if self.ending:
+            self.on_barrier(self, barrier)
+        else:
+            self._cut = barrier, tick
+
+    def release(self) -> None:
+        """The prepared barrier does not come."""
+        self._hold = self._cut = None
+
+    # --- turns ---------------------------------------------------------------------------------------------
+
+    @property
+    def next_ns(self) -> int | None:
+        """When the next record or tick is due; None before the start is known, after the end, or when others decide."""
+        if self._start_ns is None or self.ending or self.router.blocked:
+            return None
+        if self._cut is not None and self.next_tick >= self._cut[1]:
+            return self._start_ns
+        due = self._clock.due_ns(self.position)
+        if self._tick_waits():
+            tick_due = self._clock.tick_due_ns(self._tick_ns)
+            if self._held:
+                return None
+            due = tick_due if tick_due is not None else due
+        return self._start_ns if due is None else self._start_ns + due
+
+    def turn(self, now_ns: int) -> bool:
+        if self._start_ns is None or self.ending or not self.live or now_ns < self._start_ns:
+            return False
+        if self.router.blocked:
+            self.meter.blocked(now_ns)
+            return False
+        self.meter.free(now_ns)
+        if self._cut is not None and self.next_tick >= self._cut[1]:
+            (barrier, _), self._cut = self._cut, None
+            self.pass_barrier(barrier)
+            return True
+        if self._over:
+            return self._finish()
+        if self._tick_waits():
+            return self._tick(now_ns - self._start_ns)
+        rows = self._due_rows(now_ns - self._start_ns)
+        return rows > 0 and self._take(rows, now_ns)
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(self._spout.snapshot(), self.position, self.next_tick)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        self._spout.restore(snapshot.operator)
+        self.position, self.next_tick = snapshot.position, snapshot.next_tick
+        self._sampler.skip(self.position)
+
+    @property
+    def _over(self) -> bool:
+        if self.until is not None and self.position >= self.until:
+            return True
+        return self.exhausted or (self._stopping and self.until is None)
+
+    def _finish(self) -> bool:
+        """End the input, unless a prepared barrier has to come first; return whether it ended."""
+        if self.ending or self._hold is not None or self._cut is not None:
+            return False
+        if self._spout.tick_ns and self.position:
+            # Behind the last record: by the rule for ticks all others have been sent.
+            self._send_tick(self._clock.tick_due_ns(self._tick_ns))
+        self.ending = True
+        self.router.mark(End())
+        return True
+
+    def _due_rows(self, elapsed_ns: int) -> int:
+        rows = min(self.MOST_ROWS, self._clock.due_count(elapsed_ns) - self.position)
+        if self._spout.tick_ns and rows > 0:
+            # The next record lies before the tick, or there is none: then the batch will be empty.
+            rows = min(rows, max(1, self._clock.stream_count(self._tick_ns) - self.position))
+        return rows if self.until is None else min(rows, self.until - self.position)
+
+    def _take(self, due: int, now_ns: int) -> bool:
+        started = time.thread_time_ns()
+        try:
+            rows = self._spout.next_batch(due)
+            if len(rows) > due:
+                raise RunError(f"next_batch gave {len(rows)} rows, the limit was {due}")
+            self._emit(rows, now_ns)
+        except Exception as fault:
+            raise self._fault(fault) from fault
+        self.meter.busy_ns += time.thread_time_ns() - started
+        if not rows:
+            self.exhausted = True
+            self._finish()
+        return True
+
+    def _emit(self, rows: Sequence[Row], now_ns: int) -> None:
+        first = self.position
+        done = 0
+        for record in self._sampler.sampled(first, len(rows)):
+            at = record - first
+            due = self._clock.due_ns(record)
+            self.router.emit({DEFAULT_STREAM: rows[done:at]}, None)
+            self.router.emit({DEFAULT_STREAM: rows[at : at + 1]}, now_ns if due is None else self._since_start(due))
+            done = at + 1
+        self.router.emit({DEFAULT_STREAM: rows[done:]}, None)
+        self.position += len(rows)
+        replayed = min(len(rows), max(0, self.seen - first))
+        self.meter.replayed += replayed
+        self.meter.emitted += len(rows) - replayed
+        last_due = self._clock.due_ns(self.position - 1) if rows else None
+        if last_due is not None:
+            self.meter.late_ns = max(0, now_ns - self._since_start(last_due))
+        self._adapt(now_ns)
+
+    def _adapt(self, now_ns: int) -> None:
+        since_ns, position = self._adapted
+        if now_ns - since_ns >= 1_000_000_000:
+            self._sampler.adapt((self.position - position) * 1e9 / (now_ns - since_ns))
+            self._adapted = (now_ns, self.position)
+
+    def _since_start(self, elapsed_ns: int) -> int:
+        if self._start_ns is None:
+            raise RunError(f"{self.executor.name} was asked for a due time before its start")
+        return self._start_ns + elapsed_ns
+
+    # --- ticks ---------------------------------------------------------------------------------------------
+
+    @property
+    def _tick_ns(self) -> int:
+        """Stream time of the next tick."""
+        return self.next_tick * self._spout.tick_ns
+
+    @property
+    def _held(self) -> bool:
+        return self._hold is not None and self.next_tick >= self._hold
+
+    def _tick_waits(self) -> bool:
+        """Whether the next thing to emit is a tick: a record follows, and it lies behind the tick."""
+        if not self._spout.tick_ns:
+            return False
+        time_ns = self._clock.stream_ns(self.position)
+        return time_ns is not None and time_ns >= self._tick_ns
+
+    def _tick(self, elapsed_ns: int) -> bool:
+        """Emit the next tick when it, or the record behind it, is due."""
+        due = self._clock.tick_due_ns(self._tick_ns)
+        is_due = self._clock.due_count(elapsed_ns) > self.position if due is None else due <= elapsed_ns
+        if self._held or not is_due:
+            return False
+        self._send_tick(due)
+        return True
+
+    def _send_tick(self, due: int | None) -> None:
+        now_ns = time.monotonic_ns()
+        due_ns = now_ns if due is None else min(now_ns, self._since_start(due))
+        self.router.mark(Tick(self.next_tick, self._tick_ns, due_ns))
+        self.next_tick += 1

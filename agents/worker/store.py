@@ -1,0 +1,166 @@
+"""Snapshots and answers on this node's disk.
+
+A snapshot is complete or not there: written under another name, synced, renamed, and its folder synced. That takes the
+disk many milliseconds, so a thread does it; what it has done is fetched by the loop, which it wakes.
+"""
+
+import os
+import shutil
+import socket
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import NamedTuple
+
+from agents.folders import NodeFolder
+from agents.worker.answers import write_rows
+from agents.worker.share import Settled
+from agents.worker.snapshot import Snapshot
+from inventory.errors import RunError
+
+
+class Kept(NamedTuple):
+    """A snapshot that the disk holds; `file` and `answers` are relative to the node's folder."""
+
+    barrier: int
+    executor: str
+    file: str
+    nbytes: int
+    position: int
+    answers: Mapping[str, tuple[str, ...]]
+
+
+class _Task(NamedTuple):
+    barrier: int
+    executor: str
+    snapshot: Snapshot
+    settled: Settled | None
+
+
+class DiskStore:
+    """The snapshots of one run on one node, as one worker sees them."""
+
+    def __init__(self, folder: Path, run: str) -> None:
+        """`folder` is the node's; nothing is made before the first snapshot."""
+        self._node, self._run = folder, NodeFolder(folder).run(run)
+        self._tasks: SimpleQueue[_Task | int | None] = SimpleQueue()
+        self._done: deque[Kept | Exception] = deque()
+        self.waker, self._wake = socket.socketpair()
+        self.waker.setblocking(False)
+        self._wake.setblocking(False)
+        self._thread: Thread | None = None
+
+    def read(self, barrier: int, executor: str) -> Snapshot:
+        """See `share.Store.read`."""
+        path = self._run.checkpoint(barrier) / executor
+        try:
+            return Snapshot.read(path.read_bytes())
+        except OSError as fault:
+            raise RunError(f"the snapshot {path} cannot be read: {fault.strerror}") from None
+
+    def keep(self, barrier: int, executor: str, snapshot: Snapshot, settled: Settled | None) -> None:
+        """See `share.Store.keep`."""
+        self._put(_Task(barrier, executor, snapshot, settled))
+
+    def forget(self, before: int) -> None:
+        """See `share.Store.forget`."""
+        self._put(before)
+
+    def write_answer(self, executor: str, answer: Settled) -> Mapping[str, tuple[str, ...]]:
+        """See `share.Store.write_answer`."""
+        return self._write_rows(f"{answer.table}-{executor}", executor, answer)
+
+    def done(self) -> list[Kept]:
+        """What has been stored since the last call.
+
+        Raises:
+            RunError: something could not be.
+        """
+        with suppress(BlockingIOError):
+            self.waker.recv(4096)
+        found: list[Kept] = []
+        while self._done:
+            kept = self._done.popleft()
+            if isinstance(kept, Exception):
+                raise RunError(f"a snapshot cannot be stored: {kept}") from kept
+            found.append(kept)
+        return found
+
+    def close(self) -> None:
+        """End the thread, after what it has been given."""
+        if self._thread is not None:
+            self._tasks.put(None)
+            self._thread.join()
+        self.waker.close()
+        self._wake.close()
+
+    def _put(self, task: _Task | int) -> None:
+        if self._thread is None:
+            self._thread = Thread(target=self._work, name="snapshots", daemon=True)
+            self._thread.start()
+        self._tasks.put(task)
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            if isinstance(task, int):
+                self._remove(task)
+                continue
+            try:
+                self._done.append(self._write(task))
+            except (OSError, RunError) as fault:
+                self._done.append(fault)
+            with suppress(BlockingIOError):
+                self._wake.send(b"\0")
+
+    def _write(self, task: _Task) -> Kept:
+        folder = self._run.checkpoint(task.barrier)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / task.executor
+        pieces = task.snapshot.pieces()
+        _write_synced(path, pieces)
+        answers: Mapping[str, tuple[str, ...]] = {}
+        if task.settled is not None:
+            name = f"{task.settled.table}-{task.executor}@{task.barrier}"
+            answers = self._write_rows(name, task.executor, task.settled)
+            _sync(self._run.path / "answer" / f"{name}.arrow")
+            _sync(self._run.path / "answer")
+        size = sum(map(len, pieces))
+        return Kept(task.barrier, task.executor, self._below(path), size, task.snapshot.position, answers)
+
+    def _remove(self, before: int) -> None:
+        """Other workers of this node may be at it, too."""
+        checkpoints = self._run.checkpoint(before).parent
+        for folder in checkpoints.iterdir() if checkpoints.is_dir() else ():
+            if folder.name.isdecimal() and int(folder.name) < before:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _write_rows(self, name: str, executor: str, answer: Settled) -> Mapping[str, tuple[str, ...]]:
+        path = self._run.path / "answer" / f"{name}.arrow"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_rows(path, executor, answer.schema, answer.rows)
+        return {answer.table: (self._below(path),)}
+
+    def _below(self, path: Path) -> str:
+        return str(path.relative_to(self._node))
+
+
+def _write_synced(path: Path, pieces: Sequence[bytes]) -> None:
+    """Write a file so that it is there whole or not at all, whatever happens."""
+    beside = path.with_name(f".{path.name}.new")
+    with beside.open("wb") as file:
+        file.writelines(pieces)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
