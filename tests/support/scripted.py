@@ -1,28 +1,31 @@
 """The data plane without sockets, processes or time: everything that could happen by chance is chosen by the test.
 
-`Pipe` stands where a link would: bytes go in, and come out when and in pieces as the test says. `ScriptedRun` builds
-all workers of a run from one `RunSpec` and joins them by pipes; executors, channels, codec, frames and dispatch are the
-real ones.
+`Pipe` stands where a link would: bytes go in, and come out when and in pieces as the test says. `Shelf` stands where
+the disk would. `ScriptedRun` builds the shares of all workers of a run from one `RunSpec` and joins them by pipes;
+executors, channels, codec, frames, dispatch, barriers and moves are the real ones.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from unittest import mock
 
 import msgspec
 
-from agents.protocol import ExecutorSpec, Place, RunSpec, workers_of
-from agents.worker import assembly, channel, latency
-from agents.worker.assembly import Assembly, ChannelKey, assemble
-from agents.worker.channel import FLUSH_AGE_NS, Ager, Incoming, LocalOutgoing, Outgoing
-from agents.worker.executor import Running, SpoutExecutor
+from agents.protocol import ExecutorSpec, Message, Place, RunSpec, workers_of
+from agents.worker import channel, latency, wiring
+from agents.worker.assembly import Assembly
+from agents.worker.channel import FLUSH_AGE_NS, Ager, ChannelId, Incoming, Outgoing, Window
 from agents.worker.frame import Frame, FrameReader
 from agents.worker.plan import RunPlan
+from agents.worker.running import Running
+from agents.worker.share import Settled, Share
+from agents.worker.snapshot import Snapshot
+from agents.worker.spout import SpoutExecutor
 from workloads.operators import Operator
-from workloads.rates import Schedule
 from workloads.topology import Topology
 
 CHUNKS = (1, 23, 24, 25, 300, 1 << 30)
@@ -50,13 +53,6 @@ class Pipe:
         return list(self._reader.feed(moved))
 
 
-class _End:
-    """The side of two pipes that one worker holds: what its channels know as their wire."""
-
-    def __init__(self, out: Pipe) -> None:
-        self.write = out.write
-
-
 @dataclass(frozen=True)
 class Limits:
     """Sizes that a test makes small, so that few rows meet every border."""
@@ -74,7 +70,7 @@ class Limits:
         with ExitStack() as stack:
             for target, values in (
                 (channel, {"BATCH_ROWS": self.batch_rows, "BATCH_BYTES": self.batch_bytes}),
-                (assembly, {"window": lambda _channels: (self.window_rows, self.window_bytes)}),
+                (wiring, {"window": lambda _channels: Window(self.window_rows, self.window_bytes)}),
                 (SpoutExecutor, {"MOST_ROWS": self.turn_rows}),
                 (latency, {"FIRST_STRIDE": self.stride}),
             ):
@@ -82,7 +78,13 @@ class Limits:
             yield
 
 
-def run_spec(topology: Topology, places: Sequence[Place], seed: int = 0, epoch: int = 1) -> RunSpec:
+def run_spec(
+    topology: Topology,
+    places: Sequence[Place],
+    seed: int = 0,
+    epoch: int = 1,
+    rate: Mapping[str, object] | None = None,
+) -> RunSpec:
     """A run of `topology` with its executors at `places`, in their order."""
     placed = zip(topology.executors, places, strict=True)
     executors = tuple(ExecutorSpec(executor.component, executor.index, place) for executor, place in placed)
@@ -96,55 +98,146 @@ def run_spec(topology: Topology, places: Sequence[Place], seed: int = 0, epoch: 
         workers=workers_of(executors),
         addresses={place.node: "127.0.0.1" for place in places},
         key="00" * 32,
-        rate={"kind": "max"},
+        rate=rate or {"kind": "max"},
         seed=seed,
     )
 
 
+class Shelf:
+    """Snapshots in memory; they are stored when the test says so."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[int, str], Snapshot] = {}
+        self.settled: dict[str, Settled] = {}
+        self.answers: dict[str, Settled] = {}
+        self._coming: deque[tuple[int, str, Snapshot, Settled | None]] = deque()
+
+    def read(self, barrier: int, executor: str) -> Snapshot:
+        """See `share.Store.read`; what is read has been bytes in between."""
+        return Snapshot.read(b"".join(self.kept[barrier, executor].pieces()))
+
+    def keep(self, barrier: int, executor: str, snapshot: Snapshot, settled: Settled | None) -> None:
+        """See `share.Store.keep`."""
+        self._coming.append((barrier, executor, snapshot, settled))
+
+    def forget(self, before: int) -> None:
+        """See `share.Store.forget`."""
+        for key in [key for key in self.kept if key[0] < before]:
+            del self.kept[key]
+
+    def write_answer(self, executor: str, answer: Settled) -> Mapping[str, tuple[str, ...]]:
+        """See `share.Store.write_answer`."""
+        self.answers[executor] = answer
+        return {answer.table: (executor,)}
+
+    def work(self, share: Share) -> bool:
+        """Let the disk do one thing; return whether there was one."""
+        if not self._coming:
+            return False
+        barrier, executor, snapshot, settled = self._coming.popleft()
+        self.kept[barrier, executor] = snapshot
+        answers: dict[str, tuple[str, ...]] = {}
+        if settled is not None:
+            self.settled[f"{executor}@{barrier}"] = settled
+            answers = {settled.table: (f"{executor}@{barrier}",)}
+        nbytes = sum(map(len, snapshot.pieces()))
+        share.stored(barrier, executor, f"{barrier}/{executor}", nbytes, snapshot.position, answers)
+        return True
+
+
 @dataclass(frozen=True)
 class Worker:
-    """One worker of a scripted run."""
+    """One worker of a scripted run; `reports` are what it tells the controller."""
 
     place: Place
+    share: Share
     ager: Ager
-    assembly: Assembly
+    shelf: Shelf
+    reports: list[Message] = field(default_factory=list)
+
+    @property
+    def assembly(self) -> Assembly:
+        """What runs in it."""
+        return self.share.assembly
+
+
+class _Wires:
+    """The links of one worker: pipes, which are there as soon as they are wanted."""
+
+    complete = True
+
+    def __init__(self, run: "ScriptedRun", me: int) -> None:
+        self._run, self._me = run, me
+
+    def wire(self, peer: int) -> Pipe:
+        return self._run.pipes.setdefault((self._me, peer), Pipe(self._run.epoch))
+
+    def connect(self, peers: set[int], places: Sequence[Place], ports: Mapping[str, int]) -> None:
+        pass
+
+
+class _Clocks:
+    """The time that the test lets pass, for both clocks."""
+
+    def __init__(self, run: "ScriptedRun") -> None:
+        self._run = run
+
+    def now_ns(self) -> int:
+        return self._run.now_ns
+
+    cpu_ns = now_ns
 
 
 @contextmanager
 def scripted_run(
-    spec: RunSpec,
-    operator: Callable[[str], Operator],
-    limits: Limits = Limits(),
-    schedule: Schedule | None = None,
+    spec: RunSpec, operator: Callable[[str], Operator], limits: Limits = Limits()
 ) -> Iterator["ScriptedRun"]:
     """A run with small limits; its sources have started at time 0."""
     with limits.applied():
-        yield ScriptedRun(spec, operator, limits, schedule)
+        run = ScriptedRun(operator, limits)
+        run.begin(spec)
+        for worker in run.workers.values():
+            worker.share.start(0)
+        yield run
 
 
 class ScriptedRun:
     """All workers of a run in this thread; nothing happens but what `act`, `sweep` and `run` make happen."""
 
-    def __init__(
-        self, spec: RunSpec, operator: Callable[[str], Operator], limits: Limits, schedule: Schedule | None
-    ) -> None:
-        self.plan = RunPlan(spec)
-        self.limits = limits
+    def __init__(self, operator: Callable[[str], Operator], limits: Limits) -> None:
+        self._operator, self.limits = operator, limits
         self.now_ns = 0
-        places = self.plan.places
-        self._pipes = {(a, b): Pipe(spec.epoch) for a in places for b in places if a != b}
-        self.workers = {place: self._worker(place, operator, schedule) for place in places}
-        self._running = [(worker, running) for worker in self.workers.values() for running in worker.assembly.executors]
-        for spout in self.spouts:
-            spout.start(0)
+        self.epoch = 0
+        self.places: list[Place] = []
+        self.pipes: dict[tuple[int, int], Pipe] = {}
+        self.workers: dict[Place, Worker] = {}
 
-    def _worker(self, place: Place, operator: Callable[[str], Operator], schedule: Schedule | None) -> Worker:
-        ager = Ager()
+    def begin(self, spec: RunSpec, shelves: Mapping[str, Shelf] | None = None) -> None:
+        """Start all workers of an epoch, with the disks of their nodes; what was before it is gone."""
+        self.epoch = spec.epoch
+        self.places, self.pipes, self.workers = [], {}, {}
+        for place in spec.workers:
+            worker = self.add(spec, place, (shelves or {}).get(place.node))
+            worker.share.connect({})
+            worker.share.linked()
 
-        def wire(other: Place) -> Pipe:
-            return self._pipes[place, other]
+    def add(self, spec: RunSpec, place: Place, shelf: Shelf | None = None) -> Worker:
+        """Start one more worker."""
+        ager, reports, disk = Ager(), list[Message](), shelf or Shelf()
+        wires = _Wires(self, spec.workers.index(place))
+        share = Share(spec, place, self._operator, {}, ager, wires, disk, _Clocks(self), reports.append)
+        self.places = list(spec.workers)
+        self.workers[place] = Worker(place, share, ager, disk, reports)
+        return self.workers[place]
 
-        return Worker(place, ager, assemble(self.plan, place, wire, ager, operator, schedule, {}))
+    @property
+    def plan(self) -> RunPlan:
+        """The run as its first worker sees it."""
+        return next(iter(self.workers.values())).share.plan
+
+    @property
+    def _running(self) -> list[tuple[Worker, Running]]:
+        return [(worker, running) for worker in self.workers.values() for running in worker.assembly.executors]
 
     @property
     def executors(self) -> dict[str, Running]:
@@ -161,47 +254,55 @@ class ScriptedRun:
         """Whether every executor has ended and everything it emitted has left."""
         return all(running.drained for _, running in self._running)
 
-    def channels(self) -> Iterator[tuple[ChannelKey, Outgoing, Incoming]]:
-        """Both ends of every channel, wherever they are."""
+    def channels(self) -> Iterator[tuple[ChannelId, Outgoing, Incoming]]:
+        """Both ends of every channel, wherever they are; while nothing moves."""
         for worker in self.workers.values():
             for key, outgoing in worker.assembly.outgoing.items():
-                if isinstance(outgoing, LocalOutgoing):
-                    yield key, outgoing, outgoing._receiver_end
-                else:
-                    there = self.workers[self.plan.place[outgoing.receiver]]
-                    yield key, outgoing, there.assembly.incoming[key]
+                there = self.workers[self.places[outgoing.peer]]
+                yield key, outgoing, there.assembly.incoming[key]
 
     # --- what can happen -----------------------------------------------------------------------------------
 
     def turn(self, at: int) -> bool:
         """Give an executor a turn."""
-        worker, running = self._running[at]
+        worker, running = self._running[at % len(self._running)]
         worker.ager.now_ns = self.now_ns
-        return running.turn(self.now_ns)
+        ran = running.turn(self.now_ns)
+        worker.share.after_turns()
+        return ran
 
     def age(self, place: Place, by_ns: int) -> bool:
         """Let time pass, and one worker look at its old batches."""
         self.now_ns += by_ns
         worker = self.workers[place]
         worker.ager.now_ns = self.now_ns
-        before = sum(outgoing.tuples for outgoing in worker.assembly.outgoing.values())
+        before = sum(outgoing.tuples for outgoing in worker.assembly.senders)
         worker.ager.flush_old()
-        return before != sum(outgoing.tuples for outgoing in worker.assembly.outgoing.values())
+        worker.share.after_turns()
+        return before != sum(outgoing.tuples for outgoing in worker.assembly.senders)
 
-    def carry(self, source: Place, target: Place, most: int) -> bool:
-        """Move at most so many bytes from one worker to another."""
-        pipe, worker = self._pipes[source, target], self.workers[target]
+    def carry(self, source: int, target: int, most: int) -> bool:
+        """Move at most so many bytes from one worker to another, by number."""
+        worker = self.workers[self.places[target]]
+        pipe = self.pipes.get((source, target))
+        if pipe is None:
+            return False
         worker.ager.now_ns = self.now_ns
         had = len(pipe)
         for received in pipe.carry(most):
-            # A link is one thing for both directions; here it goes by the name of what its worker writes to.
-            worker.assembly.take(received, self._pipes[target, source])
+            worker.share.take(received, source)
+        worker.share.after_turns()
         return had > 0
+
+    def store(self, place: Place) -> bool:
+        """Let a worker's disk do one thing."""
+        return self.workers[place].shelf.work(self.workers[place].share)
 
     def _actions(self, chunk: int, by_ns: int) -> list[Callable[[], bool]]:
         actions: list[Callable[[], bool]] = [partial(self.turn, at) for at in range(len(self._running))]
         actions += [partial(self.age, place, by_ns) for place in self.workers]
-        actions += [partial(self.carry, *ends, chunk) for ends in self._pipes]
+        actions += [partial(self.carry, *ends, chunk) for ends in list(self.pipes)]
+        actions += [partial(self.store, place) for place in self.workers]
         return actions
 
     def act(self, choice: int) -> None:
@@ -232,7 +333,9 @@ class ScriptedRun:
     def check(self) -> None:
         """At every moment: what a receiver holds is within the window, and no sender went beyond it."""
         for key, outgoing, incoming in self.channels():
-            queued = sum(len(entry.rows) for entry in incoming._queue if entry.channel is incoming and entry.rows)
+            queue = incoming._inbox
+            parts = (queue._queue, *queue._aside.values())
+            queued = sum(len(entry.rows) for part in parts for entry in part if entry.channel is incoming)
             assert outgoing._credit_rows >= 0, key
             assert queued + incoming._rows <= self.limits.window_rows - outgoing._credit_rows, key
 
@@ -240,9 +343,9 @@ class ScriptedRun:
         """At the end: nothing is left anywhere, and the credit is where it was."""
         stuck = [running.executor.name for _, running in self._running if not running.drained]
         assert not stuck
-        assert not any(self._pipes.values())
+        assert not any(self.pipes.values())
         for key, outgoing, incoming in self.channels():
             assert not outgoing.pending, key
-            assert not incoming._queue, key
+            assert not incoming._inbox, key
             assert outgoing._credit_rows + incoming._rows == self.limits.window_rows, key
             assert outgoing._credit_bytes + incoming._bytes == self.limits.window_bytes, key
