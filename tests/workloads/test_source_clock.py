@@ -18,10 +18,10 @@ class Generated(Spout):
 
 
 class Times:
-    """A recording: its records' times, and behind them one more at the last time, where the end is found."""
+    """A recording in memory."""
 
     def __init__(self, times: list[int]) -> None:
-        self._times = [*times, times[-1] if times else 0]
+        self._times = times
 
     def due_ns(self, record: int) -> int:
         return self._times[record]
@@ -105,8 +105,16 @@ def test_a_replay_keeps_the_recorded_times_of_the_executors_own_records(times, s
         assert clock.due_count(due) > record
         assert clock.due_count(due - 1) <= record
         assert clock.stream_ns(record) == time
-    # Behind the last record the executor comes to ask for more, and finds the end.
-    assert clock.due_count(clock.due_ns(len(times) - 1)) == len(times) + 1
+
+
+@given(recordings, speedups)
+def test_behind_a_recording_the_executor_is_told_to_ask_for_more_and_finds_the_end(times, speedup):
+    clock = source_clock(Replay(speedup), Recorded(times), 0, 1, seed=0)
+    end = len(times)
+    assert (clock.due_ns(end), clock.stream_ns(end)) == (None, None)
+    last = clock.due_ns(end - 1)
+    assert clock.due_count(last) > end
+    assert clock.due_count(last - 1) < end
 
 
 def test_a_replay_at_its_own_speed_is_exact():

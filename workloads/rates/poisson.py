@@ -11,7 +11,6 @@ from fractions import Fraction
 from hashlib import blake2b, shake_128
 from math import cos, expm1, log, pi, sqrt
 from struct import Struct
-from typing import NamedTuple
 
 from workloads.rates.schedule import NS
 
@@ -22,31 +21,18 @@ _LEAF = 1 << _LEAF_LEVEL
 _FRACTION_BITS = 20
 """Times are whole multiples of 2^-20 ns, so that gaps at the highest rates are not all the same."""
 
-_NUMBERS = Struct("<BQ")
+_PLACE = Struct("<BQ")
 _PAIR = Struct("<QQ")
-_DRAWS = Struct(f"<{_LEAF - 1}Q")
+_DRAWS = Struct(f"<{_LEAF - 1}I")
 
+_Node = tuple[int, int, int, int, int]
+"""(level, place, low, middle, high): the records [place << level, (place + 1) << level).
 
-class _Node(NamedTuple):
-    """Records [place << level, (place + 1) << level): the last one before them is due at `low`, their last at `high`.
+The one before them is due at `low`, the last of their first half at `middle`, their last at `high`.
+"""
 
-    The last record of the first half is due at `middle`.
-    """
-
-    level: int
-    place: int
-    low: int
-    high: int
-    middle: int
-
-
-class _Leaf(NamedTuple):
-    """Records from `first` on: the one before them is due at `low`, their last at `low + span`."""
-
-    first: int
-    low: int
-    span: int
-    draws: list[int]
+_Leaf = tuple[int, int, int, list[int]]
+"""(place, low, span, draws): the one before its records is due at `low`, their last at low + span."""
 
 
 class PoissonArrivals:
@@ -58,66 +44,70 @@ class PoissonArrivals:
     """
 
     def __init__(self, tuples_per_s: float, seed: int) -> None:
-        self._key = blake2b(f"poisson {seed}".encode(), digest_size=16).digest()
+        key = f"poisson {seed}:".encode()
+        self._node_draws, self._leaf_draws = blake2b(key, digest_size=_PAIR.size), shake_128(key)
         # Held to its mean: the deviation of so many gaps together, 1e-9 of it, is more than any run could see.
         total = round((NS << (_LEVELS + _FRACTION_BITS)) / Fraction(tuples_per_s))
         root = self._node(_LEVELS, 0, 0, total)
         # Records that are emitted and records that are due lie apart when a source is late.
         self._emitted, self._due = [root], [root]
-        self._leaf = _Leaf(-1, 0, 0, [])
+        self._leaf: _Leaf = (-1, 0, 0, [])
 
     def due_ns(self, record: int) -> int:
         """See `Schedule.due_ns`."""
         path = self._emitted
-        while record >> path[-1].level != path[-1].place:
+        level, place, low, middle, high = path[-1]
+        while record >> level != place:
             path.pop()
-        node = path[-1]
-        while node.level > _LEAF_LEVEL + 1:
-            node = self._child(node, record >> (node.level - 1) & 1)
-            path.append(node)
-        leaf = self._leaf_of(node, record >> _LEAF_LEVEL & 1)
-        at = record - leaf.first
-        into = leaf.span if at == _LEAF - 1 else leaf.span * leaf.draws[at] >> 64
+            level, place, low, middle, high = path[-1]
+        while True:
+            level -= 1
+            place = record >> level
+            low, high = (middle, high) if place & 1 else (low, middle)
+            if level == _LEAF_LEVEL:
+                break
+            path.append(node := self._node(level, place, low, high))
+            middle = node[3]
+        _, low, span, draws = self._leaf_at(place, low, high)
+        at = record % _LEAF
         # Rounded up: nothing is due before its time.
-        return -(-(leaf.low + into) >> _FRACTION_BITS)
+        return -(-(low + (span if at == _LEAF - 1 else span * draws[at] >> 32)) >> _FRACTION_BITS)
 
     def due_count(self, elapsed_ns: int) -> int:
         """See `Schedule.due_count`."""
-        now = elapsed_ns << _FRACTION_BITS
-        if now < 0:
+        if elapsed_ns < 0:
             return 0
+        now = elapsed_ns << _FRACTION_BITS
         path = self._due
-        while len(path) > 1 and not path[-1].low <= now < path[-1].high:
+        level, place, low, middle, high = path[-1]
+        while not low <= now < high:
             path.pop()
-        node = path[-1]
-        while node.level > _LEAF_LEVEL + 1:
-            node = self._child(node, now >= node.middle)
-            path.append(node)
-        leaf = self._leaf_of(node, now >= node.middle)
-        # Draws u whose time, span * u >> 64, is at most what has passed.
-        return leaf.first + bisect_left(leaf.draws, -(-((now - leaf.low + 1) << 64) // leaf.span))
+            level, place, low, middle, high = path[-1]
+        while True:
+            level -= 1
+            second = now >= middle
+            place = place << 1 | second
+            low, high = (middle, high) if second else (low, middle)
+            if level == _LEAF_LEVEL:
+                break
+            path.append(node := self._node(level, place, low, high))
+            middle = node[3]
+        _, low, span, draws = self._leaf_at(place, low, high)
+        # Draws u whose time, span * u >> 32, is at most what has passed.
+        return (place << _LEAF_LEVEL) + bisect_left(draws, -(-((now - low + 1) << 32) // span))
 
     def _node(self, level: int, place: int, low: int, high: int) -> _Node:
-        over, turn = _PAIR.unpack(blake2b(self._key + _NUMBERS.pack(level, place), digest_size=16).digest())
+        hashed = self._node_draws.copy()
+        hashed.update(_PLACE.pack(level, place))
+        first, second = _PAIR.unpack(hashed.digest())
         # Beta(m, m) from two uniform numbers: Ulrich 1984, see Devroye 1996, "Random variate generation in one line".
-        exponent = 2 / ((1 << level) - 1)
-        radius = sqrt(-expm1(exponent * log((over + 1) / (1 << 64))))
-        share = (1 + radius * cos(2 * pi * turn / (1 << 64))) / 2
-        return _Node(level, place, low, high, low + ((high - low) * int(share * (1 << 53)) >> 53))
+        radius = sqrt(-expm1(2 / ((1 << level) - 1) * log((first + 1) / (1 << 64))))
+        share = (1 + radius * cos(2 * pi / (1 << 64) * second)) / 2
+        return level, place, low, low + ((high - low) * int(share * (1 << 53)) >> 53), high
 
-    def _child(self, node: _Node, second: int) -> _Node:
-        return self._node(node.level - 1, *_half(node, second))
-
-    def _leaf_of(self, node: _Node, second: int) -> _Leaf:
-        place, low, high = _half(node, second)
-        if self._leaf.first != place << _LEAF_LEVEL:
-            raw = shake_128(self._key + _NUMBERS.pack(_LEAF_LEVEL, place)).digest(_DRAWS.size)
-            self._leaf = _Leaf(place << _LEAF_LEVEL, low, high - low, sorted(_DRAWS.unpack(raw)))
+    def _leaf_at(self, place: int, low: int, high: int) -> _Leaf:
+        if self._leaf[0] != place:
+            hashed = self._leaf_draws.copy()
+            hashed.update(_PLACE.pack(_LEAF_LEVEL, place))
+            self._leaf = place, low, high - low, sorted(_DRAWS.unpack(hashed.digest(_DRAWS.size)))
         return self._leaf
-
-
-def _half(node: _Node, second: int) -> tuple[int, int, int]:
-    """Place and times of the first or second half of a node's records."""
-    if second:
-        return node.place << 1 | 1, node.middle, node.high
-    return node.place << 1, node.low, node.middle
