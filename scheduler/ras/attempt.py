@@ -6,7 +6,7 @@ does not fit into a worker will not fit later either; this is what makes the sea
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -98,6 +98,12 @@ class Attempt:
         self.kinds = self._kinds()
         # Kind -> node -> the places below are known not to take it.
         self._from: list[dict[int, int]] = [{} for _ in {kind.number for kind in self.kinds.values()}]
+        # Node -> a heap that no place on it takes; less than any only where nothing else tells its workers apart.
+        self._refused_heap = [self._refused_at_first(node) for node in range(len(left))]
+        self._heap_decides = not (
+            rules.look_at_components or rules.one_executor or (ledger.min_cpu and not rules.soft_cpu)
+        )
+        self._cpu_adds_up = not ledger.min_cpu and not rules.soft_cpu
 
     def _kinds(self) -> dict[str, Kind]:
         kinds: dict[str, Kind] = {}
@@ -111,16 +117,30 @@ class Attempt:
             kinds[component.id] = seen[alike]
         return kinds
 
+    def _refused_at_first(self, node: int) -> int:
+        return self.rules.heap_limit + 1 if self._places[node] else 0
+
+    def may_take(self, kind: Kind, nodes: Iterable[int]) -> list[int]:
+        """Those of `nodes` that are not known, without a look at their workers, to be too full for `kind`."""
+        memory, refused, heap = self.memory, self._refused_heap, kind.heap
+        least = kind.demand.memory
+        found = [node for node in nodes if memory[node] >= least and heap < refused[node]]
+        if self._cpu_adds_up:
+            found = [node for node in found if self.cpu[node] >= kind.demand.cpu]
+        return found
+
     def has_places(self, node: int) -> bool:
         """Whether the node had a free slot when the attempt began."""
         return self._places[node] > 0
 
     def first_fit(self, node: int, kind: Kind, start: int = 0) -> int | None:
         """The first place on `node`, from `start` on, that takes one executor of `kind`."""
-        demand, floor = kind.demand, self.ledger.min_cpu
+        demand = kind.demand
         if demand.memory > self.memory[node]:
             return None
-        if not floor and demand.cpu > self.cpu[node] and not self.rules.soft_cpu:
+        if demand.cpu > self.cpu[node] and self._cpu_adds_up:
+            return None
+        if kind.heap >= self._refused_heap[node]:
             return None
         most = self.rules.most_per_node.get(kind.component)
         if most is not None and self._on_node[node, kind.component] >= most:
@@ -138,6 +158,8 @@ class Attempt:
             known[node] = place
         if place < len(workers) or (place < self._places[node] and self._fits_empty(node, kind)):
             return place
+        if self._heap_decides and start <= below:
+            self._refused_heap[node] = kind.heap
         return None
 
     def takes(self, node: int, place: int, kind: Kind) -> bool:
@@ -212,6 +234,7 @@ class Attempt:
         else:
             self.cpu[node] += before
             self._workers[node][place] = None
+        self._refused_heap[node] = self._refused_at_first(node)
         for known in self._from:
             known.pop(node, None)
 

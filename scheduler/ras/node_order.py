@@ -4,22 +4,29 @@ After Apache Storm, `storm-server/.../scheduling/sorter/NodeSorterHostProximity.
 level of hosts, the strategy class of 1.1. Shares of a group's totals are compared crosswise as whole numbers.
 
 The order is that of the moment when `sort` was called, whatever has been placed since. It is never
-written down: what is asked for is the first node that may still take a kind of executor, and nodes are closed for
-that kind one by one. Only a node's changes since the last question are looked at.
+written down: what is asked for is the first place that takes a kind of executor, and nodes that turn out to have none
+are closed for that kind, one by one. Of a node's changes since the last question only the last one is looked at.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import takewhile
 from operator import itemgetter
 from typing import NamedTuple
 
-from scheduler.ras.attempt import Attempt
+from scheduler.ras.attempt import Attempt, Kind
 from scheduler.ras.ledger import Amount, Ledger
 
 Key = tuple[int, int]
 Left = tuple[int, int]
 """CPU and memory."""
+News = OrderedDict[int, int]
+"""Members of a group that changed, or from which something was taken back -> when last; the latest at the end."""
+Full = Callable[[Sequence[int]], set[int]]
+"""Which members of a group are seen at a glance to take no executor of some kind."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +71,19 @@ class _Level:
         self.members: list[list[int]] = [[] for _ in range(parents)]
         for member, group in enumerate(parent):
             self.members[group].append(member)
-        # Group -> what changed in it, in order: the member and whether something was taken back there.
-        self.changes: list[list[tuple[int, bool]]] = [[] for _ in range(parents)]
+        self.changed = [News() for _ in range(parents)]
+        self.reopened = [News() for _ in range(parents)]
 
     def add(self, member: int, count: int, cpu: int, memory: int) -> None:
         self.count[member] += count
         left = self.left[member]
         self.left[member] = (left[0] + cpu, left[1] + memory)
+
+    def note(self, member: int, moment: int, reopened: bool) -> None:
+        group = self.parent[member]
+        for news in (self.changed[group], self.reopened[group])[: 1 + reopened]:
+            news[member] = moment
+            news.move_to_end(member)
 
 
 class _Change(NamedTuple):
@@ -143,36 +156,28 @@ class NodeOrder:
         """From now on the order is that of this moment."""
         self._sorted_at = len(self._log)
 
-    def first(self, kind: int) -> int | None:
-        """The first node that has not been closed for `kind`."""
-        sorted_at, node = self._answers.get(kind, (-1, None))
-        if sorted_at != self._sorted_at:
-            self._apply()
-            node = self._first(kind)
-            self._answers[kind] = (self._sorted_at, node)
-        return node
+    def first_fit(self, kind: Kind) -> tuple[int, int] | None:
+        """The first node that takes an executor of `kind`, and the place there."""
+        sorted_at, node = self._answers.get(kind.number, (-1, None))
+        if sorted_at == self._sorted_at:
+            if node is None:
+                return None
+            place = self._attempt.first_fit(node, kind)
+            if place is not None:
+                return node, place
+        self._apply()
+        found = self._among(kind, self._favored) or self._descend(kind) or self._among(kind, self._unfavored)
+        self._answers[kind.number] = (self._sorted_at, None if found is None else found[0])
+        return found
 
-    def _first(self, kind: int) -> int | None:
-        for node in self._favored:
-            if (kind, node) not in self._closed_apart:
-                return node
-        inner = self._descend(kind)
-        if inner is not None:
-            return inner
-        return next((node for node in self._unfavored if (kind, node) not in self._closed_apart), None)
-
-    def close(self, kind: int, node: int) -> None:
-        """`node` takes no executor of `kind`, until something is taken back from it."""
-        self._answers.pop(kind, None)
-        if node in self._apart:
-            self._closed_apart.add((kind, node))
-            return
-        _, hosts, nodes = self._levels
-        host = nodes.parent[node]
-        if len(nodes.members[host]) > 1:
-            self._view(kind, 2, host).close(node)
-        else:
-            self._view(kind, 1, hosts.parent[host]).close(host)
+    def _among(self, kind: Kind, nodes: Sequence[int]) -> tuple[int, int] | None:
+        for node in nodes:
+            if (kind.number, node) not in self._closed_apart:
+                place = self._attempt.first_fit(node, kind)
+                if place is not None:
+                    return node, place
+                self._closed_apart.add((kind.number, node))
+        return None
 
     def ranked(self, nodes: Iterable[int]) -> list[int]:
         """`nodes` in the order."""
@@ -224,37 +229,53 @@ class NodeOrder:
             before = nodes.left[node]
             self._add(node, executors - nodes.count[node], cpu - before[0], memory - before[1])
             host = nodes.parent[node]
-            rack = hosts.parent[host]
-            nodes.changes[host].append((node, reopened))
-            hosts.changes[rack].append((host, reopened))
-            racks.changes[0].append((rack, reopened))
+            nodes.note(node, self._applied, reopened)
+            hosts.note(host, self._applied, reopened)
+            racks.note(hosts.parent[host], self._applied, reopened)
             if reopened and node in self._apart:
                 self._closed_apart -= {(kind, node) for kind, _ in self._closed_apart}
 
-    def _descend(self, kind: int) -> int | None:
+    def _descend(self, kind: Kind) -> tuple[int, int] | None:
         top = self._view(kind, 0, 0)
         while (rack := top.first(self._applied, self._total)) is not None:
             in_rack = self._view(kind, 1, rack)
-            while (host := in_rack.first(self._applied, self._total_of(1, rack))) is not None:
-                members = self._levels[2].members[host]
-                if len(members) == 1:
-                    if members[0] not in self._apart:
-                        return members[0]
-                else:
-                    in_host = self._view(kind, 2, host)
-                    node = in_host.first(self._applied, self._total_of(2, host))
-                    if node is not None:
-                        return node
+            total = self._total_of(1, rack)
+            while (host := in_rack.first(self._applied, total)) is not None:
+                found = self._in_host(kind, host)
+                if found is not None:
+                    return found
                 in_rack.close(host)
             top.close(rack)
         return None
 
-    def _view(self, kind: int, level: int, group: int) -> "_View":
-        key = (kind, level, group)
+    def _in_host(self, kind: Kind, host: int) -> tuple[int, int] | None:
+        members = self._levels[2].members[host]
+        if len(members) == 1:
+            place = None if members[0] in self._apart else self._attempt.first_fit(members[0], kind)
+            return None if place is None else (members[0], place)
+        view = self._view(kind, 2, host)
+        total = self._total_of(2, host)
+        while (node := view.first(self._applied, total)) is not None:
+            place = self._attempt.first_fit(node, kind)
+            if place is not None:
+                return node, place
+            view.close(node)
+        return None
+
+    def _view(self, kind: Kind, level: int, group: int) -> "_View":
+        key = (kind.number, level, group)
         if key not in self._views:
-            closed = self._apart if level == 2 else ()
-            self._views[key] = _View(self._levels[level], group, self._ranking, closed)
+            full: Full = (_none, partial(self._full_hosts, kind), partial(self._full_nodes, kind))[level]
+            self._views[key] = _View(self._levels[level], group, self._ranking, full, self._applied)
         return self._views[key]
+
+    def _full_hosts(self, kind: Kind, hosts: Sequence[int]) -> set[int]:
+        _, _, nodes = self._levels
+        of_hosts = [node for host in hosts for node in nodes.members[host]]
+        return {*hosts}.difference([nodes.parent[node] for node in self._attempt.may_take(kind, of_hosts)])
+
+    def _full_nodes(self, kind: Kind, nodes: Sequence[int]) -> set[int]:
+        return {*nodes}.difference(self._attempt.may_take(kind, nodes)) | self._apart.intersection(nodes)
 
 
 class _View:
@@ -264,19 +285,17 @@ class _View:
     longer hold are dropped when they come up.
     """
 
-    def __init__(self, level: _Level, group: int, ranking: Ranking, closed: Iterable[int]) -> None:
+    def __init__(self, level: _Level, group: int, ranking: Ranking, full: Full, moment: int) -> None:
         self._level = level
         self._group = group
         self._ranking = ranking
-        self._closed = set(closed)
-        self._never = frozenset(self._closed)
-        self._seen = len(level.changes[group])
+        self._full = full
+        self._moment = moment
+        self._closed: set[int] = set()
         self._alike: dict[int, dict[Left, list[int]]] = {}
         self._counts: list[int] = []
-        for member in level.members[group]:
-            self._enter(member)
         self._ranked: list[tuple[Key, int, Left]] | None = None
-        self._at = -1
+        self._enter(level.members[group])
 
     def close(self, member: int) -> None:
         """Leave `member` out."""
@@ -284,9 +303,9 @@ class _View:
 
     def first(self, moment: int, total: Amount) -> int | None:
         """The first member that is not closed, in the order of `moment`."""
-        if moment != self._at:
+        if moment != self._moment:
             self._catch_up()
-            self._at = moment
+            self._moment = moment
             self._ranked = None
         while self._counts:
             count = -self._counts[0]
@@ -321,19 +340,26 @@ class _View:
         return None
 
     def _catch_up(self) -> None:
-        changes = self._level.changes[self._group]
-        for member, reopened in changes[self._seen :]:
-            if reopened and member not in self._never:
-                self._closed.discard(member)
-            if member not in self._closed:
-                self._enter(member)
-        self._seen = len(changes)
+        self._closed.difference_update(_since(self._moment, self._level.reopened[self._group]))
+        self._enter([m for m in _since(self._moment, self._level.changed[self._group]) if m not in self._closed])
 
-    def _enter(self, member: int) -> None:
-        if member in self._closed:
-            return
-        count, left = self._level.count[member], self._level.left[member]
-        if count not in self._alike:
-            self._alike[count] = {}
-            heappush(self._counts, -count)
-        heappush(self._alike[count].setdefault(left, []), member)
+    def _enter(self, members: Sequence[int]) -> None:
+        level = self._level
+        full = self._full(members)
+        self._closed |= full
+        for member in members:
+            if member not in full:
+                count, left = level.count[member], level.left[member]
+                if count not in self._alike:
+                    self._alike[count] = {}
+                    heappush(self._counts, -count)
+                heappush(self._alike[count].setdefault(left, []), member)
+
+
+def _none(members: Sequence[int]) -> set[int]:
+    return set()
+
+
+def _since(moment: int, news: News) -> Iterator[int]:
+    """The members in `news` that are later than `moment`."""
+    return takewhile(lambda member: news[member] > moment, reversed(news))

@@ -103,12 +103,7 @@ class Search:
         kind = self._kinds[position]
         if best >= 0 and (place := self._attempt.first_fit(best, kind)) is not None:
             return best, place
-        while (node := self._nodes.first(kind.number)) is not None:
-            place = self._attempt.first_fit(node, kind)
-            if place is not None:
-                return node, place
-            self._nodes.close(kind.number, node)
-        return None
+        return self._nodes.first_fit(kind)
 
     def _put(self, position: int, node: int, place: int, options: Sequence[int] | None = None, at: int = 0) -> None:
         executor, kind = self._order[position], self._kinds[position]
