@@ -361,13 +361,13 @@ class Stopped(Message, frozen=True, tag="stopped"):
 class Work(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What an executor has done since this start of the topology, and `queued`, the rows that wait for it now.
 
-    `busy_ns` is CPU time, `blocked_ns` time with work but without credit; `late_ns`, of spouts with a schedule, is how
-    late the last record left.
+    `busy_ns` is CPU time, `blocked_ns` time with work but without credit. Of spouts, `processed` and `queued` are null,
+    and `late_ns` is how late the last record left, if there is a schedule.
     """
 
     emitted: int
-    processed: int
-    queued: int
+    processed: int | None
+    queued: int | None
     busy_ns: int
     blocked_ns: int
     late_ns: int | None = None
@@ -385,11 +385,13 @@ class Sent(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 class Progress(Message, frozen=True, tag="progress"):
     """Once a second from every worker: totals since this start of the topology, for live display only.
 
-    `executors` are by name; `latency_p50_ns` is over the last second, null without samples.
+    `at_ns` is the node's monotonic clock; `executors` are by name; `latency_p50_ns` is over the last second, null
+    without samples.
     """
 
     epoch: int
     slot: int
+    at_ns: int
     emitted: int
     sunk: int
     latency_p50_ns: int | None = None

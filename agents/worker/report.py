@@ -22,10 +22,10 @@ class Reporter:
         # By the channel's end: behind a move the next one of the same name starts from nothing.
         self._last_channel: WeakKeyDictionary[Outgoing, tuple[int, int, int]] = WeakKeyDictionary()
         self._sent: dict[tuple[str, str], Sent] = {}
+        self._emitted = self._sunk = 0
 
     def report(self, now_ns: int) -> Progress:
         """Write one row per executor, busy channel and latency bucket; return the line for the display."""
-        emitted = sunk = 0
         shown: dict[str, Work] = {}
         latencies: list[tuple[int, int]] = []
         assembly = self._share.assembly
@@ -37,23 +37,32 @@ class Reporter:
                 queued = running.queued
                 role = "bolt" if running.latency is None else "sink"
                 if running.latency is not None:
-                    sunk += meter.processed
                     taken = running.latency.take()
                     latencies += taken
                     for value, count in taken:
                         self._traces.add("latency", now_ns, name, value, count)
             elif isinstance(running, SpoutExecutor):
-                emitted += meter.emitted
                 running.note_due(now_ns)
             total = (meter.emitted, meter.processed, meter.busy_ns, meter.blocked_ns, meter.replayed)
             before = self._last.get(name, (0, 0, 0, 0, 0))
             self._last[name] = total
             rows_out, rows_in, busy, blocked, replayed = (a - b for a, b in zip(total, before, strict=True))
+            # What an executor that moved away has done here still counts.
+            self._emitted += rows_out if role == "spout" else 0
+            self._sunk += rows_in if role == "sink" else 0
             component = running.executor.component
             source = (meter.late_ns, meter.due, replayed) if role == "spout" else (None, None, None)
             self._traces.add("throughput", now_ns, name, component, role, rows_out, rows_in, *source)
             self._traces.add("executor", now_ns, name, busy, blocked, queued)
-            shown[name] = Work(meter.emitted, meter.processed, queued, meter.busy_ns, meter.blocked_ns, meter.late_ns)
+            bolt = role != "spout"
+            shown[name] = Work(
+                meter.emitted,
+                meter.processed if bolt else None,
+                queued if bolt else None,
+                meter.busy_ns,
+                meter.blocked_ns,
+                meter.late_ns,
+            )
         for running in assembly.departed:
             # It may come back, with a meter that starts from nothing.
             del self._last[running.executor.name]
@@ -62,8 +71,9 @@ class Reporter:
         return Progress(
             epoch=self._share.epoch,
             slot=self._slot,
-            emitted=emitted,
-            sunk=sunk,
+            at_ns=now_ns,
+            emitted=self._emitted,
+            sunk=self._sunk,
             latency_p50_ns=percentile(sorted(latencies), 0.5),
             executors=shown,
             sent=tuple(self._sent.values()),

@@ -21,7 +21,8 @@ def test_reports_wait_in_order_and_only_progress_is_dropped_when_nobody_reads():
         output = Output(target)
         for number in range(rounds):
             output.send(Exhausted(epoch=number, slot=0))
-            output.send(Progress(epoch=number, slot=0, emitted=1, sunk=1, executors={"x" * 200: Work(1, 2, 3, 4, 5)}))
+            executors = {"x" * 200: Work(1, 2, 3, 4, 5)}
+            output.send(Progress(epoch=number, slot=0, at_ns=0, emitted=1, sunk=1, executors=executors))
         reading = asyncio.to_thread(_read_all, source)
         task = asyncio.ensure_future(reading)
         await output.flush()
