@@ -26,6 +26,7 @@ from scheduler.problem import Placement, Problem
 from scheduler.registry import make_scheduler
 from workloads.rates import Rate
 from workloads.registry import workload_of
+from workloads.source_clock import check_rate
 from workloads.topology import Topology
 from workloads.workload import PreparedInput, Workload
 
@@ -162,6 +163,10 @@ def _application(document: Document, steps: Steps, label: str, entry: WorkloadEn
         if str(fault).startswith(document.source):
             raise
         raise document.error(steps, str(fault)) from None
+    try:
+        check_rate(entry.rate, workload)
+    except InputError as fault:
+        raise document.error((*steps, "rate"), str(fault)) from None
     return Application(label, entry.name, workload, as_plain(workload.params), topology, entry.rate)
 
 

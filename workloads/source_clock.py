@@ -6,9 +6,10 @@ executor's own records; here both become times of the executor's own.
 
 from fractions import Fraction
 
-from inventory.errors import RunError
+from inventory.errors import InputError, RunError
 from workloads.operators import STEP_NS, Spout
 from workloads.rates import NS, Constant, Rate, Replay, Schedule
+from workloads.workload import Workload
 
 UNBOUNDED = 1 << 63
 """Own records due where all are due at once: more than any input has."""
@@ -131,3 +132,19 @@ def source_clock(rate: Rate, spout: Spout, index: int, of: int, seed: int) -> So
     if intended is not None:
         return SourceClock(intended, intended, Fraction(1))
     return SourceClock(_Share(Constant(NS / STEP_NS).schedule(), index, of), None, None)
+
+
+def check_rate(rate: Rate, workload: Workload) -> None:
+    """Check that every spout of `workload` can keep `rate`.
+
+    Raises:
+        InputError: the rate replays recorded times, and a spout has none.
+    """
+    if not isinstance(rate, Replay):
+        return
+    for component in workload.topology().components:
+        if component.kind == "spout" and not getattr(workload.operator(component.id), "recorded", False):
+            raise InputError(
+                f"'replay' needs records with times of their own, and those of {workload.name}'s spout "
+                f"{component.id!r} have none; 'constant' or 'poisson' would do"
+            )

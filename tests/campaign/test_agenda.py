@@ -84,6 +84,11 @@ def test_a_resolved_agenda_says_everything_and_reads_back_to_the_same_plan() -> 
         ("seed: 7", "warmup_s: 1.0e+300", r"a\.yaml:3: warmup_s: got 1e\+?300: expected a number <= "),
         ("kind: constant", "kind: constan", r"a\.yaml:5: workloads\[0\]\.rate\.kind: .*did you mean 'constant'"),
         ("tuples_per_s: 10", "tuples_per_s: -1", r"a\.yaml:5: workloads\[0\]\.rate\.tuples_per_s: got -1"),
+        (
+            "kind: constant, tuples_per_s: 10",
+            "kind: replay",
+            r"a\.yaml:5: workloads\[0\]\.rate: 'replay' needs records with",
+        ),
         ("[60, 20]", "[0, 20]", r"a\.yaml:6: .*start times must rise"),
         ("seed: 7", "sed: 7", r"a\.yaml:3: sed: unknown key 'sed'; did you mean 'seed'"),
         ("seed: 7", "baseline: top-strm", r"a\.yaml:3: baseline: .*did you mean 'top-storm'"),

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inventory.errors import RunError
+from inventory.errors import InputError, RunError
 from workloads.operators import STEP_NS, Spout
 from workloads.rates import NS, Bursts, Constant, Max, Poisson, Rate, Replay, Sine, Steps
-from workloads.source_clock import SourceClock, source_clock
+from workloads.registry import load_workload
+from workloads.source_clock import SourceClock, check_rate, source_clock
+from workloads.wordcount import WordCount
 
 
 class Generated(Spout):
@@ -163,3 +165,19 @@ def test_a_spout_that_breaks_its_promise_of_times_is_named(rate):
 def test_only_recordings_can_be_replayed():
     with pytest.raises(RunError, match="Generated gives no recorded times"):
         source_clock(Replay(), Generated(), 0, 1, seed=0)
+
+
+class Logs(WordCount):
+    """A workload whose spout reads a recording."""
+
+    def operator(self, component):
+        return Recorded([1, 2]) if component == "spout" else super().operator(component)
+
+
+def test_a_replay_without_recorded_times_is_refused_before_anything_starts():
+    plain = load_workload("wordcount", {})
+    with pytest.raises(InputError, match="those of wordcount's spout 'spout' have none; 'constant' or"):
+        check_rate(Replay(), plain)
+    check_rate(Replay(), Logs(plain.params))
+    for rate in SCHEDULED:
+        check_rate(rate, plain)
