@@ -95,8 +95,8 @@ class _Replayed:
         try:
             self._times.due_ns(count)
         except IndexError:
-            # Whoever asks for more finds out that the recording has ended.
-            return UNBOUNDED
+            # Whoever asks for one more finds out that the recording has ended.
+            return count + 1
         return count
 
 
