@@ -129,6 +129,10 @@ class Attempt:
             found = [node for node in found if self.cpu[node] >= kind.demand.cpu]
         return found
 
+    def alike(self) -> Counter[tuple[int, int, int]]:
+        """How many nodes have so many free slots, so much CPU and memory (before anything is put)."""
+        return Counter(zip(self._places, self.cpu, self.memory, strict=True))
+
     def has_places(self, node: int) -> bool:
         """Whether the node had a free slot when the attempt began."""
         return self._places[node] > 0

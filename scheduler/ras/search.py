@@ -128,7 +128,8 @@ class Search:
                 return None
             options, at = step.options, step.at
             if options is None:
-                open_nodes = [n for n in range(len(self._attempt.cpu)) if self._attempt.first_fit(n, kind) is not None]
+                maybe = self._attempt.may_take(kind, range(len(self._attempt.cpu)))
+                open_nodes = [node for node in maybe if self._attempt.first_fit(node, kind) is not None]
                 options = self._nodes.ranked(open_nodes)
                 at = options.index(step.node)
             start = step.place + 1

@@ -10,6 +10,7 @@ from scheduler.ras.ledger import Amount, Ledger
 from scheduler.ras.node_order import NodeOrder, Ranking
 from scheduler.ras.round_robin import RoundRobin
 from scheduler.ras.search import Limits, Search
+from scheduler.ras.shortage import shortage
 from scheduler.ras.sort_once import place_in_order
 from workloads.topology import Executor, Topology
 
@@ -79,6 +80,9 @@ class Recipe:
             mine = [node for node in everywhere if _only(ledger, node, topology.id)][: topology.isolated_nodes]
             placed = RoundRobin(attempt, mine, order, self.intended_sorting).run()
         else:
+            hopeless = shortage(attempt, order)
+            if hopeless is not None:
+                return Outcome("short", f"Cannot schedule by {self.words}: {hopeless}")
             limits = Limits(self._states(topology), self.time_limit_s, self.intended_sorting)
             search = Search(attempt, nodes, order, limits)
             placed, limit_hit = search.run(), search.limit_hit

@@ -79,16 +79,19 @@ def test_every_strategy_agrees_with_its_rules_written_plainly(case: tuple[Proble
         return
     placed = plain.round_robin() if params.strategy == "round-robin" else plain.search(STATES)
     event(f"{params.strategy}: {'placed' if placed else 'not placed'}")
-    event(
-        f"{'placed' if placed else 'not placed'}, the way back was taken: {', backtracked 0' not in placement.message}"
-    )
+    if "states traversed" in placement.message:
+        event(f"{'placed' if placed else 'not placed'}, way back taken: {', backtracked 0' not in placement.message}")
     new = {(e.name, *slot) for e, slot in placement.assignments.items() if e.name not in ran}
     if placed:
         assert new == {(e.name, *slot) for slot, executors in plain.new.items() for e in executors}
         assert params.strategy == "round-robin" or waits == [] or f"({plain.states} states" in placement.message
     else:
         assert new == set()
-        assert params.strategy == "round-robin" or f"({plain.states} states" in placement.message
+        if "states traversed" in placement.message:
+            assert f"({plain.states} states" in placement.message
+        elif params.strategy != "round-robin":
+            event("hopeless without a search")
+            assert " fit into free slots" in placement.message or " of heap are missing" in placement.message
 
 
 def linear(*parallelism: int, name: str = "t", **own: object) -> Topology:
@@ -313,9 +316,10 @@ def test_a_topology_without_a_spout_and_one_beyond_the_states_fail_without_a_sea
 
 
 def test_a_search_ends_after_so_many_states_whatever_the_clock_says() -> None:
-    # 3 x 2 memory units on two nodes of 3: sums suffice, pieces do not fit.
+    # Of nodes of 3 GB, four hold a large executor and then no small one, the other two hold four of the six small ones.
     nodes = Cluster(tuple(Node(id=f"n{at}", slots=8, memory_mb=3000.0) for at in range(6)))
-    topology = replace(linear(8, memory_mb=2000.0), worker_max_heap_mb=2000.0)
+    large, small = Component("large", "spout", 4, memory_mb=2000.0), Component("small", "spout", 6, memory_mb=1500.0)
+    topology = Topology(id="t", components=(large, small), worker_max_heap_mb=2000.0)
     plan = place(Problem(nodes, (topology,)), ResourceAwareParams(search_states=500))
     assert "(501 states traversed" in plan.placements["t"].message
     assert plan.details["limit_hit"] is False
@@ -338,3 +342,21 @@ def test_node_and_component_order_in_the_files_does_not_matter(case: tuple[Probl
 def test_engine_1_1_has_none_of_the_later_options(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"engine 1.1 has no"):
         with_params(ResourceAwareParams(engine="1.1"), **change)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "slots_each", "sizes", "demand", "why"),
+    [
+        (50, 1, [60], 500.0, "of 60 executors of 'spout' at most 50 fit into free slots"),
+        (50, 1, [60], 800.0, "of 60 executors of 'spout' at most 0 fit into free slots"),
+        (2, 9, [30, 31], 230.4, "14054.4 MB of heap are missing, free slots offer 13824 MB"),
+    ],
+)
+def test_what_slots_and_heap_cannot_hold_is_not_searched_for(
+    nodes: int, slots_each: int, sizes: list[int], demand: float, why: str
+) -> None:
+    topology = linear(*sizes, cpu=0.0, memory_mb=demand)
+    machines = tuple(Node(id=f"n{at:02}", slots=slots_each, memory_mb=1e6) for at in range(nodes))
+    placement = place(Problem(Cluster(machines), (topology,))).placements["t"]
+    assert placement.status == "failed"
+    assert placement.message.endswith(f"Cannot schedule by DefaultResourceAwareStrategy: {why}")
