@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from agents.sensors.base import GROUP as SENSORS
 from campaign.order import Order
+from campaign.timeline import Event
 from inventory.documents import Document
 from inventory.errors import InputError, nearest
 from inventory.plugins import plugins
@@ -74,9 +75,10 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seed: Count = 0
     warmup_s: Seconds = 10.0
     duration_s: SomeSeconds = 60.0
+    checkpoint_s: Seconds = 5.0
     on_failure: OnFailure = OnFailure()
     workloads: Annotated[tuple[WorkloadEntry, ...], Meta(min_length=1)]
-    timeline: tuple[Mapping[str, Any], ...] = ()
+    timeline: tuple[Event, ...] = ()
     schedulers: Annotated[tuple[str | SchedulerEntry, ...], Meta(min_length=1)]
     baseline: str | None = None
     sensors: tuple[str, ...] = ("cpu", "memory", "network", POWER)
@@ -128,8 +130,6 @@ def agenda_of(document: Document) -> Agenda:
     """
     agenda = document.convert(Agenda)
     _check_names(document, agenda)
-    if agenda.timeline:
-        raise document.error(("timeline",), "scripted events are not supported by this version; leave the key out")
     if agenda.baseline is not None and agenda.baseline not in agenda.scheduler_names:
         hint = nearest(agenda.baseline, agenda.scheduler_names)
         raise document.error(("baseline",), f"{agenda.baseline!r} is none of the agenda's schedulers{hint}")

@@ -5,6 +5,7 @@ rest is done by `--resume`.
 """
 
 import asyncio
+import functools
 import shutil
 import signal
 from collections.abc import Mapping, Sequence
@@ -24,11 +25,15 @@ from campaign.progress import View
 from campaign.run import Conditions, Execution, Job, forget
 from campaign.state import RunState
 from campaign.store import FAILED, OK, SKIPPED, Store
+from campaign.timeline import move_plans
 from campaign.transport import LoopbackTransport
 from inventory.errors import MillraceError, RunError
 
 NOW = 2
 """So many interrupts stop a campaign at once."""
+
+OWN_FOLDER = ".controller"
+"""Folder of the controller's own files beside those of the nodes, whose ids cannot begin with a dot."""
 
 AFTER_FAILURE = "an earlier run failed, and the agenda says to stop then"
 
@@ -68,7 +73,9 @@ class Campaign:
         self._plan, self._inputs, self._store, self._state, self._work = plan, inputs, store, state, work
         self._todo = [run for run in runs if not store.is_done(run.name)]
         agenda = plan.agenda
-        self._conditions = Conditions(agenda.name, agenda.warmup_s, agenda.duration_s, agenda.installed_sensors)
+        self._conditions = Conditions(
+            agenda.name, agenda.warmup_s, agenda.duration_s, agenda.installed_sensors, agenda.checkpoint_s
+        )
         done = len(runs) - len(self._todo)
         self._board = Board(agenda.name, len(runs), done, agenda.warmup_s + agenda.duration_s)
         self._view = view
@@ -167,7 +174,7 @@ class Campaign:
                 node.id: Member(address_of(node), LoopbackTransport(work / node.id))
                 for node in self._plan.cluster.available
             }
-        execution = self._execution(run, members, attempt, partial)
+        execution = self._execution(run, members, attempt, partial, work / OWN_FOLDER)
         try:
             with noticing_full_disk(self._store.folder):
                 return await execution.run()
@@ -183,10 +190,19 @@ class Campaign:
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-    def _execution(self, run: Run, members: Mapping[str, Member], attempt: int, partial: Path) -> Execution:
-        placed = self._plan.placed[run.workload, run.scheduler]
-        job = Job(run, self._plan.applications[run.workload], placed, self._inputs[run.workload], members, attempt)
-        return Execution(job, self._conditions, partial, self._board, self._state)
+    def _execution(self, run: Run, members: Mapping[str, Member], attempt: int, partial: Path, work: Path) -> Execution:
+        plan = self._plan
+        job = Job(
+            run=run,
+            application=plan.applications[run.workload],
+            placed=plan.placed[run.workload, run.scheduler],
+            inputs=self._inputs[run.workload],
+            members=members,
+            attempt=attempt,
+            moves=move_plans(plan.agenda.timeline, run.workload),
+            place_without=functools.partial(plan.place_without, run),
+        )
+        return Execution(job, self._conditions, partial, work, self._board, self._state)
 
     def _skip(self, runs: Sequence[Run]) -> dict[str, str]:
         """Record runs that are not tried."""
@@ -194,7 +210,7 @@ class Campaign:
             partial = self._state.partial(self._store.runs / run.name)
             with writing(self._store.folder):
                 partial.mkdir()
-            record = self._execution(run, {}, 0, partial).record(SKIPPED, AFTER_FAILURE)
+            record = self._execution(run, {}, 0, partial, self._work).record(SKIPPED, AFTER_FAILURE)
             self._store.complete(run.name, partial, record)
             self._board.outcomes[SKIPPED] += 1
         return {run.name: AFTER_FAILURE for run in runs}

@@ -43,6 +43,7 @@ class Channel:
         self._hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
         self._offset = OffsetEstimate()
         self._last_pulse = time.monotonic()
+        self._pulse = asyncio.Event()
         self._closing = False
 
     @property
@@ -81,6 +82,10 @@ class Channel:
             raise protocol.other_version(hello.version)
         self._last_pulse = time.monotonic()
         self._tasks.append(asyncio.create_task(self._beat()))
+
+    async def first_pulse(self) -> None:
+        """Wait until a heartbeat has been answered, so that the clock is known."""
+        await self._pulse.wait()
 
     async def send(self, message: Message) -> None:
         """Send one message.
@@ -132,6 +137,7 @@ class Channel:
             case Pulse(sent_ns=sent, received_ns=received, answered_ns=answered):
                 self._last_pulse = time.monotonic()
                 self._offset.add(sent, received, answered, arrived_ns)
+                self._pulse.set()
             case _:
                 self._on_report(self.node, report)
 

@@ -1,18 +1,17 @@
-"""The agents of all nodes of one run: started together, told together, ended together."""
+"""The agents of all nodes of one run: started together, started again one by one, ended together."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from agents.facts import gather
-from agents.protocol import Failed, Message, Report
-from agents.trace import AGENT
+from agents.protocol import Message, Report
 from campaign.channel import Channel
 from campaign.clock import Offset
-from campaign.failures import Failure, Failures
+from campaign.control.news import all_of
 from campaign.transport import Transport
 from inventory.errors import RunError
 
@@ -25,11 +24,23 @@ class Member:
     transport: Transport
 
 
+class Listener(Protocol):
+    """Who hears of agents; called in the event loop, must not block."""
+
+    def take(self, node: str, report: Report) -> None:
+        """A report of a node."""
+        ...
+
+    def gone(self, node: str, reason: str) -> None:
+        """The agent of a node is gone."""
+        ...
+
+
 class Agents:
     """All agents of one run, as an asynchronous context manager that always ends them.
 
-    Entering starts them in parallel and raises RunError, with none left, when one cannot be started. What fails
-    later is noted in `failures`; all other reports go to `listener`, once there is one.
+    Entering starts them in parallel and raises RunError, with none left, when one cannot be started. What they report,
+    and that one is gone, is told to whoever listens, or waits for him.
     """
 
     def __init__(self, members: Mapping[str, Member], campaign: str, on_start: Callable[[str, int], None]) -> None:
@@ -41,19 +52,17 @@ class Agents:
             on_start: gets (node, pid) of an agent on this host as soon as it exists.
         """
         self.members = members
-        self.failures = Failures()
-        self.listener: Callable[[str, Report], None] | None = None
+        self._listener: Listener | None = None
+        self._unheard: list[tuple[str, Report | str]] = []
+        self._facts: dict[str, Mapping[str, Any]] = {}
+        self._offsets: dict[str, Offset] = {}
+        self._clock = gather()["clock"]
         self._campaign, self._on_start = campaign, on_start
-        self._channels = {
-            node: Channel(node, member.transport, self._take, self._gone) for node, member in members.items()
-        }
+        self._channels = {node: self._channel(node) for node in members}
 
     async def __aenter__(self) -> Self:
         try:
-            await self._all(
-                channel.open(self.members[node].address, self._campaign, partial(self._on_start, node))
-                for node, channel in self._channels.items()
-            )
+            await all_of(self._open(node) for node in self._channels)
         except BaseException:
             await self._close()
             raise
@@ -64,60 +73,77 @@ class Agents:
     ) -> None:
         await self._close()
 
+    def listen(self, listener: Listener) -> None:
+        """Let `listener` hear of everything, from the start on."""
+        self._listener = listener
+        unheard, self._unheard = self._unheard, []
+        for node, what in unheard:
+            self._hear(node, what)
+
     @property
-    def facts(self) -> dict[str, Mapping[str, Any]]:
-        """What each agent said of its node."""
-        return {node: channel.facts for node, channel in self._channels.items()}
+    def facts(self) -> Mapping[str, Mapping[str, Any]]:
+        """What each agent last said of its node."""
+        return self._facts
 
     @property
     def share_clock(self) -> bool:
         """Whether all nodes read one and the same monotonic clock."""
-        clocks = {facts.get("clock") for facts in self.facts.values()}
+        clocks = {facts.get("clock") for facts in self._facts.values()}
         return len(clocks) == 1 and None not in clocks
 
-    @property
-    def offsets(self) -> dict[str, Offset]:
-        """Node -> its monotonic clock against ours; exactly 0 where it is the same clock.
+    def offset(self, node: str) -> Offset:
+        """The node's monotonic clock against ours as last known; exactly 0 where it is the same clock.
 
         Raises:
-            RunError: a node has another clock and has not answered a heartbeat yet.
+            RunError: it is another clock, and the agent has not answered a heartbeat yet.
         """
-        ours = gather()["clock"]
-        found: dict[str, Offset] = {}
-        for node, channel in self._channels.items():
-            if ours is not None and channel.facts.get("clock") == ours:
-                found[node] = Offset(0, 0)
-            elif channel.offset is not None:
-                found[node] = channel.offset
-            else:
-                raise RunError(f"the clock of node {node} is not known yet")
+        if self._clock is not None and self._facts[node].get("clock") == self._clock:
+            return Offset(0, 0)
+        found = self._channels[node].offset or self._offsets.get(node)
+        if found is None:
+            raise RunError(f"the clock of node {node} is not known yet")
+        self._offsets[node] = found
         return found
 
-    async def tell(self, message: Message | Callable[[str], Message]) -> None:
-        """Send one message to all nodes, or to each the one that is made for its id.
+    async def tell(self, node: str, message: Message) -> None:
+        """Send one message to a node.
 
         Raises:
-            RunError: an agent is gone.
+            RunError: its agent is gone.
         """
-        await self._all(
-            channel.send(message if isinstance(message, Message) else message(node))
-            for node, channel in self._channels.items()
-        )
+        await self._channels[node].send(message)
 
-    def _take(self, node: str, report: Report) -> None:
-        if isinstance(report, Failed):
-            self.failures.add(Failure(node, report.slot, report.reason, report.log))
-        elif self.listener is not None:
-            self.listener(node, report)
+    async def restart(self, node: str) -> None:
+        """Start the agent of a node anew; what is left of the old one ends.
 
-    def _gone(self, node: str, reason: str) -> None:
-        self.failures.add(Failure(node, AGENT, reason))
+        Raises:
+            RunError: it cannot be started.
+        """
+        await self._channels[node].close()
+        self._channels[node] = self._channel(node)
+        await self._open(node)
+        await self._channels[node].first_pulse()
 
-    async def _all(self, steps: Iterable[Coroutine[Any, Any, None]]) -> None:
-        """Do all steps; when some fail, raise the first failure after all have ended."""
-        for outcome in await asyncio.gather(*steps, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
+    def _channel(self, node: str) -> Channel:
+        return Channel(node, self.members[node].transport, self._hear, self._hear)
+
+    async def _open(self, node: str) -> None:
+        channel = self._channels[node]
+        try:
+            await channel.open(self.members[node].address, self._campaign, partial(self._on_start, node))
+        except BaseException:
+            await asyncio.shield(channel.close())
+            raise
+        self._facts[node] = channel.facts
+
+    def _hear(self, node: str, what: Report | str) -> None:
+        """Pass on a report, or the reason why an agent is gone."""
+        if self._listener is None:
+            self._unheard.append((node, what))
+        elif isinstance(what, str):
+            self._listener.gone(node, what)
+        else:
+            self._listener.take(node, what)
 
     async def _close(self) -> None:
         # A closing that is cancelled half-way would leave processes behind; it takes a few seconds at most.

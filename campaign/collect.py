@@ -20,23 +20,22 @@ HERE = NodeFolder(Path())
 """A node's folder as seen from itself: its paths are those that a transport takes."""
 
 
-async def collect_traces(nodes: Nodes, run: str, target: Path) -> dict[str, int]:
-    """Write `target/<table>.parquet` from the trace files of all nodes; return rows per table.
+async def collect_traces(nodes: Nodes, run: str, ours: Path, target: Path) -> dict[str, int]:
+    """Write `target/<table>.parquet` from the trace files of all nodes and our own; return rows per table.
 
     Raises:
         RunError: a trace file is not of this version.
         OSError: they cannot be written.
     """
     below = str(HERE.run(run).traces)
-    return trace.collect([await transport.fetch(below) for transport in nodes.values()], target)
+    return trace.collect([*[await transport.fetch(below) for transport in nodes.values()], ours], target)
 
 
-async def collect_answer(nodes: Nodes, parts: Iterable[tuple[str, str, str]], target: Path) -> dict[str, Sequence[Row]]:
+def collect_answer(parts: Iterable[tuple[str, Path]], target: Path) -> dict[str, Sequence[Row]]:
     """Write the sinks' answer as `target/<table>/part-<k>.parquet` and return its rows by table.
 
     Args:
-        nodes: how each is reached.
-        parts: (table, node, path below the node's folder) of each part.
+        parts: (table, file) of each part.
         target: folder of the tables.
 
     Raises:
@@ -45,9 +44,8 @@ async def collect_answer(nodes: Nodes, parts: Iterable[tuple[str, str, str]], ta
     """
     rows: dict[str, list[Row]] = {}
     written: dict[str, int] = {}
-    for table, node, path in parts:
-        place = Path(path)
-        found = _read_part(await nodes[node].fetch(str(place.parent)) / place.name)
+    for table, path in parts:
+        found = _read_part(path)
         number = written.get(table, 0)
         written[table] = number + 1
         folder = target / table

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from campaign.control.flow import Sample
 from campaign.order import Run
-from campaign.session import Sample
 from campaign.store import FAILED, OK, SKIPPED
 
 LIVE_FILE = "live.json"

@@ -1,11 +1,13 @@
 """The figures of one run, for `run.json`: what its traces say about the measured interval.
 
-Every worker notes the events `measure_start` and `measure_end` in its own clock, so that no clocks are compared here.
-Traces hold one row a second with what happened since the row before, and one at each of these events. A row that
-lies across an end of the interval all the same counts for the part of its time that lies inside.
+Every worker notes the events `measure_start` and `measure_end` in its own clock. For one that was not there at one
+of them, because it was started or ended in mid-run, the note of its node's agent counts, or else that of the
+controller, brought to the node's clock. Traces hold one row a second with what happened since the row before, and one
+at each of these events. A row that lies across an end of the interval all the same counts for the part of its time
+that lies inside.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
+from agents.trace import AGENT
+from campaign.control.journal import CONTROLLER
 from inventory.errors import RunError
 from workloads.rates import NS
 
+MARKS = ("measure_start", "measure_end")
 HOPS = ("intra_worker", "inter_worker", "inter_node")
 PERCENTILES = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
 
@@ -26,11 +31,40 @@ GROWTH_SHARE = 0.05
 """So are sources whose lateness grows by more than this share of the interval from its first to its last quarter."""
 
 
-Spans = Mapping[tuple[str, int], tuple[int, int]]
-"""(node, worker) -> beginning and end of the measured interval in the node's clock."""
+Reading = tuple[int, int]
+"""A moment, in nanoseconds from the beginning of the interval, and what was read then."""
 
 
-def measure(traces: Path, seconds: float, due: int | None) -> dict[str, Any]:
+class Spans:
+    """Beginning and end of the measured interval, for every worker in its node's clock."""
+
+    def __init__(self, events: pa.Table, offsets: Mapping[str, int]) -> None:
+        """Find the marks among `events`; `offsets` are what nodes' clocks show more than the controller's, in ns."""
+        self._offsets = offsets
+        self._marks: dict[tuple[str, str, int], int] = {}
+        for kind in MARKS:
+            for row in events.filter(pc.equal(events["kind"], kind)).to_pylist():
+                self._marks[kind, row["node"], row["worker"]] = row["t_ns"]
+
+    def of(self, node: str, worker: int) -> tuple[int, int]:
+        """The interval of one worker.
+
+        Raises:
+            RunError: nobody noted it.
+        """
+        start, end = (self._mark(kind, node, worker) for kind in MARKS)
+        return start, end
+
+    def _mark(self, kind: str, node: str, worker: int) -> int:
+        for noted in ((kind, node, worker), (kind, node, AGENT)):
+            if noted in self._marks:
+                return self._marks[noted]
+        if (kind, CONTROLLER, AGENT) in self._marks and node in self._offsets:
+            return self._marks[kind, CONTROLLER, AGENT] + self._offsets[node]
+        raise RunError(f"worker {worker} of {node} did not note when the measured interval began and ended")
+
+
+def measure(traces: Path, seconds: float, offsets: Mapping[str, int]) -> dict[str, Any]:
     """Return the `measured` block of `run.json` from the Parquet files in `traces`.
 
     Rates are tuples per second: `source_` emitted by spouts, `sink_` counted by sinks, `throughput_` delivered to
@@ -39,14 +73,13 @@ def measure(traces: Path, seconds: float, due: int | None) -> dict[str, Any]:
     Args:
         traces: folder of `<table>.parquet`.
         seconds: length of the measured interval.
-        due: how many tuples the sources' schedule holds in the interval; None without a schedule, when nothing can be
-            late and `saturated` is None.
+        offsets: node -> what its monotonic clock shows more than the controller's, in nanoseconds.
 
     Raises:
-        RunError: a worker did not note when the interval began and ended.
+        RunError: nobody noted for a worker when the interval began and ended.
     """
-    spans = _spans(traces)
-    throughput = _read(traces, "throughput", "executor", "role", "emitted", "processed", "late_ns")
+    spans = Spans(_read(traces, "event", "kind"), offsets)
+    throughput = _read(traces, "throughput", "executor", "role", "emitted", "processed", "late_ns", "due")
     channels = _read(traces, "channel", "source", "target", "stream", "hop", "tuples")
     rows = _weighted(throughput, ["executor"], spans)
     sent = _weighted(channels, ["source", "target", "stream"], spans)
@@ -61,7 +94,7 @@ def measure(traces: Path, seconds: float, due: int | None) -> dict[str, Any]:
         "sink_tuples_per_s": rate(rows.filter(is_sink), "processed"),
         "throughput_tuples_per_s": rate(sent.filter(to_sinks), "tuples"),
         "latency_ms": _latency(_read(traces, "latency", "value_ns", "count"), spans),
-        "saturated": None if due is None else _saturated(rows.filter(is_spout), spans, seconds, due),
+        "saturated": _saturated(rows.filter(is_spout), spans, seconds),
         "hops": {hop: round(_total(sent.filter(pc.equal(sent["hop"], hop)), "tuples")) for hop in HOPS},
     }
 
@@ -70,24 +103,12 @@ def _read(traces: Path, table: str, *columns: str) -> pa.Table:
     return pyarrow.parquet.read_table(traces / f"{table}.parquet", columns=["node", "worker", "t_ns", *columns])
 
 
-def _spans(traces: Path) -> Spans:
-    events = _read(traces, "event", "kind")
-    ends: dict[str, dict[tuple[str, int], int]] = {}
-    for kind in ("measure_start", "measure_end"):
-        rows = events.filter(pc.equal(events["kind"], kind)).to_pylist()
-        ends[kind] = {(row["node"], row["worker"]): row["t_ns"] for row in rows}
-    starts = ends["measure_start"]
-    return {key: (starts[key], end) for key, end in ends["measure_end"].items() if key in starts}
-
-
 def _by_worker(table: pa.Table, spans: Spans) -> Iterator[tuple[pa.Table, int, int]]:
     """Each worker's rows with its span."""
     writers = table.group_by(["node", "worker"]).aggregate([]).to_pylist()
     for node, worker in ((row["node"], row["worker"]) for row in writers):
-        if (node, worker) not in spans:
-            raise RunError(f"worker {worker} of {node} did not note when the measured interval began and ended")
         mine = pc.and_(pc.equal(table["node"], node), pc.equal(table["worker"], worker))
-        yield table.filter(mine), *spans[node, worker]
+        yield table.filter(mine), *spans.of(node, worker)
 
 
 def _weighted(table: pa.Table, key: list[str], spans: Spans) -> pa.Table:
@@ -141,11 +162,33 @@ def _within(rows: pa.Table, start: int, end: int) -> pa.ChunkedArray:
     return pc.and_(pc.greater(rows["t_ns"], start), pc.less_equal(rows["t_ns"], end))
 
 
-def _saturated(spouts: pa.Table, spans: Spans, seconds: float, due: int) -> bool:
-    """Whether sources fell behind their schedule in the interval."""
+def _due(spouts: pa.Table, spans: Spans, seconds: float) -> float | None:
+    """Tuples that the schedule holds in the interval, for all sources together; None without a schedule."""
+    levels: dict[str, list[Reading]] = {}
+    for rows, start, _ in _by_worker(spouts, spans):
+        known = rows.filter(pc.is_valid(rows["due"])).select(["executor", "t_ns", "due"]).to_pylist()
+        for row in known:
+            levels.setdefault(row["executor"], []).append((row["t_ns"] - start, row["due"]))
+    if not levels:
+        return None
+    return sum(_level(sorted(known), seconds * NS) - _level(sorted(known), 0) for known in levels.values())
+
+
+def _level(readings: Sequence[Reading], at: float) -> float:
+    """What a quantity was at one moment, between two readings by the straight line."""
+    before, after = [r for r in readings if r[0] <= at], [r for r in readings if r[0] >= at]
+    (t0, low), (t1, high) = (before or after)[-1 if before else 0], (after or before)[0 if after else -1]
+    return low if t0 == t1 else low + (high - low) * (at - t0) / (t1 - t0)
+
+
+def _saturated(spouts: pa.Table, spans: Spans, seconds: float) -> bool | None:
+    """Whether sources fell behind their schedule in the interval; None without one."""
+    due = _due(spouts, spans, seconds)
+    if due is None:
+        return None
     if _total(spouts, "emitted") < (1 - LATE_SHARE) * due:
         return True
-    lateness: list[tuple[int, int]] = []
+    lateness: list[Reading] = []
     for rows, start, end in _by_worker(spouts, spans):
         inside = rows.filter(_within(rows, start, end))
         pairs = zip(inside["t_ns"].to_pylist(), inside["late_ns"].to_pylist(), strict=True)

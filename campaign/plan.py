@@ -5,16 +5,18 @@ is computed once and serves all repetitions.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from agents.protocol import Place
 from campaign.addresses import with_addresses
 from campaign.agenda import Agenda, SchedulerEntry, WorkloadEntry
 from campaign.order import Run, runs_of
+from campaign.timeline import check_timeline
 from inventory.cluster import Cluster
 from inventory.documents import Document, Steps
 from inventory.errors import InputError, nearest
@@ -53,6 +55,11 @@ class Placed:
     placement: Placement
     answer: Answer
 
+    @property
+    def places(self) -> dict[str, Place]:
+        """Executor, by name -> worker."""
+        return {executor.name: Place(*slot) for executor, slot in self.placement.assignments.items()}
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -63,6 +70,7 @@ class Plan:
         cluster: its nodes, each with an address.
         applications: by label.
         placed: by (workload's label, scheduler).
+        schedulers: by name.
         runs: in order.
         document: where the agenda stands, for messages.
     """
@@ -71,8 +79,20 @@ class Plan:
     cluster: Cluster
     applications: Mapping[str, Application]
     placed: Mapping[tuple[str, str], Placed]
+    schedulers: Mapping[str, Checked]
     runs: tuple[Run, ...]
     document: Document
+
+    def place_without(self, run: Run, nodes: Set[str]) -> Placed:
+        """Where the scheduler of a run puts its workload when these nodes are lost.
+
+        Raises:
+            InputError: it finds no place.
+            RunError: it gives a wrong answer.
+        """
+        left = tuple(replace(n, available=n.available and n.id not in nodes) for n in self.cluster.nodes)
+        cluster = replace(self.cluster, nodes=left)
+        return _place(self.schedulers[run.scheduler], self.applications[run.workload], cluster)
 
 
 def plan_of(document: Document, agenda: Agenda, inventory: Document) -> Plan:
@@ -84,8 +104,8 @@ def plan_of(document: Document, agenda: Agenda, inventory: Document) -> Plan:
         inventory: the cluster file.
 
     Raises:
-        InputError: the cluster cannot be used, a parameter is wrong, a topology cannot run, or a scheduler finds no
-            place for one.
+        InputError: the cluster cannot be used, a parameter is wrong, a topology cannot run, a scheduler finds no
+            place for one, or the timeline asks for what cannot be.
         UnfitError: a plug-in cannot be loaded.
         RunError: a scheduler gives a wrong answer.
     """
@@ -94,10 +114,10 @@ def plan_of(document: Document, agenda: Agenda, inventory: Document) -> Plan:
         label: _application(document, ("workloads", at), label, entry)
         for at, (label, entry) in enumerate(zip(agenda.labels, agenda.workloads, strict=True))
     }
-    schedulers = [_scheduler(document, at, name) for at, name in enumerate(agenda.scheduler_names)]
+    schedulers = {name: _scheduler(document, at, name) for at, name in enumerate(agenda.scheduler_names)}
     placed = {}
     for at, (label, application) in enumerate(applications.items()):
-        for scheduler in schedulers:
+        for scheduler in schedulers.values():
             try:
                 placed[label, scheduler.name] = _place(scheduler, application, cluster)
             except LackingNodeError as fault:
@@ -105,16 +125,23 @@ def plan_of(document: Document, agenda: Agenda, inventory: Document) -> Plan:
                 raise inventory.error(("nodes", node), str(fault)) from None
             except InputError as fault:
                 raise document.error(("workloads", at), str(fault)) from None
+    check_timeline(
+        document,
+        agenda.timeline,
+        agenda.warmup_s + agenda.duration_s,
+        cluster,
+        {key: p.places for key, p in placed.items()},
+    )
     resolved = replace(
         agenda,
         workloads=tuple(
             replace(entry, label=label, params=applications[label].params)
             for label, entry in zip(agenda.labels, agenda.workloads, strict=True)
         ),
-        schedulers=tuple(SchedulerEntry(scheduler.name, scheduler.params) for scheduler in schedulers),
+        schedulers=tuple(SchedulerEntry(scheduler.name, scheduler.params) for scheduler in schedulers.values()),
     )
     runs = runs_of(agenda.labels, agenda.scheduler_names, agenda.repetitions, agenda.order, agenda.seed)
-    return Plan(resolved, cluster, applications, placed, tuple(runs), document)
+    return Plan(resolved, cluster, applications, placed, schedulers, tuple(runs), document)
 
 
 def only(plan: Plan, choice: str | None) -> list[Run]:

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,14 +12,19 @@ from typing import Any
 
 from agents.facts import gather
 from agents.protocol import ExecutorSpec, InputFile, Place, RunSpec, workers_of
+from agents.trace import AGENT, TraceWriter
 from campaign.cluster import Agents, Member
 from campaign.collect import HERE, collect_answer, collect_logs, collect_traces
-from campaign.failures import RunFailedError
+from campaign.control.failures import RunFailedError
+from campaign.control.journal import CONTROLLER
+from campaign.control.moves import MovePlan
+from campaign.control.session import Course, Session
+from campaign.control.world import World
+from campaign.copies import FolderCopies
 from campaign.live import Board, Sampler
 from campaign.measured import measure
 from campaign.order import Run
 from campaign.plan import Application, Placed
-from campaign.session import Session
 from campaign.state import RunState
 from campaign.store import FAILED, OK
 from inventory.documents import to_plain
@@ -28,7 +33,7 @@ from workloads.rates import NS
 from workloads.workload import PreparedInput, Verdict
 
 EPOCH = 1
-"""Every run has agents of its own, for which it is the first start of a topology."""
+"""Every run has agents of its own, for which this is the first start of a topology."""
 
 TIER = 1
 """Loopback by addresses only: the nodes share this host's kernel and hardware."""
@@ -44,6 +49,7 @@ class Conditions:
     warmup_s: float
     duration_s: float
     sensors: tuple[str, ...]
+    checkpoint_s: float
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,8 @@ class Job:
         inputs: the prepared inputs.
         members: all nodes of the cluster, by id.
         attempt: which attempt it is, from 1.
+        moves: what the agenda's timeline asks for.
+        place_without: places the application on other nodes than those given.
     """
 
     run: Run
@@ -64,24 +72,32 @@ class Job:
     inputs: Sequence[PreparedInput]
     members: Mapping[str, Member]
     attempt: int
+    moves: Sequence[MovePlan]
+    place_without: Callable[[Set[str]], Placed]
 
 
 class Execution:
     """One attempt at a run; its `record` can be asked for at any time and says how far it came."""
 
-    def __init__(self, job: Job, conditions: Conditions, folder: Path, board: Board, state: RunState) -> None:
+    def __init__(
+        self, job: Job, conditions: Conditions, folder: Path, work: Path, board: Board, state: RunState
+    ) -> None:
         """Prepare it.
 
         Args:
             job: what to run.
             conditions: of the campaign.
             folder: of the run's results, still partial.
+            work: for the controller's own files while it runs.
             board: is told of stages and of what goes through the topology.
             state: is told of the agents.
         """
         self._job, self._conditions, self._folder = job, conditions, folder
         self._board, self._state = board, state
         self._transports = {node: member.transport for node, member in job.members.items()}
+        self._traces = work / "traces"
+        self._copies = FolderCopies(work / "copies", self._transports)
+        self._supplied: set[str] = set()
         self._stages: dict[str, float] = {}
         self._times: dict[str, Any] = {"created_utc": _utc(), "stages_s": self._stages}
         self._stage, self._stage_since = "", time.monotonic()
@@ -98,13 +114,22 @@ class Execution:
         """
         session = await self._stream()
         self._enter("verifying")
-        answer = await collect_answer(self._transports, session.answers, self._folder / "answer")
+        parts = [(part.table, self._copies.path(part.name)) for part in session.answer]
+        answer = collect_answer(parts, self._folder / "answer")
         self._verdict = await asyncio.to_thread(self._verify, self._in_order(session.positions), answer)
         self._enter("collecting")
         traces = self._folder / "traces"
-        await collect_traces(self._transports, self._job.run.name, traces)
-        await collect_logs(self._transports, self._job.run.name, self._folder / "logs")
-        self._measured = await asyncio.to_thread(measure, traces, self._measured_s, self._due())
+        within_reach = {node: self._transports[node] for node in self._transports if node not in session.lost_nodes}
+        await collect_traces(within_reach, self._job.run.name, self._traces, traces)
+        await collect_logs(within_reach, self._job.run.name, self._folder / "logs")
+        offsets = {node: known["clock"]["offset_ns"] for node, known in self._nodes.items()}
+        figures = await asyncio.to_thread(measure, traces, self._measured_s, offsets)
+        journal = session.journal
+        self._measured = figures | {
+            "checkpoints": journal.checkpoints,
+            "recoveries": journal.recoveries,
+            "moves": journal.moves,
+        }
         if not self._verdict.passed:
             return self.record(FAILED, f"wrong answer: {self._verdict.message}")
         return self.record(OK, "")
@@ -152,31 +177,67 @@ class Execution:
 
     async def _stream(self) -> Session:
         """From the first agent's start to the last one's end."""
-        job = self._job
+        job, conditions = self._job, self._conditions
         self._enter("starting agents")
-        async with Agents(job.members, self._conditions.campaign, self._agent_started) as agents:
-            await self._put_inputs()
-            session = Session(agents, self._spec(agents), self._conditions.sensors)
-            self._enter("starting workers")
-            await session.start()
-            self._enter("connecting")
-            await session.connect()
-            source_start = await session.go()
-            self._times |= {"started_utc": _utc(), "source_start_ns": source_start}
-            self._enter("warming up", self._conditions.warmup_s, session.sample)
-            await session.wait_until(source_start + round(self._conditions.warmup_s * NS))
-            self._times["measure_start_ns"] = begun = await session.mark("measure_start")
-            self._enter("measuring", self._conditions.duration_s, session.sample)
-            await session.wait_until(begun + round(self._conditions.duration_s * NS))
-            self._times["measure_end_ns"] = await session.mark("measure_end")
-            self._enter("draining", None, session.sample)
-            self._times["stopped_ns"] = time.monotonic_ns()
-            await session.stop()
-            self._times["drained_ns"] = time.monotonic_ns()
-            self._note_nodes(agents)
-            self._enter("finishing")
-            await session.finish()
+        traces = TraceWriter(self._traces, job.run.name, CONTROLLER, AGENT)
+        try:
+            async with Agents(job.members, conditions.campaign, self._agent_started) as agents:
+                course = Course(conditions.sensors, conditions.checkpoint_s, tuple(job.moves))
+                session = Session(self._spec(agents), self._world(agents, traces), course)
+                agents.listen(session)
+                async with session:
+                    await self._conduct(session)
+                    self._note_nodes(agents)
+                    self._enter("finishing")
+                    await session.finish()
+        finally:
+            await asyncio.to_thread(traces.close)
         return session
+
+    async def _conduct(self, session: Session) -> None:
+        """Everything between the start of the workers and the end of the last tuple."""
+        self._enter("starting workers")
+        source_start = await session.start()
+        self._times |= {"started_utc": _utc(), "source_start_ns": source_start}
+        self._enter("warming up", self._conditions.warmup_s, session.sample)
+        await session.wait_until(source_start + round(self._conditions.warmup_s * NS))
+        self._times["measure_start_ns"] = begun = await session.mark("measure_start")
+        self._enter("measuring", self._conditions.duration_s, session.sample)
+        await session.wait_until(begun + round(self._conditions.duration_s * NS))
+        self._times["measure_end_ns"] = await session.mark("measure_end")
+        self._enter("draining", None, session.sample)
+        self._times["stopped_ns"] = time.monotonic_ns()
+        await session.stop()
+        self._times["drained_ns"] = time.monotonic_ns()
+
+    def _world(self, agents: Agents, traces: TraceWriter) -> World:
+        def note(kind: str, subject: str, detail: str, value: float | None) -> None:
+            traces.add("event", time.monotonic_ns(), kind, subject, detail, value)
+
+        async def restart(node: str) -> None:
+            self._supplied.discard(node)
+            await agents.restart(node)
+
+        async def place(lost: Set[str]) -> Mapping[str, Place]:
+            return (await asyncio.to_thread(self._job.place_without, lost)).places
+
+        return World(
+            nodes=tuple(self._job.members),
+            tell=agents.tell,
+            restart=restart,
+            supply=self._supply,
+            place=place,
+            offset=agents.offset,
+            copies=self._copies,
+            note=note,
+        )
+
+    async def _supply(self, node: str) -> None:
+        """Have the prepared inputs on a node; it may lose them with its agent only."""
+        if node not in self._supplied:
+            for entry in self._job.inputs:
+                await self._transports[node].put(entry.path, str(HERE.input(entry.path.name)))
+            self._supplied.add(node)
 
     def _enter(self, stage: str, seconds: float | None = None, sampler: Sampler | None = None) -> None:
         """Tell the board of a stage, and note how long it takes until the next."""
@@ -193,16 +254,11 @@ class Execution:
     def _agent_started(self, node: str, pid: int) -> None:
         self._state.started(pid, f"agent {node}")
 
-    async def _put_inputs(self) -> None:
-        for place in {slot.node for slot in self._job.placed.placement.assignments.values()}:
-            for entry in self._job.inputs:
-                await self._transports[place].put(entry.path, str(HERE.input(entry.path.name)))
-
     def _spec(self, agents: Agents) -> RunSpec:
         job = self._job
-        slots = job.placed.placement.assignments
+        places = job.placed.places
         executors = tuple(
-            ExecutorSpec(executor.component, executor.index, Place(*slots[executor]))
+            ExecutorSpec(executor.component, executor.index, places[executor.name])
             for executor in job.application.topology.executors
         )
         return RunSpec(
@@ -223,12 +279,12 @@ class Execution:
 
     def _note_nodes(self, agents: Agents) -> None:
         """Facts of nodes on this host are those of `campaign.json`, and are not repeated in every run."""
-        ours, offsets = gather(), agents.offsets
+        ours = gather()
         for node, facts in agents.facts.items():
             self._nodes[node] = {
                 "address": agents.members[node].address,
                 "facts": None if facts == ours else facts,
-                "clock": {"offset_ns": offsets[node].offset_ns, "bound_ns": offsets[node].bound_ns},
+                "clock": agents.offset(node)._asdict(),
             }
 
     def _verify(self, positions: Sequence[int], answer: Mapping[str, Any]) -> Verdict:
@@ -251,16 +307,6 @@ class Execution:
     @property
     def _measured_s(self) -> float:
         return float(self._times["measure_end_ns"] - self._times["measure_start_ns"]) / NS
-
-    def _due(self) -> int | None:
-        """How many tuples the schedule holds in the measured interval; None when there is no schedule."""
-        schedule = self._job.application.rate.schedule()
-        if schedule is None:
-            return None
-        start, end = (
-            self._times[key] - self._times["source_start_ns"] for key in ("measure_start_ns", "measure_end_ns")
-        )
-        return schedule.due_count(end) - schedule.due_count(start)
 
 
 def forget(folder: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agents.protocol import MAX_LINE
+from campaign.disk import sync_folder
 from inventory.errors import RunError
 
 
@@ -71,6 +72,15 @@ class Transport(Protocol):
         """Copy a file to `target` below the node's folder."""
         ...
 
+    async def keep(self, source: str, target: Path) -> None:
+        """Have a second copy of the file `source` below the node's folder, safe on this host's disk as `target`.
+
+        Raises:
+            RunError: the node has no such file, or cannot be reached.
+            OSError: the copy cannot be written.
+        """
+        ...
+
     async def fetch(self, source: str) -> Path:
         """Return a local path with what is in the folder `source` below the node's folder; nothing may be there."""
         ...
@@ -106,18 +116,35 @@ class LoopbackTransport:
 
     async def put(self, source: Path, target: str) -> None:
         """See `Transport.put`; a hard link where the file system allows it."""
-        place = self._path / target
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):
-            place.unlink()
-        try:
-            place.hardlink_to(source)
-        except OSError:
-            shutil.copyfile(source, place)
+        _link(source, self._path / target)
+
+    async def keep(self, source: str, target: Path) -> None:
+        """See `Transport.keep`; a hard link where the file system allows it."""
+        if not (self._path / source).is_file():
+            raise RunError(f"there is no file {source} in {self._path}")
+
+        def keep() -> None:
+            _link(self._path / source, target)
+            with target.open("rb") as file:
+                os.fsync(file.fileno())
+            sync_folder(target.parent)
+
+        await asyncio.to_thread(keep)
 
     async def fetch(self, source: str) -> Path:
         """See `Transport.fetch`; the folder itself."""
         return self._path / source
+
+
+def _link(source: Path, target: Path) -> None:
+    """Make `target` the same file as `source`, or a copy of it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError):
+        target.unlink()
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 class _Child:

@@ -102,7 +102,9 @@ def _chosen(kind: Any, data: Any) -> Any:
 
 
 def _structs(kind: Any) -> list[type[msgspec.Struct]]:
-    """The Structs of a union."""
+    """The Structs of a union, or the one that `kind` is."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return [kind]
     if get_origin(kind) not in (Union, UnionType):
         return []
     return [part for part in get_args(kind) if isinstance(part, type) and issubclass(part, msgspec.Struct)]

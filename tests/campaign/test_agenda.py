@@ -97,7 +97,7 @@ def test_a_resolved_agenda_says_everything_and_reads_back_to_the_same_plan() -> 
         ("seed: 7", "order: shuffled", r"a\.yaml:3: order: 'shuffled'.*valid: interleaved, sequential"),
         ("seed: 7", "on_failure: {then: retry}", r"a\.yaml:3: on_failure\.then: 'retry'"),
         ("seed: 7", "duration_s: 0", r"a\.yaml:3: duration_s: got 0"),
-        ("seed: 7", "timeline: [{at_s: 1, do: move}]", r"a\.yaml:3: timeline: scripted events are not supported"),
+        ("seed: 7", "checkpoint_s: -1", r"a\.yaml:3: checkpoint_s: got -1"),
         (
             "- {name: top-storm, params: {alpha: 0.5}}",
             "- even",

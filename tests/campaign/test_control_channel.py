@@ -9,10 +9,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from agents.protocol import Report, Start
-from agents.trace import AGENT
+from agents.protocol import VERSION, Report, Start
 from campaign.channel import Channel
-from campaign.failures import CONSEQUENCE, Failure, Failures, RunFailedError
 from campaign.process import identify
 from campaign.transport import LoopbackTransport, Remote
 from inventory.errors import RunError
@@ -95,7 +93,7 @@ def test_the_death_of_an_agent_is_told_with_its_cause(tmp_path: Path) -> None:
     [
         ("import sys; sys.exit(3)", "the agent of n1 ended with status 3"),
         ("print('good morning', flush=True); input(); input()", "the agent of n1: not a report of control protocol"),
-        (f"print('''{HELLO % 99}''', flush=True); input(); input()", "speaks control protocol 99, this one speaks 1"),
+        (f"print('''{HELLO % 99}''', flush=True); input(); input()", "speaks control protocol 99, this one speaks 2"),
         ("print('x' * (17 << 20), flush=True); input()", "the agent of n1: a line of more than"),
     ],
     ids=["ends", "speaks nonsense", "speaks another version", "never stops talking"],
@@ -114,7 +112,7 @@ def test_what_does_not_speak_the_protocol_is_refused_and_ended(
 
 @pytest.mark.slow
 def test_an_agent_that_does_not_want_to_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stubborn = f"import sys, time; print('''{HELLO % 1}''', flush=True); time.sleep(3600)"
+    stubborn = f"import sys, time; print('''{HELLO % VERSION}''', flush=True); time.sleep(3600)"
     transport = pretender(tmp_path, monkeypatch, stubborn)
 
     async def live() -> None:
@@ -125,20 +123,3 @@ def test_an_agent_that_does_not_want_to_end_is_killed(tmp_path: Path, monkeypatc
         assert not process.is_alive()
 
     run(live())
-
-
-def test_the_cause_is_told_although_its_consequence_came_first() -> None:
-    async def told(*failures: Failure) -> RunFailedError:
-        collected = Failures()
-        for failure in failures:
-            collected.add(failure)
-        with pytest.raises(RunFailedError) as caught:
-            await collected.watch()
-        return caught.value
-
-    lost = Failure("n2", 0, f"{CONSEQUENCE}slot 1 of n1 broke")
-    killed = Failure("n1", 1, "worker 1 (process 7) was killed by SIGKILL", "/n1/logs/worker-1.log")
-    assert run(told(lost, killed)).failure is killed
-    assert str(run(told(lost, killed))) == "node n1, slot 1: worker 1 (process 7) was killed by SIGKILL (and 1 more)"
-    assert str(run(told(lost))) == "node n2, slot 0: the link to slot 1 of n1 broke"
-    assert str(run(told(Failure("n3", AGENT, "no room")))) == "node n3: no room"

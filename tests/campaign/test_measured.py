@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from agents.trace import TraceWriter, collect
+from agents.trace import AGENT, TraceWriter, collect
+from campaign.control.journal import CONTROLLER
 from campaign.measured import measure
 from inventory.errors import RunError
 from workloads.rates import NS
@@ -17,16 +18,20 @@ START, END = 100 * NS, 104 * NS
 def worker(folder: Path, node: str, slot: int, clock: int = 0) -> TraceWriter:
     """A worker's writer whose interval has been noted, `clock` ns ahead of the others."""
     writer = TraceWriter(folder, "r", node, slot)
-    writer.add("event", START + clock, "measure_start", "", None, None)
-    writer.add("event", END + clock, "measure_end", "", None, None)
+    mark(writer, START + clock, "measure_start")
+    mark(writer, END + clock, "measure_end")
     return writer
 
 
-def measured(folder: Path, *writers: TraceWriter, due: int | None = None, seconds: float = SECONDS) -> dict[str, Any]:
+def mark(writer: TraceWriter, at: int, kind: str) -> None:
+    writer.add("event", at, kind, "", None, None)
+
+
+def measured(folder: Path, *writers: TraceWriter, seconds: float = SECONDS, **offsets: int) -> dict[str, Any]:
     for writer in writers:
         writer.close()
     collect([folder], folder / "parquet")
-    return measure(folder / "parquet", seconds, due)
+    return measure(folder / "parquet", seconds, offsets)
 
 
 def test_only_what_happened_within_the_interval_counts(tmp_path: Path) -> None:
@@ -34,8 +39,8 @@ def test_only_what_happened_within_the_interval_counts(tmp_path: Path) -> None:
     for second in range(-3, SECONDS + 3):
         at = START + second * NS
         inside = 0 < second <= SECONDS
-        writer.add("throughput", at, "src[0]", "src", "spout", 100 if inside else 7777, 0, 0)
-        writer.add("throughput", at, "snk[0]", "snk", "sink", 0, 60 if inside else 7777, None)
+        writer.add("throughput", at, "src[0]", "src", "spout", 100 if inside else 7777, 0, 0, None, None)
+        writer.add("throughput", at, "snk[0]", "snk", "sink", 0, 60 if inside else 7777, None, None, None)
         for hop, tuples in (("inter_node", 50), ("intra_worker", 20)):
             writer.add("channel", at, hop, "snk[0]", "d", hop, "n1", tuples if inside else 7777, 1, 1)
         writer.add("channel", at, "src[0]", "mid[0]", "d", "inter_worker", "n1", 5 if inside else 7777, 1, 1)
@@ -51,7 +56,7 @@ def test_only_what_happened_within_the_interval_counts(tmp_path: Path) -> None:
 def test_a_row_across_the_end_of_the_interval_counts_for_its_part(tmp_path: Path) -> None:
     writer = worker(tmp_path, "n1", 0)
     for second in range(SECONDS + 1):
-        writer.add("throughput", START + second * NS + NS // 4, "src[0]", "src", "spout", 100, 0, 0)
+        writer.add("throughput", START + second * NS + NS // 4, "src[0]", "src", "spout", 100, 0, 0, None, None)
     # The first row has a quarter of its second before the start, the last three quarters behind the end.
     assert measured(tmp_path, writer)["source_tuples_per_s"] == 100
 
@@ -61,16 +66,16 @@ def test_each_worker_is_measured_by_its_own_clock(tmp_path: Path) -> None:
     for writer, clock in zip(writers, (0, -50 * NS), strict=True):
         for second in range(-2, SECONDS + 3):
             tuples = 10 if 0 < second <= SECONDS else 5000
-            writer.add("throughput", START + second * NS + clock, "s[0]", "s", "spout", tuples, 0, 0)
+            writer.add("throughput", START + second * NS + clock, "s[0]", "s", "spout", tuples, 0, 0, None, None)
     assert measured(tmp_path, *writers)["source_tuples_per_s"] == 20
 
 
 def test_a_worker_that_gets_the_last_mark_late_is_measured_over_its_own_interval(tmp_path: Path) -> None:
     writer = TraceWriter(tmp_path, "r", "n1", 0)
-    writer.add("event", START, "measure_start", "", None, None)
-    writer.add("event", END + NS, "measure_end", "", None, None)
+    mark(writer, START, "measure_start")
+    mark(writer, END + NS, "measure_end")
     for second in range(1, SECONDS + 2):
-        writer.add("throughput", START + second * NS, "s[0]", "s", "spout", 10, 0, 0)
+        writer.add("throughput", START + second * NS, "s[0]", "s", "spout", 10, 0, 0, None, None)
     assert measured(tmp_path, writer)["source_tuples_per_s"] == 10
 
 
@@ -93,7 +98,7 @@ def test_what_is_not_known_is_none_and_not_zero(tmp_path: Path) -> None:
 
 def test_a_worker_with_a_single_row_is_measured(tmp_path: Path) -> None:
     writer = worker(tmp_path, "n1", 0)
-    writer.add("throughput", START + NS, "src[0]", "src", "spout", 8, 0, 0)
+    writer.add("throughput", START + NS, "src[0]", "src", "spout", 8, 0, 0, None, None)
     writer.add("channel", START + NS, "src[0]", "snk[0]", "d", "inter_node", "n2", 8, 1, 1)
     found = measured(tmp_path, writer)
     assert found["source_tuples_per_s"] == 8 / SECONDS
@@ -115,14 +120,52 @@ def test_sources_that_fall_behind_are_called_saturated(
     tmp_path: Path, late_ms: Any, per_row: int, saturated: bool
 ) -> None:
     writer = worker(tmp_path, "n1", 0)
-    for second in range(1, SECONDS + 1):
+    for second in range(SECONDS + 1):
         late = late_ms(second) * 1_000_000
-        writer.add("throughput", START + second * NS, "src[0]", "src", "spout", per_row, 0, late)
-    assert measured(tmp_path, writer, due=100 * SECONDS)["saturated"] is saturated
+        due = 700 + 100 * second
+        writer.add("throughput", START + second * NS, "src[0]", "src", "spout", per_row, 0, late, due, None)
+    assert measured(tmp_path, writer)["saturated"] is saturated
+
+
+def test_what_sources_owe_counts_over_workers_that_take_turns(tmp_path: Path) -> None:
+    """The schedule goes on while a source moves or is started again, and so does what it owes."""
+    before, after = TraceWriter(tmp_path, "r", "n1", 0), TraceWriter(tmp_path, "r", "n2", 0)
+    mark(before, START, "measure_start")
+    mark(after, END, "measure_end")
+    for node in ("n1", "n2"):
+        agent = TraceWriter(tmp_path, "r", node, AGENT)
+        mark(agent, START, "measure_start")
+        mark(agent, END, "measure_end")
+        agent.close()
+    for writer, seconds in ((before, (0, 1)), (after, (3, 4))):
+        for second in seconds:
+            row = ("src[0]", "src", "spout", 100, 0, 5_000_000, 50 + 100 * second, None)
+            writer.add("throughput", START + second * NS, *row)
+    found = measured(tmp_path, before, after)
+    assert found["source_tuples_per_s"] == 300 / SECONDS
+    assert found["saturated"] is True
+
+
+@pytest.mark.parametrize("noted_by", ["the agent", "the controller"])
+def test_a_worker_that_was_not_there_at_a_mark_is_measured_by_what_others_noted(tmp_path: Path, noted_by: str) -> None:
+    """One died before the end of the interval, one was started after its beginning."""
+    ahead = 7 * NS
+    first, second = TraceWriter(tmp_path, "r", "n1", 0), TraceWriter(tmp_path, "r", "n1", 1)
+    mark(first, START + ahead, "measure_start")
+    mark(second, END + ahead, "measure_end")
+    by_agent = noted_by == "the agent"
+    other = TraceWriter(tmp_path, "r", "n1" if by_agent else CONTROLLER, AGENT)
+    mark(other, START + ahead * by_agent, "measure_start")
+    mark(other, END + ahead * by_agent, "measure_end")
+    for at in (1, 2):
+        first.add("throughput", START + ahead + at * NS, "s[0]", "s", "spout", 10, 0, 0, None, None)
+    for at in (4, 5):
+        second.add("throughput", START + ahead + at * NS, "s[0]", "s", "spout", 10, 0, 0, None, None)
+    assert measured(tmp_path, first, second, other, n1=ahead)["source_tuples_per_s"] == 30 / SECONDS
 
 
 def test_a_worker_that_did_not_note_the_interval_is_an_error(tmp_path: Path) -> None:
     writer = TraceWriter(tmp_path, "r", "n3", 2)
-    writer.add("throughput", START, "src[0]", "src", "spout", 100, 0, 0)
+    writer.add("throughput", START, "src[0]", "src", "spout", 100, 0, 0, None, None)
     with pytest.raises(RunError, match="worker 2 of n3 did not note"):
         measured(tmp_path, writer)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from campaign.control.flow import Sample
 from campaign.live import Board, in_words, write_live
 from campaign.order import runs_of
 from campaign.progress import Display, Lines, Silence, view_for
-from campaign.session import Sample
 from campaign.store import FAILED, OK
 
 RUNS = runs_of(["wordcount"], ["even"], 4, "sequential", 0)

@@ -219,7 +219,11 @@ def test_a_full_disk_at_the_start_leaves_nothing(desk: Any, tiny: Path) -> None:
         ({"inventory": "lopback"}, 2, "did you mean 'loopback'?"),
         ({"inventory": "none.yaml"}, 2, "'even' finds no place for 6 of 6 executors of 'wordcount'"),
         ({"inventory": "elsewhere.yaml"}, 3, "node n1: its address 192.0.2.7 cannot be bound on this host"),
-        ({"timeline": [{"at_s": 1, "do": "move"}]}, 2, "timeline: scripted events are not supported"),
+        (
+            {"timeline": [{"at_s": 1, "do": "move", "executor": "cont[0]", "to": "n1"}]},
+            2,
+            "timeline[0].executor: wordcount under even has no executor 'cont[0]'; did you mean 'count[0]'?",
+        ),
     ],
 )
 def test_what_cannot_run_is_refused_before_anything_is_touched(

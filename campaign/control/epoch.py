@@ -1,0 +1,56 @@
+"""The steps that all workers of an epoch take together: from `Start` to flowing tuples, from `Stop` to the answer."""
+
+from collections.abc import Collection
+
+from agents.protocol import Connect, Go, Start, Stop
+from campaign.control.crew import Crew
+from campaign.control.failures import explained
+from campaign.control.news import all_of
+from campaign.control.world import World
+
+START_S = 120.0
+CONNECT_S = 30.0
+DRAIN_S = 120.0
+"""How long a step may take before the run is given up."""
+
+
+async def start(crew: Crew, nodes: Collection[str], sensors: tuple[str, ...], world: World) -> None:
+    """Have all workers of the epoch started and listening.
+
+    Raises:
+        RunError: inputs cannot be put on a node, or it takes too long.
+    """
+    await explained(all_of(world.supply(node) for node in sorted({place.node for place in crew.workers})))
+    await crew.begin(Start(spec=crew.spec, sensors=sensors), nodes)
+    await crew.until(lambda: crew.ports.keys(), crew.workers, START_S, "the workers did not all start")
+
+
+async def connect(crew: Crew) -> None:
+    """Have all workers linked to one another.
+
+    Raises:
+        RunError: it takes too long.
+    """
+    await crew.tell(Connect(epoch=crew.spec.epoch, ports=crew.named_ports))
+    await crew.until(lambda: crew.connected, crew.workers, CONNECT_S, "the workers did not all connect")
+
+
+async def go(crew: Crew, at_ns: int, world: World) -> None:
+    """Have the sources follow their schedule, which begins at `at_ns` of our monotonic clock."""
+    await crew.tell(lambda node: Go(epoch=crew.spec.epoch, at_ns=at_ns + world.offset(node).offset_ns))
+
+
+async def join(crew: Crew, nodes: Collection[str], sensors: tuple[str, ...]) -> None:
+    """Have nodes without workers take part in the epoch that is under way."""
+    await crew.begin(Start(spec=crew.spec, sensors=sensors), nodes)
+
+
+async def drain(crew: Crew) -> None:
+    """Have the sources end, those with a known end there, and wait until all that they emitted is worked off.
+
+    Raises:
+        RunError: it takes too long.
+    """
+    if crew.spouts - crew.spec.until.keys():
+        await crew.tell(Stop(epoch=crew.spec.epoch))
+    await crew.until(lambda: crew.drained.keys(), set(crew.places.values()), DRAIN_S, "the topology did not drain")

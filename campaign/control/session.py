@@ -1,0 +1,388 @@
+"""A run from `Start` to `Finished`, over as many epochs as it takes.
+
+    epoch 1:  start, connect, go; checkpoints and moves, one barrier at a time; stop, drain; finish
+    what breaks it begins the next epoch: mend, start from the last complete checkpoint, connect, go; ...
+
+Whoever runs a session says only when to stop; that it had to begin again in between is in its journal.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from msgspec.structs import replace
+
+from agents.protocol import Failed, Finish, Finished, Lost, Mark, Place, Progress, Report, RunSpec, workers_of
+from agents.trace import AGENT
+from campaign.control import epoch
+from campaign.control.barrier import AbandonedError, carry_out
+from campaign.control.crew import Crew, name_of
+from campaign.control.failures import BrokenError, Failure, Failures, RunFailedError, explained
+from campaign.control.flow import Flow, Sample
+from campaign.control.journal import Journal
+from campaign.control.moves import MovePlan, carry_out_moves, moves_of
+from campaign.control.news import News, all_of, unless
+from campaign.control.roster import Roster
+from campaign.control.vault import Part, Vault
+from campaign.control.world import World
+from inventory.errors import RunError
+from workloads.rates import NS
+
+FINISH_S = 30.0
+"""How long agents may take to finish."""
+
+LEAD_NS = 200_000_000
+"""Sources start so much later than the message that says so, for it to reach all nodes."""
+
+MOST_RECOVERIES = 5
+"""So many epochs in a row may break without a new complete checkpoint; one more, and the run fails."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """What is to happen between start and stop.
+
+    Attributes:
+        sensors: what nodes measure.
+        checkpoint_s: time from one checkpoint to the next; 0: none, and nothing that breaks is mended.
+        moves: plans in order of their times.
+    """
+
+    sensors: tuple[str, ...] = ()
+    checkpoint_s: float = 0.0
+    moves: tuple[MovePlan, ...] = ()
+
+
+class Session:
+    """One run, as an asynchronous context manager that ends all it does; nodes are ended by their owner.
+
+    Attributes:
+        journal: what happened.
+        positions: spout executor -> records emitted, after `stop`.
+        answer: all parts of the answer, after `stop`.
+    """
+
+    def __init__(self, spec: RunSpec, world: World, course: Course) -> None:
+        """Prepare it; reports of nodes go to `take`, the end of an agent to `gone`."""
+        self._spec, self._world, self._course = spec, world, course
+        self._news = News()
+        self.journal = Journal(world.note)
+        self._vault = Vault(world.copies)
+        self._roster = Roster(world, self.journal, self._news)
+        self._failures = Failures(self._mends)
+        self._crew = Crew(spec, world, self._news, self.gone)
+        self._flow = Flow()
+        self._plans = list(course.moves)
+        self._plan: MovePlan | None = None
+        self._barrier = 0
+        self._seen: dict[str, int] = {}
+        self._broken: BrokenError | None = None
+        self._in_a_row = 0
+        self._start_ns: int | None = None
+        self._stop_asked = self._over = False
+        self._finished: set[str] = set()
+        self.positions: Mapping[str, int] = {}
+        self.answer: list[Part] = []
+
+    async def __aenter__(self) -> Self:
+        self._leading = asyncio.create_task(self._lead())
+        self._leading.add_done_callback(lambda _: self._news.tell())
+        self._calling = asyncio.create_task(self._roster.call_lost())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in (self._leading, self._calling):
+            task.cancel()
+        await asyncio.gather(self._leading, self._calling, return_exceptions=True)
+
+    # --- what the run's owner asks for ---------------------------------------------------------------------------
+
+    async def start(self) -> int:
+        """Wait until sources start; return when they do, in nanoseconds of our monotonic clock.
+
+        This and all others raise:
+            RunFailedError: something happened that no new start can mend, or mending did not help.
+            RunError: a step took too long.
+        """
+        await self._until(lambda: self._start_ns is not None)
+        return self._source_start_ns
+
+    async def wait_until(self, at_ns: int) -> None:
+        """Return at `at_ns` of our monotonic clock, or earlier when the sources are exhausted."""
+        await self._until(lambda: self._crew.all_exhausted, at_ns / NS)
+
+    async def mark(self, kind: str) -> int:
+        """Have the event written into all traces; return when it was sent, in ns of our monotonic clock."""
+        now_ns = self._now_ns()
+        self.journal.mark(kind)
+        await self._tell_those_who_hear(Mark(epoch=self._crew.spec.epoch, kind=kind))
+        return now_ns
+
+    async def stop(self) -> None:
+        """Have the sources end and the topology drain."""
+        self._stop_asked = True
+        self._news.tell()
+        await self._until(lambda: self._over)
+
+    async def finish(self) -> None:
+        """Have the workers exit and all trace files closed; what was lost is not waited for."""
+        await self._tell_those_who_hear(Finish(epoch=self._crew.spec.epoch))
+
+        async def finished() -> None:
+            deadline = asyncio.get_running_loop().time() + FINISH_S
+            if not await self._news.by(deadline, lambda: self._finished >= self._crew.nodes & self._roster.usable):
+                missing = ", ".join(sorted(self._crew.nodes & self._roster.usable - self._finished))
+                raise RunError(f"the agents did not all finish within {FINISH_S:.0f} s; missing: {missing}")
+
+        await unless(finished(), self._failures.watch())
+
+    def sample(self) -> Sample:
+        """What goes through the topology now."""
+        return self._flow.sample()
+
+    @property
+    def lost_nodes(self) -> frozenset[str]:
+        """Nodes that cannot be reached."""
+        return frozenset(self._roster.lost | self._roster.gone.keys())
+
+    # --- what nodes report ---------------------------------------------------------------------------------------
+
+    def take(self, node: str, report: Report) -> None:
+        """Take a report; must be called in the event loop."""
+        now = self._spec.epoch
+        match report:
+            case Failed(epoch=number, died=True) | Lost(epoch=number) if number != now:
+                # A worker of an older epoch: the new one has been given another, or will be.
+                return
+            case Failed():
+                self._fail(Failure(node, report.slot, report.reason, report.log, "died" if report.died else "said"))
+            case Lost(slot=slot, peer=peer, reason=reason):
+                text = f"the link to slot {peer.slot} of {peer.node} broke: {reason}"
+                self._fail(Failure(node, slot, text, kind="lost"))
+            case Finished():
+                self._finished.add(node)
+                self._news.tell()
+            case Progress(epoch=number, slot=slot) if number == now:
+                self._flow.take(Place(node, slot), report)
+                # What a worker counts as emitted is new: it lies behind what had been seen before its epoch.
+                self._saw(
+                    {
+                        name: self._spec.seen.get(name, 0) + work.emitted
+                        for name, work in report.executors.items()
+                        if name in self._crew.spouts
+                    }
+                )
+            case _:
+                self._crew.take(node, report)
+
+    def gone(self, node: str, reason: str) -> None:
+        """The agent of a node is gone; must be called in the event loop."""
+        if node in self._roster.gone or node in self._roster.lost:
+            return
+        self._roster.gone[node] = reason
+        self._crew.nodes.discard(node)
+        self._vault.forget(node)
+        self._fail(Failure(node, AGENT, reason, kind="gone"))
+        self._news.tell()
+
+    def _fail(self, failure: Failure) -> None:
+        # Once the answer is complete, what dies has done its work; what a worker complains of counts all the same.
+        if not (self._over and failure.mendable):
+            self._failures.add(failure)
+
+    # --- epoch after epoch ---------------------------------------------------------------------------------------
+
+    async def _lead(self) -> None:
+        while not self._over:
+            try:
+                await unless(self._epoch(), self._failures.watch())
+            except BrokenError as broken:
+                self._break(broken)
+
+    def _break(self, broken: BrokenError) -> None:
+        """Take what is left of an epoch into the next one.
+
+        Raises:
+            RunFailedError: there were too many in a row.
+        """
+        self._broken = self._broken or broken
+        self._in_a_row += 1
+        if self._in_a_row > MOST_RECOVERIES:
+            raise RunFailedError(
+                broken.cause, given_up=f"given up after {MOST_RECOVERIES} recoveries without a new checkpoint"
+            )
+        if self._plan is not None:
+            self._not_moved(self._plan, f"the run broke: {broken.cause}")
+        self._failures = Failures(self._mends)
+        until = dict(self._spec.until)
+        if self._stop_asked:
+            for stopped in self._crew.stopped.values():
+                until |= stopped.positions
+        self._saw(until)
+        self._spec = replace(
+            self._crew.spec,
+            epoch=self._spec.epoch + 1,
+            restore=self._vault.complete,
+            until=until,
+            seen=dict(self._seen),
+        )
+
+    async def _epoch(self) -> None:
+        """From the first message of an epoch to the last answer."""
+        if self._broken is not None:
+            await self._mend()
+        self._roster.returned.clear()
+        self._flow = Flow()
+        crew = self._crew = Crew(self._spec, self._world, self._news, self.gone)
+        await epoch.start(crew, self._roster.usable, self._course.sensors, self._world)
+        await epoch.connect(crew)
+        if self._start_ns is None:
+            self._start_ns = self._now_ns() + LEAD_NS
+        await epoch.go(crew, self._start_ns, self._world)
+        self._news.tell()
+        self._note_recovery()
+        await self._tend(crew)
+        await epoch.drain(crew)
+        self.answer = await explained(self._vault.keep_last(crew.spec.epoch, crew.drained))
+        self.positions = {name: at for said in crew.drained.values() for name, at in said.positions.items()}
+        self._over = True
+        self._failures = self._failures.unmendable()
+
+    async def _mend(self) -> None:
+        """Have agents, places and snapshots for the next epoch.
+
+        Raises:
+            RunError: there is no placement without the lost nodes.
+        """
+        if self._barrier > self._vault.complete:
+            await self._vault.discard(self._barrier)
+        await self._roster.restart()
+        spec = self._spec
+        places = await self._roster.place_again({name_of(executor): executor.place for executor in spec.executors})
+        executors = tuple(replace(executor, place=places[name_of(executor)]) for executor in spec.executors)
+        self._spec = replace(spec, executors=executors, workers=workers_of(executors))
+        await explained(self._vault.spread(places))
+
+    async def _tend(self, crew: Crew) -> None:
+        """Until the run is to stop: checkpoints and moves when they are due, one barrier at a time."""
+        checkpoint_at = self._next_checkpoint()
+        while True:
+            moves_at = self._source_start_ns / NS + self._plans[0].at_s if self._plans else math.inf
+            due = min(checkpoint_at, moves_at)
+            if await self._news.by(
+                None if due == math.inf else due, lambda: self._stop_asked or bool(self._roster.returned)
+            ):
+                if self._stop_asked:
+                    break
+                await self._include_returned(crew)
+            elif moves_at <= checkpoint_at:
+                await self._move(crew)
+            else:
+                checkpoint_at = self._next_checkpoint()
+                await self._checkpoint(crew)
+        while self._plans:
+            self._not_moved(self._plans.pop(0), "the sources had ended")
+
+    def _next_checkpoint(self) -> float:
+        every = self._course.checkpoint_s
+        return asyncio.get_running_loop().time() + every if every else math.inf
+
+    async def _checkpoint(self, crew: Crew) -> None:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        number = self._next_barrier()
+        try:
+            await carry_out(crew, number, self._vault.complete, store=True)
+        except AbandonedError as why:
+            self.journal.abandoned(number, str(why))
+            return
+        self._saw({name: said.position for name, (_, said) in crew.stored.items() if said.position is not None})
+        try:
+            nbytes = await self._vault.store(number, crew.stored)
+        except RunError as fault:
+            self.journal.abandoned(number, f"no second copy: {fault}")
+            return
+        self._in_a_row = 0
+        self.journal.checkpoint(number, loop.time() - begun, nbytes)
+
+    async def _move(self, crew: Crew) -> None:
+        plan = self._plan = self._plans.pop(0)
+        number = self._next_barrier()
+        try:
+            moves = moves_of(plan, crew, self._roster.lost)
+            if moves:
+                await carry_out_moves(
+                    moves, crew, number, self._vault.complete, self._source_start_ns, self._world, self.journal
+                )
+        except AbandonedError as why:
+            self.journal.abandoned(number, str(why))
+            self._not_moved(plan, str(why))
+        self._plan = None
+
+    def _not_moved(self, plan: MovePlan, why: str) -> None:
+        self._plan = None
+        for wish in plan.wishes:
+            self.journal.not_moved(wish.executor, wish.target, plan.at_s, why)
+
+    async def _include_returned(self, crew: Crew) -> None:
+        """Nodes that have returned take part in the epoch, without workers as yet."""
+        nodes, self._roster.returned = self._roster.returned, set()
+        await epoch.join(crew, nodes, self._course.sensors)
+
+    def _note_recovery(self) -> None:
+        if self._broken is None:
+            return
+        broken, self._broken = self._broken, None
+        loop = asyncio.get_running_loop()
+        replayed = sum(at - self._vault.positions.get(name, 0) for name, at in self._seen.items())
+        self.journal.recovery(
+            broken.at_s - self._source_start_ns / NS,
+            loop.time() - broken.at_s,
+            str(broken.cause),
+            self._vault.complete,
+            replayed,
+        )
+
+    # --- small things --------------------------------------------------------------------------------------------
+
+    @property
+    def _mends(self) -> bool:
+        return self._course.checkpoint_s > 0
+
+    @property
+    def _source_start_ns(self) -> int:
+        if self._start_ns is None:
+            raise RuntimeError("the sources have not started yet")
+        return self._start_ns
+
+    def _now_ns(self) -> int:
+        return round(asyncio.get_running_loop().time() * NS)
+
+    def _next_barrier(self) -> int:
+        self._barrier += 1
+        return self._barrier
+
+    def _saw(self, positions: Mapping[str, int]) -> None:
+        """Sources are known to have come so far."""
+        for name, position in positions.items():
+            self._seen[name] = max(position, self._seen.get(name, 0))
+
+    async def _until(self, condition: Callable[[], bool], at_s: float | None = None) -> None:
+        """Wait for `condition`, but not beyond `at_s`; raise what ends the run before."""
+        await self._news.by(at_s, lambda: condition() or self._leading.done())
+        if self._leading.done() and not condition():
+            self._leading.result()
+
+    async def _tell_those_who_hear(self, message: Mark | Finish) -> None:
+        async def tell(node: str) -> None:
+            try:
+                await self._world.tell(node, message)
+            except RunError as fault:
+                self.gone(node, str(fault))
+
+        await all_of(tell(node) for node in sorted(self._crew.nodes & self._roster.usable))

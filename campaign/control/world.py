@@ -1,0 +1,68 @@
+"""What the control of a run is handed: all that it can do to nodes and disks."""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Set
+from dataclasses import dataclass
+from typing import Protocol
+
+from agents.protocol import Message, Place
+from campaign.clock import Offset
+
+Placing = Callable[[Set[str]], Awaitable[Mapping[str, Place]]]
+"""Places all executors (by name) again, on nodes other than those given.
+
+Raises:
+    MillraceError: there is no such placement.
+"""
+
+Note = Callable[[str, str, str, float | None], None]
+"""Takes an event for the traces: kind, subject, detail, value."""
+
+
+class Copies(Protocol):
+    """Second copies of nodes' files, by names with `/`; they outlive the nodes."""
+
+    async def keep(self, node: str, file: str, name: str) -> None:
+        """Have a synced copy of the node's `file` (relative to its folder) called `name`.
+
+        Raises:
+            RunError: the node cannot be reached, or has no such file.
+            OSError: the copy cannot be written.
+        """
+        ...
+
+    async def put(self, name: str, node: str, file: str) -> None:
+        """Give the node the copy called `name` as its `file`.
+
+        Raises:
+            RunError: the node cannot be reached.
+        """
+        ...
+
+    async def drop(self, folder: str) -> None:
+        """Forget all copies whose names begin with `folder` and a `/`."""
+        ...
+
+
+@dataclass(frozen=True)
+class World:
+    """The world around a run.
+
+    Attributes:
+        nodes: ids of all nodes; the agent of each is up at first.
+        tell: sends a message to a node's agent; RunError when the agent is gone.
+        restart: starts the agent of a node anew, whatever is left of the old one ends; RunError when it cannot be.
+        supply: has the prepared inputs on a node; RunError when it cannot be reached.
+        place: places executors again.
+        offset: a node's monotonic clock against ours.
+        copies: second copies of files.
+        note: takes events.
+    """
+
+    nodes: Collection[str]
+    tell: Callable[[str, Message], Awaitable[None]]
+    restart: Callable[[str], Awaitable[None]]
+    supply: Callable[[str], Awaitable[None]]
+    place: Placing
+    offset: Callable[[str], Offset]
+    copies: Copies
+    note: Note

@@ -1,0 +1,119 @@
+"""Scripted events: what an agenda may ask for, and what it is told when that cannot be."""
+
+import pytest
+
+from campaign.agenda import agenda_of
+from campaign.control.moves import MovePlan, Wish
+from campaign.plan import Plan, plan_of
+from campaign.timeline import move_plans
+from inventory.documents import parse
+from inventory.errors import InputError
+
+CLUSTER = """
+nodes:
+  - {id: n1, slots: 4}
+  - {id: n2, slots: 4}
+  - {id: n3, slots: 3}
+  - {id: n4, slots: 1, available: false}
+"""
+
+AGENDA = """\
+name: mine
+warmup_s: 10
+duration_s: 20
+workloads:
+  - {name: wordcount, params: {workers: 2, ackers: 0, parallelism: {spout: 1, split: 1, count: 2}}, rate: {kind: max}}
+  - {name: exclamation, params: {workers: 2}, rate: {kind: max}}
+schedulers: [even]
+timeline:
+"""
+
+
+def plan(*entries: str) -> Plan:
+    document = parse(AGENDA + "".join(f"  - {entry}\n" for entry in entries), "a.yaml")
+    return plan_of(document, agenda_of(document), parse(CLUSTER, "c.yaml"))
+
+
+def elsewhere(executor: str) -> str:
+    """A node where word count's executor is not, and one where it is."""
+    place = plan("{at_s: 1, do: move, executor: 'count[0]', to: n3, workload: wordcount}").placed
+    return "n2" if place["wordcount", "even"].places[executor].node == "n1" else "n1"
+
+
+def test_a_timeline_becomes_plans_of_moves_for_each_workload_in_order_of_time() -> None:
+    found = plan(
+        "{at_s: 20, do: move, executor: 'count[1]', to: n3, workload: wordcount}",
+        "{at_s: 5.5, do: move, executor: 'count[0]', to: n3/2, workload: wordcount}",
+        "{at_s: 20, do: move, executor: 'split[0]', to: n3/1, workload: wordcount}",
+    )
+    assert move_plans(found.agenda.timeline, "exclamation") == ()
+    assert move_plans(found.agenda.timeline, "wordcount") == (
+        MovePlan(5.5, (Wish("count[0]", "n3", 2),)),
+        MovePlan(20, (Wish("count[1]", "n3"), Wish("split[0]", "n3", 1))),
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("{at_s: 1, executor: 'count[0]', to: n3}", r"a\.yaml:9: timeline\[0\]: the key 'do' is missing"),
+        (
+            "{at_s: 1, do: mve, executor: 'count[0]', to: n3}",
+            r"a\.yaml:9: timeline\[0\]\.do: 'mve' is none of the valid values; did you mean 'move'\?",
+        ),
+        ("{at_s: -1, do: move, executor: 'count[0]', to: n3}", r"a\.yaml:9: timeline\[0\]\.at_s: got -1"),
+        ("{at_s: 1, do: move, exector: 'count[0]', to: n3}", r"timeline\[0\]\.exector: .*did you mean 'executor'"),
+        (
+            "{at_s: 30, do: move, executor: 'count[0]', to: n3, workload: wordcount}",
+            r"a\.yaml:9: timeline\[0\]\.at_s: the sources stop at 30 s",
+        ),
+        (
+            "{at_s: 1, do: move, executor: 'count[0]', to: n3, workload: wordcont}",
+            r"a\.yaml:9: timeline\[0\]\.workload: .*'wordcont'; did you mean 'wordcount'",
+        ),
+        (
+            "{at_s: 1, do: move, executor: 'count[0]', to: n3}",
+            r"a\.yaml:9: timeline\[0\]\.executor: exclamation under even has no executor 'count\[0\]'",
+        ),
+        (
+            "{at_s: 1, do: move, executor: 'count[7]', to: n3, workload: wordcount}",
+            r"a\.yaml:9: timeline\[0\]\.executor: .*'count\[7\]'; did you mean 'count\[[01]\]'",
+        ),
+        (
+            "{at_s: 1, do: move, executor: 'count[0]', to: n33, workload: wordcount}",
+            r"a\.yaml:9: timeline\[0\]\.to: there is no available node 'n33'; did you mean 'n3'",
+        ),
+        (
+            "{at_s: 1, do: move, executor: 'count[0]', to: n4, workload: wordcount}",
+            r"a\.yaml:9: timeline\[0\]\.to: there is no available node 'n4'",
+        ),
+        (
+            "{at_s: 1, do: move, executor: 'count[0]', to: n3/3, workload: wordcount}",
+            r"a\.yaml:9: timeline\[0\]\.to: node 'n3' has no slot '3'; valid: 0, 1, 2",
+        ),
+        (
+            "{at_s: 1, do: move, executor: 'count[0]', to: n3/, workload: wordcount}",
+            r"a\.yaml:9: timeline\[0\]\.to: node 'n3' has no slot ''",
+        ),
+    ],
+)
+def test_an_event_that_cannot_come_about_is_refused_with_its_place(entry: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        plan(entry)
+
+
+def test_a_move_to_where_the_executor_already_is_is_refused() -> None:
+    first = "{at_s: 1, do: move, executor: 'count[0]', to: n3/1, workload: wordcount}"
+    for target in ("n3", "n3/1"):
+        again = f"{{at_s: 2, do: move, executor: 'count[0]', to: {target}, workload: wordcount}}"
+        message = r"a\.yaml:10: timeline\[1\]\.to: in wordcount under even, count\[0\] is on n3/1 already at 2 s"
+        with pytest.raises(InputError, match=message):
+            plan(first, again)
+    assert plan(first, "{at_s: 2, do: move, executor: 'count[0]', to: n3/0, workload: wordcount}")
+    assert plan(first, f"{{at_s: 2, do: move, executor: 'count[0]', to: {elsewhere('count[0]')}, workload: wordcount}}")
+
+
+def test_an_executor_cannot_go_to_two_places_at_once() -> None:
+    entries = (f"{{at_s: 2, do: move, executor: 'count[0]', to: n3/{slot}, workload: wordcount}}" for slot in (0, 1))
+    with pytest.raises(InputError, match=r"a\.yaml:10: timeline\[1\]\.executor: count\[0\] is moved twice at 2 s"):
+        plan(*entries)
