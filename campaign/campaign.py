@@ -18,7 +18,7 @@ from campaign.addresses import address_of
 from campaign.cluster import Member
 from campaign.disk import DiskFullError, check_room, noticing_full_disk, writing
 from campaign.interrupts import SIGNALS, ignore_interrupts
-from campaign.live import Board, in_words, write_live
+from campaign.live import FAILING, INTERRUPTED, Board, in_words, write_live
 from campaign.order import Run
 from campaign.plan import Inputs, Plan
 from campaign.progress import View
@@ -82,22 +82,25 @@ class Campaign:
         self._interrupts = 0
         self._current: asyncio.Task[dict[str, Any]] | None = None
 
-    def carry_out(self) -> Ending:
+    def carry_out(self, last_stage: str) -> Ending:
         """Do the runs; call it inside `interrupted_once`.
+
+        Args:
+            last_stage: what a campaign that comes to its end is said to do then.
 
         Raises:
             UnfitError: results cannot be written any more; what was complete is kept.
         """
         self._view.open()
-        how = "failed"
+        how = FAILING
         try:
             ending = asyncio.run(self._loop())
-            how = "interrupted" if ending.interrupted else "finished"
+            how = INTERRUPTED if ending.interrupted else last_stage
             return ending
         finally:
             self._view.close()
             self._board.close(how)
-            write_live(self._board, self._store.folder)
+            write_live(self._board.document(), self._store.folder)
 
     async def _loop(self) -> Ending:
         loop = asyncio.get_running_loop()
@@ -140,8 +143,9 @@ class Campaign:
 
     async def _tick(self) -> None:
         while True:
-            self._view.draw(self._board)
-            write_live(self._board, self._store.folder)
+            document = self._board.document()
+            self._view.draw(document)
+            write_live(document, self._store.folder)
             await asyncio.sleep(1)
 
     async def _do(self, run: Run, left: int) -> dict[str, Any]:

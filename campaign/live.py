@@ -1,29 +1,39 @@
 """What a campaign is doing now: the board that the run loop writes on, and `live.json`, from which others read.
 
-The views of `campaign.progress` draw the board for people; `millrace top` and scripts read the file, which is
-replaced every second.
+The views of `campaign.progress` draw the board for people; `millrace top` (`campaign.watching`) and scripts read the
+file, which is replaced every second.
 """
 
 import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from campaign.control.flow import Sample
+from campaign.control.flow import Flow
 from campaign.order import Run
+from campaign.process import identify
 from campaign.store import FAILED, OK, SKIPPED
+from inventory.documents import to_plain
 
 LIVE_FILE = "live.json"
 
 OVERHEAD_S = 4.0
 """What a run takes beside warm-up and measured interval, as long as none has been timed."""
 
-Sampler = Callable[[], Sample]
+REPORTING = "reporting"
+"""The stage after the last run while the report is made; `live.json` rests meanwhile."""
+
+FINISHED, INTERRUPTED, FAILING = "finished", "interrupted", "failed"
+"""The last stages."""
+
+
+LiveContent = Mapping[str, Any]
+"""What `live.json` holds; docs/reference/results.md has its keys."""
 
 
 class Board:
@@ -48,7 +58,8 @@ class Board:
         self.stage_name = "preparing"
         self.stage_s: float | None = None
         self._stage_since = self._run_since = time.monotonic()
-        self._sampler: Sampler | None = None
+        self._flow: Flow | None = None
+        self._process = to_plain(identify(os.getpid()))
         self._nominal_s = nominal_s
         self._took: list[float] = []
         self._left = total - done
@@ -59,9 +70,9 @@ class Board:
         self._run_since = time.monotonic()
         self.stage("starting")
 
-    def stage(self, name: str, seconds: float | None = None, sampler: Sampler | None = None) -> None:
-        """The run enters a stage, which is meant to take `seconds`; `sampler` says what goes through the topology."""
-        self.stage_name, self.stage_s, self._sampler = name, seconds, sampler
+    def stage(self, name: str, seconds: float | None = None, flow: Flow | None = None) -> None:
+        """The run enters a stage, which is meant to take `seconds`; `flow` knows what goes through the topology."""
+        self.stage_name, self.stage_s, self._flow = name, seconds, flow
         self._stage_since = time.monotonic()
 
     def end(self, status: str) -> float:
@@ -75,7 +86,7 @@ class Board:
         return took
 
     def close(self, how: str) -> None:
-        """The campaign ends: `finished`, `interrupted` or `failed`."""
+        """The runs have ended: the campaign is `reporting`, `finished`, `interrupted` or `failed`."""
         self.run, self._left = None, 0
         self.stage(how)
 
@@ -83,11 +94,6 @@ class Board:
     def in_stage_s(self) -> float:
         """Seconds since the stage began."""
         return time.monotonic() - self._stage_since
-
-    @property
-    def sample(self) -> Sample:
-        """What goes through the topology now."""
-        return self._sampler() if self._sampler is not None else Sample(None, None)
 
     @property
     def time_left_s(self) -> float:
@@ -101,13 +107,14 @@ class Board:
         """How many runs have ended or are under way."""
         return sum(self.outcomes.values()) + (self.run is not None)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> LiveContent:
         """The board as plain data; what is not known is None."""
-        sample = self.sample
+        now = time.monotonic()
+        tuples_per_s, latency_p50_ms = (None, None) if self._flow is None else self._flow.sample(now)
         return {
             "campaign": self.campaign,
-            "pid": os.getpid(),
-            "updated_utc": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "process": self._process,
+            "updated_utc": _utc(),
             "run": None if self.run is None else self.run.name,
             "attempt": None if self.run is None else self.attempt,
             "number": self.number,
@@ -115,22 +122,30 @@ class Board:
             "stage": self.stage_name,
             "stage_elapsed_s": round(self.in_stage_s, 1),
             "stage_s": self.stage_s,
-            "tuples_per_s": _rounded(sample.tuples_per_s),
-            "latency_p50_ms": _rounded(sample.latency_p50_ms),
+            "tuples_per_s": _rounded(tuples_per_s),
+            "latency_p50_ms": _rounded(latency_p50_ms),
             "time_left_s": round(self.time_left_s, 1),
             "outcomes": {status: self.outcomes[status] for status in (OK, FAILED, SKIPPED)},
+            "flow": None if self._flow is None else to_plain(self._flow.document(now)),
         }
 
 
-def write_live(board: Board, folder: Path) -> None:
+def write_live(document: LiveContent, folder: Path) -> None:
     """Replace `live.json`; nothing happens when it cannot be written, for it is worth no campaign."""
     beside = folder / f".{LIVE_FILE}.new"
     try:
-        beside.write_text(json.dumps(board.document()) + "\n")
+        beside.write_text(json.dumps(document) + "\n")
         beside.replace(folder / LIVE_FILE)
     except OSError:
         with suppress(OSError):
             beside.unlink()
+
+
+def finish_live(folder: Path) -> None:
+    """The report is made, or cannot be: the last stage of a campaign that was `reporting`."""
+    with suppress(OSError, ValueError):
+        document = json.loads((folder / LIVE_FILE).read_text())
+        write_live(document | {"updated_utc": _utc(), "stage": FINISHED, "stage_elapsed_s": 0.0}, folder)
 
 
 def in_words(seconds: float) -> str:
@@ -147,6 +162,10 @@ def in_words(seconds: float) -> str:
     if whole < 86400:
         return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def _utc() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _rounded(value: float | None) -> float | None:

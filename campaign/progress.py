@@ -1,20 +1,22 @@
-"""Showing a campaign's board to people: a live display on a terminal, plain lines elsewhere, nothing when quiet.
+"""Showing people what a campaign does: a live display on a terminal, plain lines elsewhere, nothing when quiet.
+
+What is drawn is the content of `live.json` (`campaign.live`).
 
 All of it goes to standard error; standard output holds results only.
 """
 
 import sys
 import time
-from typing import Any, Protocol
+from typing import Protocol
 
 import click
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from campaign.live import Board, in_words
+from campaign.live import LiveContent, in_words
 from campaign.store import FAILED, OK
 
 PLAIN_EVERY_S = 10.0
@@ -22,14 +24,14 @@ PLAIN_EVERY_S = 10.0
 
 
 class View(Protocol):
-    """One way to show the board."""
+    """One way to show it."""
 
     def open(self) -> None:
         """Begin."""
         ...
 
-    def draw(self, board: Board) -> None:
-        """Show the board; called every second."""
+    def draw(self, live: LiveContent) -> None:
+        """Show it; called every second."""
         ...
 
     def say(self, text: str, style: str = "") -> None:
@@ -37,7 +39,7 @@ class View(Protocol):
         ...
 
     def close(self) -> None:
-        """End; the last board stays where it can."""
+        """End."""
         ...
 
 
@@ -56,7 +58,7 @@ class Silence:
     def open(self) -> None:
         """See `View`."""
 
-    def draw(self, board: Board) -> None:
+    def draw(self, live: LiveContent) -> None:
         """See `View`."""
 
     def say(self, text: str, style: str = "") -> None:
@@ -73,14 +75,14 @@ class Lines:
         """See `View`."""
         self._next = time.monotonic() + PLAIN_EVERY_S
 
-    def draw(self, board: Board) -> None:
+    def draw(self, live: LiveContent) -> None:
         """See `View`."""
-        if board.run is not None and time.monotonic() >= self._next:
+        if live["run"] is not None and time.monotonic() >= self._next:
             self._next = time.monotonic() + PLAIN_EVERY_S
-            flow = flow_in_words(board)
+            flow = flow_in_words(live)
             self.say(
-                f"run {board.number}/{board.total} {board.run.name}: {board.stage_name}"
-                f"{', ' + flow if flow else ''}, {in_words(board.time_left_s)} left"
+                f"run {live['number']}/{live['of']} {live['run']}: {live['stage']}"
+                f"{', ' + flow if flow else ''}, {in_words(live['time_left_s'])} left"
             )
 
     def say(self, text: str, style: str = "") -> None:
@@ -102,9 +104,9 @@ class Display:
         """See `View`."""
         self._live.start()
 
-    def draw(self, board: Board) -> None:
+    def draw(self, live: LiveContent) -> None:
         """See `View`."""
-        self._live.update(Group(*_drawing(board)), refresh=True)
+        self._live.update(Group(*head(live)), refresh=True)
 
     def say(self, text: str, style: str = "") -> None:
         """See `View`."""
@@ -115,31 +117,32 @@ class Display:
         self._live.stop()
 
 
-def _drawing(board: Board) -> list[Any]:
-    ok, failed = board.outcomes[OK], board.outcomes[FAILED]
-    head = Text.assemble((board.campaign, "bold"), f"  run {board.number} of {board.total}")
-    if board.run is not None:
-        head.append(f"  {board.run.name}")
-        if board.attempt > 1:
-            head.append(f"  attempt {board.attempt}", "yellow")
+def head(live: LiveContent) -> list[RenderableType]:
+    """Three lines: which run, its stage and what comes out, and what is left."""
+    outcomes = live["outcomes"]
+    which = Text.assemble((live["campaign"], "bold"), f"  run {live['number']} of {live['of']}")
+    if live["run"] is not None:
+        which.append(f"  {live['run']}")
+        if live["attempt"] > 1:
+            which.append(f"  attempt {live['attempt']}", "yellow")
     stage = Table.grid(padding=(0, 1))
-    bar = ProgressBar(total=board.stage_s, completed=board.in_stage_s, width=24) if board.stage_s else Text("")
-    of = f"/{board.stage_s:g}" if board.stage_s else ""
-    stage.add_row(
-        Text(f"{board.stage_name:<16}"), bar, f"{board.in_stage_s:.0f}{of} s", Text(flow_in_words(board), "cyan")
-    )
-    foot = Text(f"{in_words(board.time_left_s)} left, {ok} ok", "dim")
-    if failed:
-        foot.append(f", {failed} failed", "red")
-    return [head, stage, foot]
+    for _ in range(4):
+        stage.add_column(no_wrap=True)
+    meant_s, elapsed_s = live["stage_s"], live["stage_elapsed_s"]
+    bar = ProgressBar(total=meant_s, completed=elapsed_s, width=24) if meant_s else Text("")
+    of = f"/{meant_s:g}" if meant_s else ""
+    stage.add_row(Text(f"{live['stage']:<16}"), bar, f"{elapsed_s:.0f}{of} s", Text(flow_in_words(live), "cyan"))
+    foot = Text(f"{in_words(live['time_left_s'])} left, {outcomes[OK]} ok", "dim")
+    if outcomes[FAILED]:
+        foot.append(f", {outcomes[FAILED]} failed", "red")
+    return [which, stage, foot]
 
 
-def flow_in_words(board: Board) -> str:
+def flow_in_words(live: LiveContent) -> str:
     """Current throughput and latency; empty when nothing flows."""
-    sample = board.sample
     parts = []
-    if sample.tuples_per_s is not None:
-        parts.append(f"{sample.tuples_per_s:,.0f} tuples/s")
-    if sample.latency_p50_ms is not None:
-        parts.append(f"p50 {sample.latency_p50_ms:.3g} ms")
+    if live["tuples_per_s"] is not None:
+        parts.append(f"{live['tuples_per_s']:,.0f} tuples/s")
+    if live["latency_p50_ms"] is not None:
+        parts.append(f"p50 {live['latency_p50_ms']:.3g} ms")
     return ", ".join(parts)

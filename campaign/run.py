@@ -16,12 +16,13 @@ from agents.trace import AGENT, TraceWriter
 from campaign.cluster import Agents, Member
 from campaign.collect import HERE, collect_answer, collect_logs, collect_traces
 from campaign.control.failures import RunFailedError
+from campaign.control.flow import Flow
 from campaign.control.journal import CONTROLLER
 from campaign.control.moves import MovePlan
 from campaign.control.session import Course, Session
 from campaign.control.world import World
 from campaign.copies import FolderCopies
-from campaign.live import Board, Sampler
+from campaign.live import Board
 from campaign.measured import measure
 from campaign.order import Run
 from campaign.plan import Application, Placed
@@ -199,13 +200,13 @@ class Execution:
         self._enter("starting workers")
         source_start = await session.start()
         self._times |= {"started_utc": _utc(), "source_start_ns": source_start}
-        self._enter("warming up", self._conditions.warmup_s, session.sample)
+        self._enter("warming up", self._conditions.warmup_s, session.flow)
         await session.wait_until(source_start + round(self._conditions.warmup_s * NS))
         self._times["measure_start_ns"] = begun = await session.mark("measure_start")
-        self._enter("measuring", self._conditions.duration_s, session.sample)
+        self._enter("measuring", self._conditions.duration_s, session.flow)
         await session.wait_until(begun + round(self._conditions.duration_s * NS))
         self._times["measure_end_ns"] = await session.mark("measure_end")
-        self._enter("draining", None, session.sample)
+        self._enter("draining", None, session.flow)
         self._times["stopped_ns"] = time.monotonic_ns()
         await session.stop()
         self._times["drained_ns"] = time.monotonic_ns()
@@ -239,9 +240,9 @@ class Execution:
                 await self._transports[node].put(entry.path, str(HERE.input(entry.path.name)))
             self._supplied.add(node)
 
-    def _enter(self, stage: str, seconds: float | None = None, sampler: Sampler | None = None) -> None:
+    def _enter(self, stage: str, seconds: float | None = None, flow: Flow | None = None) -> None:
         """Tell the board of a stage, and note how long it takes until the next."""
-        self._board.stage(stage, seconds, sampler)
+        self._board.stage(stage, seconds, flow)
         self._leave()
         self._stage = stage
 

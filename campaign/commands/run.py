@@ -15,7 +15,7 @@ from campaign.clean import clean
 from campaign.cli import INTERRUPTED, Settings
 from campaign.disk import writing
 from campaign.interrupts import interrupted_once
-from campaign.live import in_words
+from campaign.live import FINISHED, REPORTING, finish_live, in_words
 from campaign.lock import ClusterLock
 from campaign.opening import Opened, new, resumed
 from campaign.order import Run
@@ -65,9 +65,12 @@ def command(
 
     Example: millrace run demo
     """
-    status, folder = conduct(settings, agenda, inventory, out, resume, dry_run, choice)
+    status, folder = conduct(settings, agenda, inventory, out, resume, dry_run, choice, REPORTING)
     if folder is not None and status in (0, RUN_FAILED):
-        _report(folder, settings)
+        try:
+            _report(folder, settings)
+        finally:
+            finish_live(folder)
     return status
 
 
@@ -79,8 +82,12 @@ def conduct(
     resume: Path | None,
     dry_run: bool,
     choice: str | None,
+    last_stage: str = FINISHED,
 ) -> tuple[int, Path | None]:
-    """All of the command but the report: return the exit status, and the campaign's folder where one was written."""
+    """All of the command but the report: return the exit status, and the campaign's folder where one was written.
+
+    `last_stage` is what `live.json` says of a campaign that has come to its end.
+    """
     if resume is not None:
         opened = resumed(resume, agenda, inventory)
     elif agenda is not None:
@@ -93,7 +100,7 @@ def conduct(
         _try_inputs(opened, runs)
         _show(opened, runs)
         return 0, None
-    ending = _carry_out(opened, runs, settings)
+    ending = _carry_out(opened, runs, settings, last_stage)
     click.echo(f"results: {opened.folder}")
     for name, reason in ending.failed.items():
         click.echo(f"millrace: {name}: {reason}", err=True)
@@ -103,7 +110,7 @@ def conduct(
     return RUN_FAILED if ending.failed else 0, opened.folder
 
 
-def _carry_out(opened: Opened, runs: list[Run], settings: Settings) -> Ending:
+def _carry_out(opened: Opened, runs: list[Run], settings: Settings, last_stage: str) -> Ending:
     """Everything that starts processes or writes; what it leaves when it is killed is found by its state file."""
     settle_without_pandas()
     for line in clean().done:
@@ -118,7 +125,7 @@ def _carry_out(opened: Opened, runs: list[Run], settings: Settings) -> Ending:
         inputs = prepare_inputs(opened.plan, _labels(runs), work / "inputs")
         opened.check_inputs(inputs)
         view = view_for(settings.quiet, settings.color)
-        return Campaign(opened.plan, runs, inputs, opened.store(), state, work, view).carry_out()
+        return Campaign(opened.plan, runs, inputs, opened.store(), state, work, view).carry_out(last_stage)
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:

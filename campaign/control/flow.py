@@ -1,39 +1,213 @@
-"""What goes through the topology now, from what workers report once a second; for display only."""
+"""What goes through a topology now: rates, from the totals that workers report once a second.
 
-import asyncio
+A rate is that between the last two reports of a worker. What a worker that has fallen silent did last is not what it
+does now: from then on its rates are None.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from agents.protocol import Place, Progress
+from msgspec import Struct, field
+
+from agents.protocol import Place, Progress, Vitals, Work
+from workloads.rates import NS
+
+SILENT_S = 5.0
+"""Reports come every second; after so long without one nothing is known any more."""
+
+SHORTEST_NS = NS // 2
+"""A report that comes earlier, as a mark brings one about, gives no rates of its own."""
 
 
 class Sample(NamedTuple):
-    """Tuples per second into the sinks, and their median latency; None where nothing is known yet."""
+    """Tuples per second into the sinks, and their median latency."""
 
     tuples_per_s: float | None
     latency_p50_ms: float | None
 
 
+class ExecutorFlow(Struct, frozen=True):
+    """One executor: where it runs, and what it does.
+
+    Attributes:
+        in_per_s, out_per_s: tuples processed and emitted per second; of a spout, `in_per_s` is None.
+        queued: tuples in its input queue.
+        busy: CPU time per time, of one core.
+        blocked: share of time with work but without credit.
+        late_s: of a spout with a schedule, how late its last record left.
+    """
+
+    executor: str
+    node: str
+    slot: int
+    in_per_s: float | None
+    out_per_s: float | None
+    queued: int | None
+    busy: float | None
+    blocked: float | None
+    late_s: float | None
+
+
+class HopFlow(Struct, frozen=True, kw_only=True):
+    """What goes from one node to another, or stays within one, over one kind of hop; without bytes within a worker."""
+
+    hop: str
+    source: str = field(name="from")
+    target: str = field(name="to")
+    tuples_per_s: float | None
+    bytes_per_s: float | None
+
+
+class NodeFlow(Struct, frozen=True):
+    """CPU seconds per second of a node, and of its workers by slot."""
+
+    node: str
+    cpu_cores: float | None
+    workers: Mapping[int, float]
+
+
+class FlowDocument(Struct, frozen=True):
+    """All of it, as `live.json` has it; `late_s` is that of the latest spout."""
+
+    executors: tuple[ExecutorFlow, ...]
+    traffic: tuple[HopFlow, ...]
+    nodes: tuple[NodeFlow, ...]
+    late_s: float | None
+
+
+@dataclass(frozen=True)
+class _Worker:
+    """The last report of a worker, when it came, and the one from which rates are taken."""
+
+    heard_s: float
+    last: Progress
+    before: Progress | None
+
+    @property
+    def seconds(self) -> float | None:
+        """Between the two reports."""
+        return None if self.before is None else (self.last.at_ns - self.before.at_ns) / NS
+
+
 class Flow:
-    """The last word of every worker of an epoch."""
+    """Collects reports; `now` is always the event loop's clock (monotonic), in seconds."""
 
     def __init__(self) -> None:
-        self._last: dict[Place, tuple[float, Progress]] = {}
-        self._rates: dict[Place, tuple[float, int | None]] = {}
+        self._epoch = 0
+        self._workers: dict[Place, _Worker] = {}
+        self._vitals: dict[str, tuple[float, Vitals]] = {}
 
-    def take(self, place: Place, progress: Progress) -> None:
-        """Note what a worker reports."""
-        now = asyncio.get_running_loop().time()
-        before = self._last.get(place)
-        self._last[place] = (now, progress)
-        if before is not None and now > before[0]:
-            rate = (progress.sunk - before[1].sunk) / (now - before[0])
-            self._rates[place] = (rate, progress.latency_p50_ns)
+    def take(self, place: Place, progress: Progress, now: float) -> None:
+        """A worker reports."""
+        if not self._is_current(progress.epoch):
+            return
+        known = self._workers.get(place)
+        before = None if known is None else known.last
+        if known is not None and progress.at_ns - known.last.at_ns < SHORTEST_NS:
+            before = known.before
+        self._workers[place] = _Worker(now, progress, before)
 
-    def sample(self) -> Sample:
-        """The sum over all workers, and the middle of their latencies."""
-        rates = [rate for rate, _ in self._rates.values()]
-        latencies = sorted(p50 for _, p50 in self._rates.values() if p50 is not None)
-        return Sample(
-            sum(rates) if rates else None,
-            latencies[len(latencies) // 2] / 1e6 if latencies else None,
+    def vitals(self, node: str, vitals: Vitals, now: float) -> None:
+        """An agent reports."""
+        if self._is_current(vitals.epoch):
+            self._vitals[node] = (now, vitals)
+
+    def sample(self, now: float) -> Sample:
+        """What comes out of the topology."""
+        rates: list[float] = []
+        latencies: list[int] = []
+        for worker in self._workers.values():
+            if worker.before is not None and worker.seconds and now - worker.heard_s <= SILENT_S:
+                rates.append((worker.last.sunk - worker.before.sunk) / worker.seconds)
+                if worker.last.latency_p50_ns is not None:
+                    latencies.append(worker.last.latency_p50_ns)
+        latencies.sort()
+        return Sample(sum(rates) if rates else None, latencies[len(latencies) // 2] / 1e6 if latencies else None)
+
+    def document(self, now: float) -> FlowDocument:
+        """Everything, rounded for people."""
+        # Around a move two workers speak of one executor: the last word counts.
+        by_time = sorted(self._workers, key=lambda place: self._workers[place].heard_s)
+        by_name = {entry.executor: entry for place in by_time for entry in self._executors(place, now)}
+        executors = tuple(sorted(by_name.values(), key=lambda entry: (entry.node, entry.slot)))
+        late = [entry.late_s for entry in executors if entry.late_s is not None]
+        return FlowDocument(
+            executors=executors,
+            traffic=self._traffic(now),
+            nodes=tuple(self._node(node, now) for node in sorted(self._vitals)),
+            late_s=max(late, default=None),
         )
+
+    def _is_current(self, epoch: int) -> bool:
+        """Whether a report counts; the first one of a new start of the topology makes all others old."""
+        if epoch > self._epoch:
+            self._epoch = epoch
+            self._workers.clear()
+            self._vitals.clear()
+        return epoch == self._epoch
+
+    def _executors(self, place: Place, now: float) -> Iterator[ExecutorFlow]:
+        worker = self._workers[place]
+        silent = now - worker.heard_s > SILENT_S
+        for name, work in worker.last.executors.items():
+            before = None if silent or worker.before is None else worker.before.executors.get(name)
+            out, taken, busy, blocked = _rates(before, work, worker.seconds)
+            yield ExecutorFlow(
+                executor=name,
+                node=place.node,
+                slot=place.slot,
+                in_per_s=_rounded(taken, 1),
+                out_per_s=_rounded(out, 1),
+                queued=None if silent else work.queued,
+                busy=_rounded(busy, 4),
+                blocked=_rounded(blocked, 4),
+                late_s=None if silent or work.late_ns is None else round(work.late_ns / NS, 4),
+            )
+
+    def _traffic(self, now: float) -> tuple[HopFlow, ...]:
+        total: dict[tuple[str, str, str], tuple[float, float | None]] = {}
+        for place, worker in self._workers.items():
+            if worker.before is None or not worker.seconds or now - worker.heard_s > SILENT_S:
+                continue
+            earlier = {(entry.hop, entry.node): entry for entry in worker.before.sent}
+            for entry in worker.last.sent:
+                before = earlier.get((entry.hop, entry.node))
+                tuples = (entry.tuples - (before.tuples if before else 0)) / worker.seconds
+                nbytes = None
+                if entry.nbytes is not None:
+                    nbytes = (entry.nbytes - (before.nbytes or 0 if before else 0)) / worker.seconds
+                key = (entry.hop, place.node, entry.node)
+                so_far = total.get(key, (0.0, None if nbytes is None else 0.0))
+                total[key] = (so_far[0] + tuples, None if nbytes is None else (so_far[1] or 0.0) + nbytes)
+        return tuple(
+            HopFlow(
+                hop=hop, source=source, target=target, tuples_per_s=round(tuples, 1), bytes_per_s=_rounded(nbytes, 0)
+            )
+            for (hop, source, target), (tuples, nbytes) in sorted(total.items())
+        )
+
+    def _node(self, node: str, now: float) -> NodeFlow:
+        heard_s, vitals = self._vitals[node]
+        if now - heard_s > SILENT_S:
+            return NodeFlow(node, None, {})
+        return NodeFlow(
+            node, _rounded(vitals.cores, 3), {slot: round(cores, 3) for slot, cores in sorted(vitals.workers.items())}
+        )
+
+
+def _rates(before: Work | None, work: Work, seconds: float | None) -> tuple[float | None, ...]:
+    """Emitted, processed, CPU time and blocked time per second."""
+    if before is None or not seconds:
+        return (None,) * 4
+    taken = None if work.processed is None or before.processed is None else work.processed - before.processed
+    return (
+        (work.emitted - before.emitted) / seconds,
+        None if taken is None else taken / seconds,
+        (work.busy_ns - before.busy_ns) / NS / seconds,
+        (work.blocked_ns - before.blocked_ns) / NS / seconds,
+    )
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)

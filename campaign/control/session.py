@@ -15,13 +15,13 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from agents.protocol import Failed, Finish, Finished, Lost, Mark, Place, Progress, Report, RunSpec, workers_of
+from agents.protocol import Failed, Finish, Finished, Lost, Mark, Place, Progress, Report, RunSpec, Vitals, workers_of
 from agents.trace import AGENT
 from campaign.control import epoch
 from campaign.control.barrier import AbandonedError, carry_out
 from campaign.control.crew import Crew, name_of
 from campaign.control.failures import BrokenError, Failure, Failures, RunFailedError, explained
-from campaign.control.flow import Flow, Sample
+from campaign.control.flow import Flow
 from campaign.control.journal import Journal
 from campaign.control.moves import MovePlan, carry_out_moves, moves_of
 from campaign.control.news import News, all_of, unless
@@ -61,6 +61,7 @@ class Session:
 
     Attributes:
         journal: what happened.
+        flow: what goes through the topology.
         positions: spout executor -> records emitted, after `stop`.
         answer: all parts of the answer, after `stop`.
     """
@@ -74,7 +75,7 @@ class Session:
         self._roster = Roster(world, self.journal, self._news)
         self._failures = Failures(self._mends)
         self._crew = Crew(spec, world, self._news, self.gone)
-        self._flow = Flow()
+        self.flow = Flow()
         self._plans = list(course.moves)
         self._plan: MovePlan | None = None
         self._barrier = 0
@@ -141,10 +142,6 @@ class Session:
 
         await unless(finished(), self._failures.watch())
 
-    def sample(self) -> Sample:
-        """What goes through the topology now."""
-        return self._flow.sample()
-
     @property
     def lost_nodes(self) -> frozenset[str]:
         """Nodes that cannot be reached."""
@@ -168,7 +165,7 @@ class Session:
                 self._finished.add(node)
                 self._news.tell()
             case Progress(epoch=number, slot=slot) if number == now:
-                self._flow.take(Place(node, slot), report)
+                self.flow.take(Place(node, slot), report, asyncio.get_running_loop().time())
                 # What a worker counts as emitted is new: it lies behind what had been seen before its epoch.
                 self._saw(
                     {
@@ -177,6 +174,8 @@ class Session:
                         if name in self._crew.spouts
                     }
                 )
+            case Vitals():
+                self.flow.vitals(node, report, asyncio.get_running_loop().time())
             case _:
                 self._crew.take(node, report)
 
@@ -237,7 +236,6 @@ class Session:
         if self._broken is not None:
             await self._mend()
         self._roster.returned.clear()
-        self._flow = Flow()
         crew = self._crew = Crew(self._spec, self._world, self._news, self.gone)
         await epoch.start(crew, self._roster.usable, self._course.sensors, self._world)
         await epoch.connect(crew)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from campaign.control.flow import Sample
+from agents.protocol import Place, Progress
+from campaign.control.flow import Flow
 from campaign.live import Board, in_words, write_live
 from campaign.order import runs_of
 from campaign.progress import Display, Lines, Silence, view_for
@@ -22,8 +23,13 @@ def board(done: int = 1) -> Board:
     return Board("race", len(RUNS), done, nominal_s=10)
 
 
-def flowing() -> Sample:
-    return Sample(1234.5, 4.25)
+def flowing() -> Flow:
+    """1,234.5 tuples/s into the only sink."""
+    flow, now = Flow(), time.monotonic()
+    for at, sunk in ((0, 0), (2, 2469)):
+        progress = Progress(epoch=1, slot=0, at_ns=at * 10**9, emitted=sunk, sunk=sunk, latency_p50_ns=4_250_000)
+        flow.take(Place("n1", 0), progress, now)
+    return flow
 
 
 def test_time_left_is_that_of_all_runs_at_first_and_shrinks_with_each() -> None:
@@ -50,14 +56,14 @@ def test_time_left_follows_the_runs_that_went_well() -> None:
 
 def test_live_json_says_what_is_known_and_null_for_the_rest(tmp_path: Path) -> None:
     shown = board()
-    write_live(shown, tmp_path)
+    write_live(shown.document(), tmp_path)
     first = json.loads((tmp_path / "live.json").read_text())
     assert first["run"] is None
     assert first["tuples_per_s"] is None
     assert first["outcomes"] == {"ok": 1, "failed": 0, "skipped": 0}
     shown.start(RUNS[1], 2, 2)
-    shown.stage("measuring", 60, flowing)
-    write_live(shown, tmp_path)
+    shown.stage("measuring", 60, flowing())
+    write_live(shown.document(), tmp_path)
     second = json.loads((tmp_path / "live.json").read_text())
     assert (second["run"], second["attempt"], second["number"], second["of"]) == ("002-wordcount-even-r2", 2, 2, 4)
     assert (second["stage"], second["stage_s"]) == ("measuring", 60)
@@ -66,7 +72,7 @@ def test_live_json_says_what_is_known_and_null_for_the_rest(tmp_path: Path) -> N
 
 
 def test_a_live_file_that_cannot_be_written_disturbs_nobody(tmp_path: Path) -> None:
-    write_live(board(), tmp_path / "gone")
+    write_live(board().document(), tmp_path / "gone")
     assert not (tmp_path / "gone").exists()
 
 
@@ -76,12 +82,13 @@ def test_plain_lines_say_run_stage_flow_and_time_left(
     shown, view = board(), Lines()
     view.open()
     shown.start(RUNS[1], 1, 2)
-    shown.stage("measuring", 60, flowing)
-    view.draw(shown)
+    shown.stage("measuring", 60, flowing())
+    live = shown.document()
+    view.draw(live)
     assert capsys.readouterr().err == ""  # not every second
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + 11)
-    view.draw(shown)
+    view.draw(live)
     said = capsys.readouterr()
     assert said.out == ""
     assert "run 2/4 002-wordcount-even-r2: measuring, 1,234 tuples/s, p50 4.25 ms" in said.err
@@ -96,8 +103,8 @@ def test_the_live_display_shows_run_stage_flow_time_left_and_failures() -> None:
     shown.start(RUNS[1], 1, 2)
     shown.end(FAILED)
     shown.start(RUNS[2], 2, 1)
-    shown.stage("measuring", 60, flowing)
-    view.draw(shown)
+    shown.stage("measuring", 60, flowing())
+    view.draw(shown.document())
     view.say("run 2/4 failed")
     view.close()
     text = terminal.getvalue()

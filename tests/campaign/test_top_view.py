@@ -1,0 +1,110 @@
+"""What `millrace top` draws: everything that fits, in the order asked for, and never more than the terminal holds."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from campaign.control.flow import ExecutorFlow, FlowDocument, HopFlow, NodeFlow
+from campaign.live import Board
+from campaign.top_view import SORTS, screen, snapshot
+from campaign.watching import Condition, Watched
+from inventory.documents import to_plain
+
+
+def flow(count: int, nodes: int = 3) -> dict[str, Any]:
+    executors = tuple(
+        ExecutorFlow(f"split[{at}]", f"n{at % nodes}", 0, 10.0 * at, 1.0, count - at, 0.01 * (at % 7), 0.0, None)
+        for at in range(count)
+    )
+    traffic = tuple(
+        HopFlow(hop="inter_node", source=f"n{a}", target=f"n{b}", tuples_per_s=100.0 * a + b, bytes_per_s=4321.0)
+        for a in range(nodes)
+        for b in range(nodes)
+        if a != b
+    )
+    document = FlowDocument(executors, traffic, tuple(NodeFlow(f"n{at}", 0.5, {0: 0.25}) for at in range(nodes)), None)
+    plain: dict[str, Any] = to_plain(document)
+    return plain
+
+
+def watched(found: dict[str, Any] | None, condition: Condition = Condition.RUNNING, **changes: Any) -> Watched:
+    live = {**Board("race", 4, 1, 10.0).document(), "flow": found, "stage": "measuring", **changes}
+    return Watched(Path("results/race/latest"), condition, live, 0.0)
+
+
+def drawn(shown: Any, width: int = 200) -> list[str]:
+    out = io.StringIO()
+    Console(file=out, width=width, no_color=True).print(shown)
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+@given(st.integers(20, 220), st.integers(8, 80), st.integers(0, 60), st.integers(1, 9), st.sampled_from(sorted(SORTS)))
+def test_a_screen_fits_every_terminal(width: int, height: int, count: int, nodes: int, sort: str) -> None:
+    lines = drawn(screen(watched(flow(count, nodes)), sort, width, height), width)
+    assert len(lines) <= height
+    assert all(len(line) <= width for line in lines)
+    if width >= 60:
+        assert "quit" in lines[-1]
+
+
+@pytest.mark.parametrize(("sort", "first"), [("r", "split[29]"), ("u", "split[0]"), ("b", "split[6]")])
+def test_keys_sort_by_what_they_say(sort: str, first: str) -> None:
+    lines = drawn(screen(watched(flow(30)), sort, 100, 30), 100)
+    at = next(at for at, line in enumerate(lines) if line.startswith("executor"))
+    assert lines[at + 1].split()[0] == first
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    lines = drawn(screen(watched(flow(50)), "r", 80, 24), 80)
+    shown = [line for line in lines if line.startswith("split")]
+    assert f"{50 - len(shown)} more" in lines
+
+
+def test_a_wide_terminal_has_nodes_beside_executors() -> None:
+    lines = drawn(screen(watched(flow(20)), "r", 140, 40), 140)
+    (head,) = [line for line in lines if line.startswith("executor")]
+    assert "between nodes" in head
+
+
+def test_a_snapshot_has_everything() -> None:
+    lines = drawn(snapshot(watched(flow(50, 9))))
+    assert sum(line.startswith("split") for line in lines) == 50
+    assert sum("->" in line for line in lines) == 72
+    assert sum(line.startswith("n") and "0: 0.25" in line for line in lines) == 9
+
+
+def test_what_is_not_known_is_a_dash_and_never_0() -> None:
+    nothing = FlowDocument(
+        (ExecutorFlow("split[0]", "n1", 0, None, None, None, None, None, None),), (), (NodeFlow("n1", None, {}),), None
+    )
+    lines = drawn(snapshot(watched(to_plain(nothing))))
+    assert [line.split() for line in lines if line.startswith("split")] == [["split[0]", "n1/0", *["-"] * 6]]
+    assert ["n1", "-"] in [line.split() for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        (Condition.SILENT, "no news for 0 s"),
+        (Condition.DIED, "Go on with: millrace run --resume results/race/latest"),
+        (Condition.ENDED, "the campaign has ended; results: results/race/latest"),
+    ],
+)
+def test_it_says_what_is_the_matter(condition: Condition, words: str) -> None:
+    assert any(words in line for line in drawn(snapshot(watched(None, condition))))
+
+
+def test_a_campaign_that_has_said_nothing_yet_is_preparing() -> None:
+    silent = Watched(Path("results/race/x"), Condition.PREPARING, None, 0.0)
+    assert any("preparing" in line for line in drawn(snapshot(silent)))
+    assert any("preparing" in line for line in drawn(screen(silent, "r", 80, 24)))
+
+
+def test_while_the_report_is_made_its_seconds_go_on() -> None:
+    live = watched(None, stage="reporting", stage_elapsed_s=0.0)._replace(age_s=17.0)
+    assert any("reporting" in line and "17 s" in line for line in drawn(snapshot(live)))

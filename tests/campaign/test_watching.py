@@ -1,0 +1,134 @@
+"""Which campaign is meant, and what is the matter with it."""
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from campaign.live import Board
+from campaign.process import Process, identify
+from campaign.state import RunState
+from campaign.watching import Condition, campaign_meant, look_at
+from inventory.documents import to_plain
+from inventory.errors import InputError
+
+
+@pytest.fixture(autouse=True)
+def _own_runtime_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    monkeypatch.chdir(tmp_path)
+
+
+def write(folder: Path, *, age_s: float = 0.0, **changes: Any) -> Path:
+    """The `live.json` of a campaign of this process."""
+    document = {**Board("race", 4, 1, 10.0).document(), **changes}
+    document["updated_utc"] = (datetime.now(UTC) - timedelta(seconds=age_s)).isoformat()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "live.json").write_text(json.dumps(document))
+    (folder / "campaign.json").write_text("{}")
+    return folder
+
+
+def a_dead_process() -> Process:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        found = identify(child.pid)
+    assert found is not None
+    assert not found.is_alive()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("changes", "condition"),
+    [
+        ({"stage": "measuring"}, Condition.RUNNING),
+        ({"stage": "measuring", "age_s": 60}, Condition.SILENT),
+        ({"stage": "reporting", "age_s": 60}, Condition.RUNNING),
+        ({"stage": "finished"}, Condition.ENDED),
+        ({"stage": "interrupted", "age_s": 60}, Condition.ENDED),
+        ({"stage": "failed", "age_s": 60}, Condition.ENDED),
+    ],
+)
+def test_a_campaign_that_lives_is_silent_only_when_it_should_have_said_something(
+    tmp_path: Path, changes: dict[str, Any], condition: Condition
+) -> None:
+    assert look_at(write(tmp_path / "c", **changes)).condition is condition
+
+
+@pytest.mark.parametrize(
+    ("changes", "condition"),
+    [
+        ({"stage": "measuring", "age_s": 60}, Condition.DIED),
+        ({"stage": "reporting", "age_s": 60}, Condition.DIED),
+        ({"stage": "finished", "age_s": 60}, Condition.ENDED),
+    ],
+)
+def test_a_campaign_whose_process_is_gone_has_died_unless_it_had_ended(
+    tmp_path: Path, changes: dict[str, Any], condition: Condition
+) -> None:
+    process = to_plain(a_dead_process())
+    watched = look_at(write(tmp_path / "c", process=process, **changes))
+    assert watched.condition is condition
+    assert watched.age_s == pytest.approx(60, abs=5)
+
+
+def test_nothing_is_said_of_a_process_on_another_machine_but_that_it_is_silent(tmp_path: Path) -> None:
+    process = {**to_plain(identify(os.getpid())), "boot": "of another machine"}
+    assert look_at(write(tmp_path / "c", process=process, stage="measuring")).condition is Condition.RUNNING
+    assert look_at(write(tmp_path / "c", process=process, stage="measuring", age_s=60)).condition is Condition.SILENT
+
+
+def test_the_campaign_that_runs_is_meant_and_prepares_until_it_says_something_itself(tmp_path: Path) -> None:
+    older = write(tmp_path / "results" / "other" / "20260101T000000Z", stage="finished")
+    (older.parent / "latest").symlink_to(older.name)
+    assert campaign_meant(None) == older
+    folder = tmp_path / "elsewhere"
+    with RunState(folder):
+        assert campaign_meant(None) == folder
+        assert look_at(folder).condition is Condition.PREPARING
+        # What an earlier session left, before --resume goes on.
+        write(folder, stage="interrupted", process=to_plain(a_dead_process()))
+        assert look_at(folder).condition is Condition.PREPARING
+        write(folder, stage="measuring")
+        assert look_at(folder).condition is Condition.RUNNING
+    assert campaign_meant(None) == older
+
+
+def test_of_several_campaigns_one_must_be_named(tmp_path: Path) -> None:
+    with (
+        RunState(tmp_path / "first"),
+        RunState(tmp_path / "second"),
+        pytest.raises(InputError, match="several campaigns run") as said,
+    ):
+        campaign_meant(None)
+    assert str(tmp_path / "first") in str(said.value)
+    assert campaign_meant(tmp_path / "second") == tmp_path / "second"
+
+
+def test_without_any_campaign_the_message_says_where_one_was_looked_for() -> None:
+    with pytest.raises(InputError, match=r"none below results/; give the folder that holds live\.json"):
+        campaign_meant(None)
+
+
+def test_a_folder_that_is_no_campaign_is_refused_with_the_nearest_that_is(tmp_path: Path) -> None:
+    campaign = write(tmp_path / "results" / "race" / "20260101T000000Z")
+    (campaign.parent / "latest").symlink_to(campaign.name)
+    with pytest.raises(InputError, match=r"holds no live\.json.*did you mean 'results/race/latest'"):
+        look_at(Path("results/race"))
+    with pytest.raises(InputError, match=r"did you mean 'results/race/latest'"):
+        look_at(Path("results"))
+    with pytest.raises(InputError, match=r"nowhere: holds no live\.json; the folder of a campaign was expected$"):
+        look_at(Path("nowhere"))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"process": {"pid": "x"}}', '{"process": null}'])
+def test_a_live_file_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "live.json").write_text(text)
+    with pytest.raises(InputError, match=r"live\.json: cannot be read"):
+        look_at(tmp_path)
