@@ -2,8 +2,11 @@
 
     Hello ->                            at once, with facts
     <- Welcome                          who it is; its data address and folder are tried
-    <- Start                            one run begins: the last one, if any is left, ends first
-    <- Connect, Go, Mark, Stop          passed on to the run's workers, whose reports are passed back
+    <- Start                            a run begins: another one, if any is left, ends first; or it begins again, with
+                                        the workers that live
+    <- Grow                             the run gets more workers
+    <- Connect, Go, Prepare, Cut,       passed on to the run's workers, whose reports are passed back
+       Abandon, Mark, Stop
     <- Finish, -> Finished              the run ends; the next `Start` has a higher epoch
     <- Bye                              the agent ends with status 0
     <- Heartbeat, -> Pulse              at any time
@@ -25,7 +28,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 
 from agents import protocol, stdio
-from agents.children import WORKER
 from agents.facts import gather
 from agents.folders import NodeFolder, plain_name
 from agents.lines import Lines
@@ -34,21 +36,26 @@ from agents.output import Output
 from agents.protocol import (
     SILENCE_S,
     VERSION,
+    Abandon,
     Bye,
     Connect,
+    Cut,
     Failed,
     Finish,
     Finished,
     Go,
+    Grow,
     Heartbeat,
     Hello,
     Mark,
     Message,
+    Prepare,
     Pulse,
     Start,
     Stop,
     Welcome,
 )
+from agents.spawner import WORKER, Spawner
 from agents.trace import AGENT, settle_without_pandas
 from inventory.errors import RunError
 
@@ -57,6 +64,8 @@ _UNFIT = 3
 
 _GRACE_S = 0.2
 """After a silence, what lies in the pipe is read first: it was not the controller who slept if we did."""
+
+_RunCommand = Grow | Connect | Go | Prepare | Cut | Abandon | Stop | Mark | Finish
 
 _log = logging.getLogger(__name__)
 
@@ -70,9 +79,10 @@ class Agent(asyncio.Protocol):
         Args:
             send: takes reports to the controller.
             silence_s: how long to live without a heartbeat.
-            command: starts a worker.
+            command: starts a fork server of workers.
         """
-        self._send, self._silence_s, self._command = send, silence_s, command
+        self._send, self._silence_s = send, silence_s
+        self._spawner = Spawner(command)
         self._loop = asyncio.get_running_loop()
         self._lines = Lines()
         self._welcome: Welcome | None = None
@@ -92,6 +102,8 @@ class Agent(asyncio.Protocol):
             return await self._over
         finally:
             watch.cancel()
+            # First, so that nothing waits for a worker that is no use any more.
+            await self._spawner.close()
             if self._run is not None:
                 await self._run.end()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -130,7 +142,7 @@ class Agent(asyncio.Protocol):
                 raise RunError(f"{type(command).__name__} before Welcome")
             case Start():
                 self._begin(self._welcome, command)
-            case Connect() | Go() | Stop() | Mark() | Finish():
+            case Grow() | Connect() | Go() | Prepare() | Cut() | Abandon() | Stop() | Mark() | Finish():
                 self._obey_for_run(command)
 
     def _greet(self, welcome: Welcome) -> None:
@@ -151,6 +163,7 @@ class Agent(asyncio.Protocol):
         except OSError as fault:
             raise RunError(f"the folder {welcome.folder} cannot be used: {fault}") from None
         self._welcome = welcome
+        self._do(self._spawner.warm())
         _log.info("agent of %s, process %s, campaign %s", welcome.node, os.getpid(), welcome.campaign or "not named")
 
     def _begin(self, welcome: Welcome, start: Start) -> None:
@@ -158,32 +171,29 @@ class Agent(asyncio.Protocol):
         if epoch <= self._epoch:
             _log.info("a Start of epoch %s is ignored, this is %s", epoch, self._epoch)
             return
-        previous, self._epoch = self._run, epoch
-        run = self._run = NodeRun(welcome, start, self._send, self._command)
+        self._epoch = epoch
+        if self._run is None or not self._run.goes_on_with(start.spec):
+            self._run = NodeRun(welcome, start.spec, self._send, self._spawner, self._do, self._run)
+        self._run.start(start)
 
-        async def begin() -> None:
-            if previous is not None:
-                await previous.end()
-            await run.begin()
-
-        self._do(begin())
-
-    def _obey_for_run(self, command: Connect | Go | Stop | Mark | Finish) -> None:
+    def _obey_for_run(self, command: _RunCommand) -> None:
         run = self._run
         if run is None or command.epoch != run.epoch:
             if command.epoch > self._epoch:
                 raise RunError(f"{type(command).__name__} of epoch {command.epoch}, which was never started here")
             _log.info("%s of epoch %s is ignored, this is %s", type(command).__name__, command.epoch, self._epoch)
         elif isinstance(command, Finish):
-            self._do(self._finish(run))
+            self._do(self._finish(run, command.epoch))
+        elif isinstance(command, Grow):
+            run.grow(command)
         elif isinstance(command, Mark):
             run.mark(command)
         else:
             run.pass_on(command)
 
-    async def _finish(self, run: NodeRun) -> None:
+    async def _finish(self, run: NodeRun, epoch: int) -> None:
         await run.end()
-        self._send(Finished(epoch=run.epoch))
+        self._send(Finished(epoch=epoch))
 
     async def _watch_silence(self) -> None:
         while True:
@@ -196,10 +206,11 @@ class Agent(asyncio.Protocol):
                 self.stop(f"no heartbeat for {self._silence_s:g} s")
                 return
 
-    def _do(self, work: Coroutine[None, None, None]) -> None:
+    def _do(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -5,148 +5,186 @@ the agent leaves nothing. An agent that lives ends a worker with `Finish` and en
 each for the whole process group.
 """
 
+import array
 import asyncio
+import fcntl
 import logging
 import os
 import signal
-import sys
-from collections.abc import Callable, Sequence
+import termios
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import Self
 
 from agents import protocol
+from agents.folders import RunFolder
 from agents.lines import Lines
-from agents.protocol import Drained, Failed, Finish, Message, WorkerReport
+from agents.output import Output
+from agents.protocol import Drained, Failed, Finish, Grow, Message, Start, WorkerReport
+from agents.spawner import Spawned, Spawner
 from inventory.errors import RunError
-
-WORKER = (sys.executable, "-P", "-m", "agents.worker")
-"""The command that starts a worker."""
 
 FINISH_S = 2.0
 TERMINATE_S = 1.0
 KILL_S = 1.0
 """How long a worker may take to end after `Finish`, after SIGTERM, after SIGKILL."""
 
-_LAST_WORDS_S = 0.5
-"""How long the pipe of a worker that has ended is read on, when something else still holds it."""
-
+_READ_BYTES = 256 * 1024
 _LOG_TAIL_BYTES = 4096
 _MOST_SHOWN = 300
 
 _log = logging.getLogger(__name__)
 
 
-class Child(asyncio.SubprocessProtocol):
-    """One worker process, from spawn to reaping."""
+class Child:
+    """One worker process, from spawn to reaping.
 
-    def __init__(self, slot: int, epoch: int, log: Path, send: Callable[[Message], None]) -> None:
-        """Describe it; `spawn` starts it.
+    Attributes:
+        epoch: of the start that it was told last; 0 before the first.
+        failed_in: epoch in which it failed, by its own account or by ending; None when it did not.
+    """
+
+    def __init__(
+        self,
+        slot: int,
+        process: Spawned,
+        log: Path,
+        report: Callable[["Child", WorkerReport], None],
+        fail: Callable[["Child", Failed], None],
+    ) -> None:
+        """Listen to it.
 
         Args:
             slot: its slot.
-            epoch: the start it belongs to.
-            log: file for its standard error and all that is printed.
-            send: takes its reports, and a `Failed` when it ends without having been told to.
+            process: what was spawned; reaped here.
+            log: file of its standard error.
+            report: takes what it says, but for `Failed`.
+            fail: takes its `Failed`, or one that says how it ended without having been told to; at most one.
         """
-        self.slot, self._epoch, self._log_path, self._send = slot, epoch, log, send
-        self.pid = 0
-        self._transport: asyncio.SubprocessTransport | None = None
+        self.slot, self._process, self._log_path = slot, process, log
+        self._report, self._fail = report, fail
+        self.epoch = 0
+        self.failed_in: int | None = None
         self._lines = Lines()
         self._over = asyncio.Event()
-        self._told_to_end = self._drained = self._said_why = False
+        self._told_to_end = self._drained = False
+        self._input = Output(process.stdin)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(process.exit, self._conclude)
+        loop.add_reader(process.stdout, self._read)
+
+    @classmethod
+    async def spawn(
+        cls,
+        slot: int,
+        folder: RunFolder,
+        spawner: Spawner,
+        report: Callable[["Child", WorkerReport], None],
+        fail: Callable[["Child", Failed], None],
+    ) -> Self:
+        """Start a worker's process in the run's folder; arguments as above.
+
+        Raises:
+            OSError, RunError: it cannot be started.
+        """
+        log_path = folder.log(slot)
+        with log_path.open("ab") as log:
+            inside = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                process = await spawner.spawn(log.fileno(), inside)
+            finally:
+                os.close(inside)
+        return cls(slot, process, log_path, report, fail)
 
     @property
     def alive(self) -> bool:
         """Whether the process runs."""
-        return self._transport is not None and self._transport.get_returncode() is None
+        return not self._over.is_set()
 
-    async def spawn(self, folder: Path, command: Sequence[str] = WORKER) -> None:
-        """Start the process with `folder` as its working directory.
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
 
-        Raises:
-            OSError: it cannot be started.
-        """
-        loop = asyncio.get_running_loop()
-        with self._log_path.open("ab") as log:
-            self._transport, _ = await loop.subprocess_exec(
-                lambda: self, *command, stderr=log, cwd=folder, start_new_session=True
-            )
-        self.pid = self._transport.get_pid()
+    def begin(self, first: Start | Grow) -> None:
+        """Let it begin an epoch."""
+        self.epoch = first.spec.epoch
+        self._drained = False
+        self.tell(first)
 
     def tell(self, message: Message) -> None:
         """Send a command; a worker that is gone or about to be gets none."""
         if self.alive and not self._told_to_end:
-            pipe = cast("asyncio.SubprocessTransport", self._transport).get_pipe_transport(0)
-            cast("asyncio.WriteTransport", pipe).write(protocol.encode(message))
+            self._input.send(message)
 
     async def end(self) -> None:
         """End the process and reap it; what is left of its group is killed."""
-        if self._transport is None:
-            return
-        self.tell(Finish(epoch=self._epoch))
+        self.tell(Finish(epoch=self.epoch))
         self._told_to_end = True
-        pipe = self._transport.get_pipe_transport(0)
-        if pipe is not None:
-            pipe.close()
         for patience_s, number in ((FINISH_S, signal.SIGTERM), (TERMINATE_S, signal.SIGKILL), (KILL_S, None)):
+            if not self.alive:
+                return
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience_s):
+                    await self._input.flush()
+                    self._input.close()
                     await self._over.wait()
-                break
-            if number is not None:
+            if number is not None and self.alive:
                 _log.warning("worker %s (process %s) gets %s", self.slot, self.pid, number.name)
                 self._signal(number)
-        self._transport.close()
 
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
+    def _read(self) -> None:
+        stdout = self._process.stdout
+        data = os.read(stdout, _READ_BYTES)
+        if not data:
+            asyncio.get_running_loop().remove_reader(stdout)
+        self._hear(data)
+
+    def _hear(self, data: bytes) -> None:
         """Pass on reports; nonsense ends the worker."""
         try:
             for line in self._lines.feed(data):
-                self._heard(protocol.decode_report(line))
+                if self.failed_in is None:
+                    self._heard(protocol.decode_report(line))
         except RunError as fault:
-            self._fail(str(fault))
+            self._failed(self.epoch, str(fault))
             self._signal(signal.SIGKILL)
-
-    def process_exited(self) -> None:
-        """Wait for the last words, then say how it ended."""
-        asyncio.get_running_loop().call_later(_LAST_WORDS_S, self._conclude)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The process has ended and its pipes are closed."""
-        self._conclude()
 
     def _heard(self, report: protocol.Report) -> None:
         if not isinstance(report, WorkerReport):
             raise RunError(f"a worker has no business to send {type(report).__name__}")
-        if report.epoch < self._epoch:
-            return
-        if (report.epoch, report.slot) != (self._epoch, self.slot):
+        if report.epoch > self.epoch or report.slot != self.slot:
             raise RunError(f"the worker speaks of epoch {report.epoch}, slot {report.slot}")
         if isinstance(report, Failed):
-            self._fail(report.reason)
+            self._failed(report.epoch, report.reason)
         else:
-            self._drained |= isinstance(report, Drained)
-            self._send(report)
+            self._drained |= isinstance(report, Drained) and report.epoch == self.epoch
+            self._report(self, report)
 
     def _conclude(self) -> None:
-        if self._over.is_set():
-            return
-        self._over.set()
-        # Helpers that an operator started may have stayed behind. Later the group's number could be a stranger's.
+        process, loop = self._process, asyncio.get_running_loop()
+        for watched in (process.exit, process.stdout):
+            loop.remove_reader(watched)
+        # All that it said is in the pipe by now; helpers that an operator started may hold that open for ever.
+        self._hear(_what_waits(process.stdout))
+        # They are killed before the worker is reaped: later the group's number could be a stranger's.
         self._signal(signal.SIGKILL)
-        status = cast("asyncio.SubprocessTransport", self._transport).get_returncode()
+        status = process.reap()
+        self._input.close()
+        self._over.set()
         if status or not self._told_to_end:
-            self._fail(f"worker {self.slot} (process {self.pid}) {ending(status)}{self._last_line()}")
+            reason = f"worker {self.slot} (process {process.pid}) {ending(status)}{self._last_line()}"
+            self._failed(self.epoch, reason, died=True)
 
-    def _fail(self, reason: str) -> None:
+    def _failed(self, epoch: int, reason: str, *, died: bool = False) -> None:
         # Peers that end at different moments lose their links: after `Finish` that is no news, unless the
         # answer was complete and something went wrong with closing it.
-        if self._said_why or (self._told_to_end and not self._drained):
+        if self.failed_in is not None or (self._told_to_end and not self._drained):
             _log.info("worker %s: %s", self.slot, reason)
             return
-        self._said_why = True
-        self._send(Failed(epoch=self._epoch, slot=self.slot, reason=reason, log=str(self._log_path)))
+        self.failed_in = epoch
+        self._fail(self, Failed(epoch=epoch, slot=self.slot, reason=reason, log=str(self._log_path), died=died))
 
     def _last_line(self) -> str:
         try:
@@ -159,8 +197,17 @@ class Child(asyncio.SubprocessProtocol):
         return f"; the last line of its log: {said[-1][:_MOST_SHOWN]}" if said else ""
 
     def _signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
+        # A worker that has only just been forked may not lead its group yet.
+        for kill in (os.killpg, os.kill):
+            with suppress(ProcessLookupError, PermissionError):
+                kill(self.pid, number)
+
+
+def _what_waits(pipe: int) -> bytes:
+    """What can be read from a pipe at once."""
+    waiting = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, waiting)
+    return os.read(pipe, waiting[0]) if waiting[0] else b""
 
 
 def ending(status: int | None) -> str:

@@ -13,14 +13,35 @@ A later start of the same run adds to the files of the earlier ones, so a contro
 gives the next one another run id.
 """
 
+import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from inventory.errors import RunError
 
 _PLAIN = re.compile(r"[A-Za-z0-9_+=,@-][A-Za-z0-9_.+=,@-]{0,199}")
 """Names that can be one path component and nothing else: no separator, no leading dot."""
+
+
+_LONGEST = 200
+_KEPT = 100
+"""Characters of a file name that is made from any name, and of the beginning of one that would be longer."""
+
+
+def file_name(name: str) -> str:
+    """A file name for anything that has a name; different names get different ones, and plain ones stay as they are.
+
+    >>> file_name("count[3]"), file_name("../a b[0]")
+    ('count[3]', '%2E.%2Fa%20b[0]')
+    """
+    encoded = quote(name, safe="[]+=,@")
+    if encoded.startswith("."):
+        encoded = "%2E" + encoded[1:]
+    if len(encoded) > _LONGEST:
+        encoded = f"{encoded[:_KEPT]}~{hashlib.sha256(name.encode()).hexdigest()}"
+    return encoded
 
 
 def plain_name(kind: str, name: str) -> str:
@@ -72,6 +93,10 @@ class RunFolder:
     def checkpoint(self, barrier: int) -> Path:
         """Snapshots at a barrier, a file per executor."""
         return self.path / "checkpoints" / str(barrier)
+
+    def snapshot(self, barrier: int, executor: str) -> Path:
+        """One executor's snapshot."""
+        return self.checkpoint(barrier) / file_name(executor)
 
     def make(self) -> None:
         """Make what is missing.

@@ -10,35 +10,51 @@ from inventory.errors import RunError
 
 _PIECE = 1024 * 1024
 
-
-def check_inputs(inputs: Iterable[InputFile], folder: NodeFolder, go_on: Callable[[], bool]) -> None:
-    """Compare the copies in the node's folder with their checksums; stop early, without an answer, unless `go_on()`.
-
-    Raises:
-        RunError: a copy is missing, cannot be read or differs.
-    """
-    for entry in inputs:
-        path = folder.input(entry.file)
-        try:
-            found = _sha256(path, go_on)
-        except FileNotFoundError:
-            raise RunError(f"the input {entry.name!r} is missing: {path}") from None
-        except OSError as fault:
-            raise RunError(f"the input {entry.name!r} cannot be read: {path}: {fault.strerror}") from None
-        if found is None:
-            return
-        if found != entry.sha256:
-            raise RunError(
-                f"the input {entry.name!r} differs from the controller's: {path} has SHA-256 {found}, "
-                f"expected {entry.sha256}"
-            )
+_Version = tuple[int, int, int, int]
+"""What changes when a file is written or replaced: inode, size, times of modification and change."""
 
 
-def _sha256(path: Path, go_on: Callable[[], bool]) -> str | None:
-    digest = hashlib.sha256()
-    with path.open("rb") as source:
-        while piece := source.read(_PIECE):
-            if not go_on():
-                return None
-            digest.update(piece)
-    return digest.hexdigest()
+class Inputs:
+    """The inputs of a run on this node; a copy is read once, and again only when the file is not the same any more."""
+
+    def __init__(self, folder: NodeFolder) -> None:
+        """Check nothing yet."""
+        self._folder = folder
+        self._found: dict[Path, tuple[_Version, str]] = {}
+
+    def check(self, inputs: Iterable[InputFile], go_on: Callable[[], bool]) -> None:
+        """Compare copies with their checksums; stop early, without an answer, unless `go_on()`.
+
+        Raises:
+            RunError: a copy is missing, cannot be read or differs.
+        """
+        for entry in inputs:
+            path = self._folder.input(entry.file)
+            try:
+                found = self._sha256(path, go_on)
+            except FileNotFoundError:
+                raise RunError(f"the input {entry.name!r} is missing: {path}") from None
+            except OSError as fault:
+                raise RunError(f"the input {entry.name!r} cannot be read: {path}: {fault.strerror}") from None
+            if found is None:
+                return
+            if found != entry.sha256:
+                raise RunError(
+                    f"the input {entry.name!r} differs from the controller's: {path} has SHA-256 {found}, "
+                    f"expected {entry.sha256}"
+                )
+
+    def _sha256(self, path: Path, go_on: Callable[[], bool]) -> str | None:
+        state = path.stat()
+        version = (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+        known, found = self._found.get(path, (None, ""))
+        if known == version:
+            return found
+        digest = hashlib.sha256()
+        with path.open("rb") as source:
+            while piece := source.read(_PIECE):
+                if not go_on():
+                    return None
+                digest.update(piece)
+        self._found[path] = (version, digest.hexdigest())
+        return digest.hexdigest()

@@ -1,20 +1,26 @@
-"""One start of a topology on one node: inputs checked, workers spawned, sensors running; and its end."""
+"""A run on one node, from its first start to its end: inputs checked, workers there as wanted, sensors running.
+
+What is wanted is told by `Start` and `Grow`, at any moment, while workers may die at any moment too. So nothing is done
+step by step from command to command: one task compares the workers that are wanted with those that are there, and does
+what is missing, until nothing is (`_tend`). Whatever happens meanwhile makes it compare again.
+"""
 
 import asyncio
 import ipaddress
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 
 from msgspec import structs
 
-from agents.children import WORKER, Child
-from agents.folders import NodeFolder
-from agents.inputs import check_inputs
-from agents.protocol import Failed, Mark, Message, Start, Vitals, Welcome
+from agents.children import Child
+from agents.folders import NodeFolder, RunFolder
+from agents.inputs import Inputs
+from agents.protocol import Failed, Grow, Mark, Message, RunSpec, Start, Vitals, Welcome, WorkerReport
 from agents.sensors.base import Host, Row
 from agents.sensors.sampler import Sampler
+from agents.spawner import Spawner
 from agents.trace import AGENT, TraceWriter
 from inventory.errors import RunError
 
@@ -25,43 +31,77 @@ _log = logging.getLogger(__name__)
 
 
 class NodeRun:
-    """Begun once, ended once; a node without executors of the run has no workers, but its sensors run."""
+    """Started once and again, ended once; a node without workers of the run has its sensors running."""
 
     def __init__(
-        self, welcome: Welcome, start: Start, send: Callable[[Message], None], command: Sequence[str] = WORKER
+        self,
+        welcome: Welcome,
+        spec: RunSpec,
+        send: Callable[[Message], None],
+        spawner: Spawner,
+        do: Callable[[Coroutine[None, None, None]], asyncio.Task[None]],
+        previous: "NodeRun | None" = None,
     ) -> None:
-        """Start the sensors; `begin` starts the workers.
+        """Do nothing until `start`.
 
         Args:
             welcome: who this node is.
-            start: what to start.
+            spec: of the first start.
             send: takes reports; called from the event loop's thread only.
-            command: starts a worker.
+            spawner: makes workers.
+            do: makes a task, and takes care of what it raises.
+            previous: a run that ends before this one has workers.
         """
-        self._welcome, self._start, self._send, self._command = welcome, start, send, command
-        self.epoch = start.spec.epoch
-        self._slots = sorted({e.place.slot for e in start.spec.executors if e.place.node == welcome.node})
-        self._children: list[Child] = []
+        self._welcome, self._send, self._spawner, self._do, self._previous = welcome, send, spawner, do, previous
+        self._node_folder = NodeFolder(Path(welcome.folder))
+        self._inputs = Inputs(self._node_folder)
+        self._spec = spec
+        self._wanted: dict[int, Start | Grow] = {}
+        self._children: dict[int, Child] = {}
+        self._leaving: dict[int, asyncio.Task[None]] = {}
         self._sampler: Sampler | None = None
-        self._beginning: asyncio.Future[None] | None = None
-        self._ending: asyncio.Future[None] | None = None
-        try:
-            folder = self._node_folder.run(start.spec.run)
-            folder.make()
-            self._sampler = self._start_sampler(folder.traces)
-        except (RunError, OSError) as fault:
-            self._failed(f"the run cannot be started on {welcome.node}: {fault}")
+        self._tending: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._changed = False
 
-    async def begin(self) -> None:
-        """Check inputs and start workers; what goes wrong is reported as `Failed`, nothing is raised."""
-        if self._ending is None and self._sampler is not None and self._slots:
-            self._beginning = asyncio.ensure_future(self._begin())
-            await self._beginning
+    @property
+    def epoch(self) -> int:
+        """Of the last start."""
+        return self._spec.epoch
+
+    def goes_on_with(self, spec: RunSpec) -> bool:
+        """Whether this is the run of `spec`, and has not been told to end."""
+        return self._ending is None and self._spec.run == spec.run
+
+    def start(self, start: Start) -> None:
+        """Begin a new epoch: live workers are kept when they are wanted, others end, missing ones are spawned.
+
+        What goes wrong is reported as `Failed`, here and later.
+        """
+        self._spec = start.spec
+        self._wanted = {}
+        try:
+            if self._sampler is None:
+                self._folder.make()
+                self._sampler = self._start_sampler(start.sensors)
+        except (RunError, OSError) as fault:
+            self._failed(f"the run cannot be started on {self._welcome.node}: {fault}")
+        else:
+            self._wanted = dict.fromkeys(self._slots(start.spec), start)
+        self._tend_soon()
+
+    def grow(self, grow: Grow) -> None:
+        """Spawn the workers that are new in this epoch."""
+        self._spec = grow.spec
+        for slot in self._slots(grow.spec):
+            self._wanted.setdefault(slot, grow)
+        self._tend_soon()
 
     def pass_on(self, message: Message) -> None:
-        """Give a command to every worker."""
-        for child in self._children:
-            child.tell(message)
+        """Give a command of this epoch to every worker."""
+        for child in self._children.values():
+            if child.epoch == self.epoch:
+                child.tell(message)
 
     def mark(self, message: Mark) -> None:
         """Write the event, take a sample, tell the workers."""
@@ -75,36 +115,63 @@ class NodeRun:
             self._ending = asyncio.ensure_future(self._end())
         await asyncio.shield(self._ending)
 
-    async def _begin(self) -> None:
-        spec = self._start.spec
-        try:
-            await asyncio.to_thread(check_inputs, spec.inputs, self._node_folder, lambda: self._ending is None)
-            for slot in self._slots:
-                if self._ending is None:
-                    await self._spawn(slot)
-        except (RunError, OSError) as fault:
-            self._failed(f"the run cannot be started on {self._welcome.node}: {fault}")
+    def _tend_soon(self) -> None:
+        self._changed = True
+        if self._ending is None and (self._tending is None or self._tending.done()):
+            self._tending = self._do(self._tend())
+
+    async def _tend(self) -> None:
+        if self._previous is not None:
+            await self._previous.end()
+            self._previous = None
+        while self._goes_on(changed=True):
+            self._changed = False
+            try:
+                await self._settle()
+            except (RunError, OSError) as fault:
+                if self._goes_on(changed=False):
+                    self._failed(f"the run cannot be started on {self._welcome.node}: {fault}")
+
+    def _goes_on(self, *, changed: bool) -> bool:
+        return self._ending is None and self._changed is changed
+
+    async def _settle(self) -> None:
+        """Make the workers what they should be; stop half-way when that changes."""
+        if self._wanted:
+            await asyncio.to_thread(self._inputs.check, self._spec.inputs, lambda: self._goes_on(changed=False))
+        if not self._goes_on(changed=False):
+            return
+        for slot, child in list(self._children.items()):
+            if slot not in self._wanted or (child.failed_in is not None and child.failed_in < self.epoch):
+                del self._children[slot]
+                self._leaving[slot] = self._do(child.end())
+            elif child.epoch < self.epoch:
+                child.begin(self._wanted[slot])
+        for slot in sorted(self._wanted.keys() - self._children.keys()):
+            if self._goes_on(changed=False):
+                await self._spawn(slot)
 
     async def _spawn(self, slot: int) -> None:
-        folder = self._node_folder.run(self._start.spec.run)
-        child = Child(slot, self.epoch, folder.log(slot), self._report)
-        await child.spawn(folder.path, self._command)
-        self._children.append(child)
+        if slot in self._leaving:
+            await self._leaving.pop(slot)
+        child = await Child.spawn(slot, self._folder, self._spawner, self._report, self._child_failed)
+        self._children[slot] = child
         self._event("worker_started", f"worker {slot}", "", float(child.pid))
         child.tell(structs.replace(self._welcome, slot=slot))
-        child.tell(self._start)
+        if self._goes_on(changed=False):
+            child.begin(self._wanted[slot])
 
-    def _start_sampler(self, traces: Path) -> Sampler:
+    def _start_sampler(self, sensors: tuple[str, ...]) -> Sampler:
         welcome = self._welcome
         host = Host(
             node=welcome.node,
             address=welcome.address,
             shared=ipaddress.ip_address(welcome.address).is_loopback,
             agent=os.getpid(),
-            workers=lambda: {child.slot: child.pid for child in self._children if child.alive},
+            workers=lambda: {child.slot: child.pid for child in list(self._children.values()) if child.alive},
         )
         loop = asyncio.get_running_loop()
-        writer = TraceWriter(traces, self._start.spec.run, welcome.node, AGENT)
+        writer = TraceWriter(self._folder.traces, self._spec.run, welcome.node, AGENT)
 
         def on_fault(reason: str) -> None:
             loop.call_soon_threadsafe(self._failed, reason)
@@ -114,25 +181,36 @@ class NodeRun:
             if vitals is not None:
                 loop.call_soon_threadsafe(self._send, vitals)
 
-        sampler = Sampler(self._start.sensors, host, writer, on_fault, on_rows)
+        sampler = Sampler(sensors, host, writer, on_fault, on_rows)
         sampler.start()
         return sampler
 
     async def _end(self) -> None:
-        if self._beginning is not None:
-            await self._beginning
+        if self._tending is not None:
+            await asyncio.wait([self._tending])
         # The last sample is taken while the workers still live, so that their CPU time is in it.
-        *_, sampled = await asyncio.gather(*(child.end() for child in self._children), self._stop_sampler())
+        ends = [child.end() for child in self._children.values()]
+        *_, sampled = await asyncio.gather(*ends, *self._leaving.values(), self._stop_sampler())
         if not sampled:
             self._failed(f"a sensor does not return: the last samples of {self._welcome.node} are missing")
 
     async def _stop_sampler(self) -> bool:
         return self._sampler is None or await asyncio.to_thread(self._sampler.stop, _SAMPLER_S)
 
-    def _report(self, message: Message) -> None:
-        if isinstance(message, Failed):
-            self._event("worker_failed", f"worker {message.slot}", message.reason)
-        self._send(message)
+    def _report(self, child: Child, report: WorkerReport) -> None:
+        if report.epoch == self.epoch and self._children.get(child.slot) is child:
+            self._send(report)
+
+    def _child_failed(self, child: Child, failed: Failed) -> None:
+        if self._children.get(child.slot) is not child:
+            _log.info("worker %s, which is not wanted any more: %s", child.slot, failed.reason)
+            return
+        self._event("worker_failed", f"worker {failed.slot}", failed.reason)
+        if failed.epoch == self.epoch:
+            self._send(failed)
+        else:
+            # It did not come as far as this epoch: another one takes its place.
+            self._tend_soon()
 
     def _event(self, kind: str, subject: str, detail: str, value: float | None = None) -> None:
         if self._sampler is not None:
@@ -142,9 +220,12 @@ class NodeRun:
         _log.error("epoch %s: %s", self.epoch, reason)
         self._send(Failed(epoch=self.epoch, slot=AGENT, reason=reason, log=str(self._node_folder.log)))
 
+    def _slots(self, spec: RunSpec) -> list[int]:
+        return sorted(place.slot for place in spec.workers if place.node == self._welcome.node)
+
     @property
-    def _node_folder(self) -> NodeFolder:
-        return NodeFolder(Path(self._welcome.folder))
+    def _folder(self) -> RunFolder:
+        return self._node_folder.run(self._spec.run)
 
 
 def vitals_of(epoch: int, rows: Iterable[Row]) -> Vitals | None:

@@ -1,4 +1,4 @@
-"""The sending end of the control channel.
+"""The sending end of a control channel.
 
 Not asyncio's pipe transport, which takes anything readable for a sign that the pipe is closed: sshd gives its
 commands one socket for both directions.
@@ -27,7 +27,7 @@ class Output:
         self._descriptor = descriptor
         self._loop = asyncio.get_running_loop()
         self._waiting = bytearray()
-        self._lost = False
+        self._lost = self._closed = False
         self._empty = asyncio.Event()
         self._empty.set()
         self.on_lost: Callable[[], None] = lambda: None
@@ -49,6 +49,13 @@ class Output:
         except TimeoutError:
             self._lose()
 
+    def close(self) -> None:
+        """Drop what still waits, and close the descriptor."""
+        if not self._closed:
+            self._closed = True
+            self._lose()
+            os.close(self._descriptor)
+
     def _write(self) -> None:
         try:
             written = os.write(self._descriptor, self._waiting)
@@ -66,6 +73,8 @@ class Output:
             self._empty.set()
 
     def _lose(self) -> None:
+        if self._lost:
+            return
         self._loop.remove_writer(self._descriptor)
         self._lost = True
         self._waiting.clear()

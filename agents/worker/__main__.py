@@ -1,20 +1,19 @@
-"""`python -P -m agents.worker`: one worker process, spoken to over standard input and output."""
+"""`python -P -m agents.worker`: a fork server of worker processes, each spoken to over standard input and output."""
 
 import ctypes
 import gc
 import os
 import selectors
-import signal
 import sys
 import traceback
 
 from agents import protocol
+from agents.fork_server import become_worker
 from agents.protocol import Command, Grow, Message, Start, Welcome
 from agents.trace import settle_without_pandas
 from agents.worker.worker import Worker, failed
 from inventory.errors import MillraceError, RunError
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
 _READ_BYTES = 64 * 1024
 _GC_THRESHOLDS = (100_000, 20, 100)
@@ -53,13 +52,7 @@ class Control:
 
 def main() -> int:
     """Live one worker's life; return the exit status."""
-    libc = ctypes.CDLL(None)
-    # Without the agent a worker has no purpose, not even while an operator is busy and reads no pipe.
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    libc.prctl(_PR_SET_TIMERSLACK, 1_000)
-    # The agent's process group gets Ctrl-C; a worker ends when it is told to.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    settle_without_pandas()
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1_000)
     control = Control(0, os.dup(1))
     # Whatever an operator prints belongs into the log, never into the protocol.
     os.dup2(2, 1)
@@ -116,7 +109,6 @@ class _Life:
         """Work for one epoch; return what starts the next one, or None at the end of all."""
         # Rows are tuples of plain values, which never form cycles; left at its defaults, the collector walks through
         # every batch on its way and takes a seventh of the CPU time of word count.
-        gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
         try:
             while not worker.loop.stopped:
@@ -129,11 +121,12 @@ class _Life:
                 worker.after_pass()
         finally:
             worker.close()
-            # What was made for this epoch refers to itself in circles.
-            gc.unfreeze()
+            # What was made for this epoch refers to itself in circles. What is older is frozen, shared and left alone.
             gc.collect()
         return None
 
 
 if __name__ == "__main__":
+    settle_without_pandas()
+    become_worker()
     sys.exit(main())

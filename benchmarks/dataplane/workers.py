@@ -37,6 +37,16 @@ from agents.protocol import (
 from inventory.documents import to_plain
 from workloads.registry import load_workload
 
+WORKER = """
+import sys
+from agents.trace import settle_without_pandas
+from agents.worker.__main__ import main
+
+settle_without_pandas()
+sys.exit(main())
+"""
+"""One worker, without the fork server."""
+
 M = TypeVar("M")
 
 
@@ -94,9 +104,7 @@ class Workers:
 
     def __enter__(self) -> Self:
         self._processes = [
-            subprocess.Popen(
-                [sys.executable, "-P", "-m", "agents.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-            )
+            subprocess.Popen([sys.executable, "-P", "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             for _ in self.addresses
         ]
         for process, (node, address) in zip(self._processes, self.addresses.items(), strict=True):

@@ -111,7 +111,7 @@ class AgentProcess:
                 pytest.fail(f"the agent ended without {kind.__name__}: {self.said[-5:]}")
             if isinstance(report, kind) and where(report):
                 return report
-            if isinstance(report, Failed) and kind is not Failed:
+            if isinstance(report, Failed) and not issubclass(Failed, kind):
                 pytest.fail(f"failed: {report.reason} ({report.log})")
 
     def expect_progress(self, where: Callable[[Progress], bool]) -> Progress:
@@ -130,10 +130,18 @@ class AgentProcess:
             assert time.monotonic() < deadline, f"waited too long; the agent said {self.said[-5:]}"
             time.sleep(0.05)
 
-    def child(self) -> int | None:
-        """Process id of the agent's first child, if it has one."""
-        children = psutil.Process(self.pid).children()
-        return children[0].pid if children else None
+    def children(self) -> tuple[list[int], list[int]]:
+        """Process ids of the agent's fork servers, whose standard input is a socket, and of its workers."""
+        servers, workers = [], []
+        for child in psutil.Process(self.pid).children():
+            with suppress(OSError):
+                stdin = str(Path(f"/proc/{child.pid}/fd/0").readlink())
+                (servers if stdin.startswith("socket:") else workers).append(child.pid)
+        return servers, workers
+
+    def worker(self) -> int | None:
+        """Process id of the agent's first worker, if it has one."""
+        return next(iter(self.children()[1]), None)
 
     def wait(self) -> int:
         """Exit status of the agent."""

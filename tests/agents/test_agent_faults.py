@@ -17,7 +17,8 @@ pytestmark = pytest.mark.loopback
 def _agent_with_worker(folder: Path, body: str) -> tuple[str, ...]:
     """An agent whose workers run `body`: for what a worker that works would never do."""
     script = folder / "misbehaving.py"
-    script.write_text("import os, signal, sys, time\n" + textwrap.dedent(body))
+    head = "import os, signal, sys, time\nfrom agents.fork_server import become_worker\nbecome_worker()\n"
+    script.write_text(head + textwrap.dedent(body))
     code = f"import sys; from agents.agent import main; sys.exit(main(command=(sys.executable, {str(script)!r})))"
     return (sys.executable, "-P", "-c", code)
 
@@ -89,7 +90,7 @@ def test_messages_of_an_older_epoch_are_ignored(start_agent, wordcount):
     assert {report.epoch for report in agent.said if isinstance(report, Finished | Drained)} == {3, 5}
 
 
-def test_a_newer_start_ends_what_still_runs(start_agent, wordcount, gone_within):
+def test_a_start_of_another_run_ends_the_one_that_still_runs(start_agent, wordcount, gone_within):
     agent = start_agent()
     agent.welcome()
     run = wordcount(agent)
@@ -97,7 +98,7 @@ def test_a_newer_start_ends_what_still_runs(start_agent, wordcount, gone_within)
     run.connect(first, 1)
     run.go(1)
     old = run.processes(first)
-    second = run.start(2)
+    second = run.start(2, run="run-2")
     assert gone_within(old, 0.0)
     run.connect(second, 2)
     run.drain(2)
@@ -181,7 +182,7 @@ def test_a_worker_that_will_not_end_is_killed(start_agent, wordcount, gone_withi
     agent.send(Start(spec=run.spec()))
     log = agent.folder / "run-1" / "logs" / "worker-0.log"
     agent.wait_for(lambda: log.exists() and "I stay" in log.read_text())
-    worker = identify(agent.child())
+    worker = identify(agent.worker())
     agent.hang_up()
     assert gone_within([worker], 5.0)
     assert agent.wait() == 1
@@ -231,8 +232,8 @@ def test_a_worker_that_talks_nonsense_is_ended(start_agent, wordcount, gone_with
     agent.welcome()
     run = wordcount(agent, slots=1)
     agent.send(Start(spec=run.spec()))
-    agent.wait_for(lambda: agent.child() is not None)
-    worker = identify(agent.child())
+    agent.wait_for(lambda: agent.worker() is not None)
+    worker = identify(agent.worker())
     failed = agent.expect(Failed)
     assert words in failed.reason
     assert failed.slot == 0

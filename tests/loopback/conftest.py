@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,17 +85,12 @@ class Desk:
         (self.folder / "agenda.json").write_text(json.dumps({**AGENDA, **changes}))
         return "agenda.json"
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """Of what is started from here."""
-        return {**os.environ, "XDG_RUNTIME_DIR": str(self.runtime), "TMPDIR": str(self.temporary)}
-
     def start(self, *arguments: str, program: str = WITHOUT_REPORT) -> subprocess.Popen[str]:
         """Start `millrace` with these arguments; it leads a session of its own, as under a terminal."""
         process = subprocess.Popen(
             [sys.executable, "-P", "-c", program, *arguments],
             cwd=self.folder,
-            env=self.environment,
+            env={**os.environ, "XDG_RUNTIME_DIR": str(self.runtime), "TMPDIR": str(self.temporary)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -144,6 +140,15 @@ class Desk:
         found = marked(f"XDG_RUNTIME_DIR={self.runtime}".encode())
         return [process for process in found if not module or module in _command(process)]
 
+    def workers(self) -> list[Process]:
+        """The workers that run from this desk; their fork servers have a socket for standard input."""
+        found = []
+        for process in self.processes("agents.worker"):
+            with suppress(OSError):
+                if "socket:" not in str(Path(f"/proc/{process.pid}/fd/0").readlink()):
+                    found.append(process)
+        return found
+
     def wait_for_silence(self) -> None:
         """Wait until nothing runs any more that was started from here."""
         self.wait_for(lambda: not self.processes(), "the end of all processes")
@@ -182,13 +187,5 @@ def _command(process: Process) -> Sequence[str]:
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     made = Desk(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def shared_desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    """A desk that all tests of a file use, for campaigns that they only look at."""
-    made = Desk(tmp_path_factory.mktemp("desk"))
     yield made
     made.close()

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from campaign.process import Process
+
 pytestmark = pytest.mark.loopback
 
 FIRST, SECOND = "001-wordcount-even-r1", "002-wordcount-top-storm-r1"
@@ -39,7 +41,7 @@ def agents_run(desk: Any) -> bool:
 
 
 def workers_run(desk: Any) -> bool:
-    return bool(desk.processes("agents.worker"))
+    return bool(desk.workers())
 
 
 def second_run_is_measured(desk: Any) -> bool:
@@ -66,11 +68,11 @@ def test_a_killed_campaign_leaves_no_process_and_is_completed_by_resume(
     assert all(written(desk, run) == when for run, when in done.items())
 
 
-@pytest.mark.parametrize("victim", ["agents", "agents.worker"])
-def test_a_run_whose_process_is_killed_is_tried_again(desk: Any, victim: str) -> None:
+@pytest.mark.parametrize("victims", [lambda desk: desk.processes("agents"), lambda desk: desk.workers()])
+def test_a_run_whose_process_is_killed_is_tried_again(desk: Any, victims: Callable[[Any], list[Process]]) -> None:
     campaign = desk.start("run", desk.agenda(on_failure={"retry": 1}))
     desk.wait_for_stage(1, "measuring")
-    os.kill(desk.processes(victim)[0].pid, signal.SIGKILL)
+    os.kill(victims(desk)[0].pid, signal.SIGKILL)
     outcome = desk.end_of(campaign)
     assert outcome.status == 0, outcome
     assert "was killed by SIGKILL" in outcome.err
@@ -86,7 +88,7 @@ def test_a_run_whose_process_is_killed_is_tried_again(desk: Any, victim: str) ->
 def test_a_run_that_finally_failed_does_not_end_the_campaign_and_is_done_by_resume(desk: Any) -> None:
     campaign = desk.start("run", desk.agenda())
     desk.wait_for_stage(1, "measuring")
-    os.kill(desk.processes("agents.worker")[-1].pid, signal.SIGKILL)
+    os.kill(desk.workers()[-1].pid, signal.SIGKILL)
     outcome = desk.end_of(campaign)
     assert outcome.status == 1, outcome
     failed, ok = (desk.results()[run] for run in (FIRST, SECOND))
@@ -104,7 +106,7 @@ def test_a_run_that_finally_failed_does_not_end_the_campaign_and_is_done_by_resu
 def test_a_failure_stops_the_campaign_when_the_agenda_says_so(desk: Any) -> None:
     campaign = desk.start("run", desk.agenda(on_failure={"then": "stop"}))
     desk.wait_for_stage(1, "measuring")
-    os.kill(desk.processes("agents.worker")[0].pid, signal.SIGKILL)
+    os.kill(desk.workers()[0].pid, signal.SIGKILL)
     outcome = desk.end_of(campaign)
     assert outcome.status == 1, outcome
     assert [desk.results()[run]["status"] for run in (FIRST, SECOND)] == ["failed", "skipped"]

@@ -1,0 +1,117 @@
+"""A process that has everything imported, and forks a worker whenever its agent wants one.
+
+To import a worker's program costs half a second of CPU time and 70 MB; a copy of a process that has done it costs some
+milliseconds, and shares that memory. The server's standard input is a socket to the agent that keeps messages apart.
+It says `READY` once. Then each request, one byte with four descriptors (standard input, output and error, and working
+directory), is answered by the process id of a new worker, or by `NOT` and the reason why there is none.
+
+A worker is forked by a process in between that ends at once, while the agent (`agents.spawner`) is the reaper of its
+descendants: so it becomes a child of the agent itself. The agent hears at once how it ended, and a server that dies
+takes no worker with it. Before a worker runs anything, it leads a session of its own and the kernel has promised to
+kill it when the agent dies.
+
+The libraries that keep threads in here (OpenBLAS, jemalloc) have handlers that make them fit for fork.
+"""
+
+import ctypes
+import gc
+import os
+import signal
+import socket
+import sys
+import time
+from io import FileIO
+
+READY = b"ready"
+NOT = b"not "
+REQUEST = b"w"
+DESCRIPTORS = 4
+
+MOST_BYTES = 1024
+"""Bytes of the longest answer."""
+
+_PR_SET_PDEATHSIG = 1
+_POLL_S = 0.0005
+
+
+def become_worker() -> None:
+    """Serve until the agent is gone, then exit; returns in every worker that is forked.
+
+    A worker finds its pipes and its log as descriptors 0 to 2, and its folder as working directory.
+    """
+    agent = os.getppid()
+    _die_with_parent()
+    # The agent's process group gets Ctrl-C; server and workers end when they are told to.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # What is there now is never garbage, and the collector's marks would only make copies of its pages.
+    gc.collect()
+    gc.freeze()
+    descriptors = _serve(socket.socket(fileno=0))
+    os.setsid()
+    _die_with_parent()
+    if os.getppid() != agent:
+        # It was gone before the kernel knew.
+        os._exit(1)
+    os.fchdir(descriptors.pop())
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+
+
+def _serve(channel: socket.socket) -> list[int]:
+    """Answer requests; return in a worker only, with the descriptors that it was given."""
+    try:
+        channel.send(READY)
+        while True:
+            request, descriptors, _flags, _address = socket.recv_fds(channel, len(REQUEST), DESCRIPTORS)
+            if not request:
+                sys.exit(0)
+            answer = _fork()
+            if not answer:
+                channel.detach()
+                return descriptors
+            for descriptor in descriptors:
+                os.close(descriptor)
+            channel.send(answer)
+    except ConnectionError:
+        sys.exit(0)
+
+
+def _fork() -> bytes:
+    """Fork a worker whose parent ends at once; return the answer to the request, and nothing in the worker."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb", buffering=0) as heard, os.fdopen(writing, "wb", buffering=0) as told:
+        try:
+            between = os.fork()
+        except OSError as fault:
+            return NOT + str(fault).encode()
+        if between == 0:
+            _fork_again(told)
+            return b""
+        # Only a process that has been waited for is a parent no more.
+        os.waitpid(between, 0)
+        told.close()
+        answer = heard.read(MOST_BYTES)
+    if not answer:
+        # It was killed, and may have forked a worker that nobody knows of: the agent must begin anew, with new pipes.
+        sys.exit("the process that forks a worker was killed")
+    return answer
+
+
+def _fork_again(told: FileIO) -> None:
+    """Fork the worker, tell its process id and end; returns in the worker, when that has another parent."""
+    between = os.getpid()
+    try:
+        worker = os.fork()
+    except OSError as fault:
+        told.write(NOT + str(fault).encode())
+        os._exit(1)
+    if worker:
+        told.write(str(worker).encode())
+        os._exit(0)
+    while os.getppid() == between:
+        time.sleep(_POLL_S)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
