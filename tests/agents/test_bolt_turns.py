@@ -1,0 +1,231 @@
+"""A bolt's turn: one batch or one mark when there is input and credit, stamps inherited, and errors with names."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from turns import Below, Echo, channel_into
+
+from agents.worker.bolt import BoltExecutor, _pieces
+from agents.worker.inputs import Inputs
+from agents.worker.marks import Barrier, End, Tick
+from agents.worker.running import Running
+from inventory.errors import RunError
+from workloads.operators import Batch, Bolt, Emitted, Row
+from workloads.topology import Executor
+
+ME = Executor("b", 1)
+
+
+def bolt_with(rows: Sequence[Row], stamps: Sequence[tuple[int, int]], below: Below, bolt: Bolt) -> BoltExecutor:
+    inputs = Inputs()
+    channel_into(inputs).deliver(rows, stamps, 0)
+    return BoltExecutor(0, ME, bolt, below.router, inputs)
+
+
+@st.composite
+def stamped_rows(draw: st.DrawFn) -> tuple[list[Row], list[tuple[int, int]]]:
+    count = draw(st.integers(1, 30))
+    stamped = sorted(draw(st.sets(st.integers(0, count - 1))))
+    return [(at,) for at in range(count)], [(row, draw(st.integers(0, 3))) for row in stamped]
+
+
+@settings(deadline=None, max_examples=200)
+@given(stamped_rows())
+def test_pieces_are_all_rows_in_order_cut_where_the_stamp_changes(given_rows: tuple) -> None:
+    rows, stamps = given_rows
+    pieces = list(_pieces(rows, stamps))
+    assert [row for piece, _ in pieces for row in piece] == rows
+    stamp_of = dict(stamps)
+    assert [(stamp_of.get(row[0])) for row in rows] == [stamp for piece, stamp in pieces for _ in piece]
+    assert all(len(piece) > 0 for piece, _ in pieces)
+    assert all(a != b for (_, a), (_, b) in pairwise(pieces))
+
+
+@settings(deadline=None, max_examples=100)
+@given(stamped_rows(), st.integers(0, 3))
+def test_what_a_stamped_row_causes_inherits_its_stamp(given_rows: tuple, copies: int) -> None:
+    rows, stamps = given_rows
+    below = Below()
+    running = bolt_with(rows, stamps, below, Echo(copies))
+    assert running.turn(0)
+    stamp_of = dict(stamps)
+    assert sorted(below.stamped(), key=repr) == sorted(((r, stamp_of.get(r[0])) for r in rows * copies), key=repr)
+    assert (running.meter.processed, running.meter.emitted) == (len(rows), len(rows) * copies)
+
+
+def test_without_credit_below_there_is_no_turn_and_the_time_counts_as_blocked() -> None:
+    below = Below(window=10)
+    running = bolt_with([(0,)], (), below, Echo())
+    below.outgoing.add([(at,) for at in range(300)], None)
+    assert below.outgoing.blocked
+    for now in (100, 150, 400):
+        assert not running.turn(now)
+    assert running.meter.blocked_ns == 300
+    assert running.meter.processed == 0
+    while below.outgoing.blocked:
+        below.consume()
+    assert running.turn(1_000)
+    assert running.meter.blocked_ns == 900
+    assert not running.turn(5_000)
+    assert running.meter.blocked_ns == 900
+
+
+def test_no_input_is_not_blocked() -> None:
+    below = Below(window=10)
+    inputs = Inputs()
+    channel_into(inputs)
+    running = BoltExecutor(0, ME, Echo(), below.router, inputs)
+    below.outgoing.add([(at,) for at in range(300)], None)
+    for now in (0, 1_000):
+        assert not running.turn(now)
+    assert running.meter.blocked_ns == 0
+
+
+def test_a_bolt_ends_after_the_last_of_its_inputs_and_so_does_its_output() -> None:
+    below, inputs = Below(), Inputs()
+    channels = [channel_into(inputs, source) for source in "xyz"]
+    running = BoltExecutor(0, ME, Echo(), below.router, inputs)
+    for incoming in channels:
+        assert not running.drained
+        incoming.deliver([(1,)], (), 0)
+        incoming.deliver_mark(End())
+        while running.turn(0):
+            pass
+    assert running.drained
+    assert below.arrived == [(1,), (1,), (1,), End()]
+
+
+def test_a_bolt_without_inputs_has_ended_from_the_start() -> None:
+    below = Below()
+    running = BoltExecutor(0, ME, Echo(), below.router, Inputs())
+    assert running.ending
+    assert running.drained
+    assert below.arrived == [End()]
+    assert running.latency is None
+
+
+def test_a_tick_is_passed_on_behind_what_it_makes_the_operator_emit_stamped_with_when_it_was_due() -> None:
+    below, inputs = Below(), Inputs()
+    first, second = channel_into(inputs, "x"), channel_into(inputs, "y")
+    running = BoltExecutor(0, ME, Echo(), below.router, inputs)
+    first.deliver([(1,)], (), 0)
+    first.deliver_mark(Tick(1, 500, 70))
+    first.deliver([(3,)], (), 0)
+    while running.turn(0):
+        pass
+    assert below.marks == []
+    second.deliver([(2,)], (), 0)
+    second.deliver_mark(Tick(1, 500, 75))
+    while running.turn(0):
+        pass
+    below.outgoing.flush()
+    assert below.arrived == [(1,), (2,), ("tick", 500), Tick(1, 500, 75), (3,)]
+    assert dict(below.stamped())["tick", 500] == 75
+    assert running.meter.emitted == 4
+    assert running.meter.processed == 3
+
+
+def test_at_a_barrier_the_state_is_that_of_all_rows_before_it_and_of_none_behind() -> None:
+    below, inputs = Below(), Inputs()
+    first, second = channel_into(inputs, "x"), channel_into(inputs, "y")
+    running = BoltExecutor(0, ME, Echo(), below.router, inputs)
+    stored: list[tuple[int, bytes]] = []
+
+    def on_barrier(passing: Running, number: int) -> None:
+        # Behind the barrier here means behind it for whoever comes next, too.
+        assert below.marks == [Barrier(number)]
+        stored.append((number, passing.snapshot().operator))
+
+    running.on_barrier = on_barrier
+    second.deliver([("early",)], (), 0)
+    first.deliver([(1,)], (), 0)
+    first.deliver_mark(Barrier(8))
+    first.deliver([(2,)], (), 0)
+    second.deliver([(3,)], (), 0)
+    second.deliver_mark(Barrier(8))
+    second.deliver([(4,)], (), 0)
+    while running.turn(0):
+        pass
+    assert stored == [(8, b"[[('early',)], [(1,)], [(3,)]]")]
+    below.outgoing.flush()
+    assert below.arrived == [("early",), (1,), (3,), Barrier(8), (2,), (4,)]
+
+
+def test_a_barrier_that_nobody_has_prepared_is_an_error_that_names_the_executor() -> None:
+    inputs = Inputs()
+    incoming = channel_into(inputs)
+    running = BoltExecutor(0, ME, Echo(), Below().router, inputs)
+    incoming.deliver_mark(Barrier(3))
+    with pytest.raises(RunError, match=r"b\[1\] met barrier 3, which nobody has prepared"):
+        running.turn(0)
+
+
+def test_a_bolt_that_waits_for_its_state_takes_nothing() -> None:
+    below = Below()
+    running = bolt_with([(0,)], (), below, Echo())
+    running.live = False
+    assert not running.turn(0)
+    assert running.queued == 1
+    running.live = True
+    assert running.turn(0)
+    assert running.queued == 0
+
+
+def test_a_mark_without_credit_stops_the_bolt_until_it_has_left() -> None:
+    below, inputs = Below(window=1), Inputs()
+    incoming = channel_into(inputs)
+    running = BoltExecutor(0, ME, Echo(), below.router, inputs)
+    incoming.deliver([(1,), (2,)], (), 0)
+    incoming.deliver_mark(Tick(1, 500, 70))
+    incoming.deliver([(3,)], (), 0)
+    assert running.turn(0)
+    assert running.turn(0)
+    # The row of the tick, and the tick, are still here.
+    assert [running.turn(0) for _ in range(3)] == [False] * 3
+    assert running.meter.processed == 2
+    below.consume()
+    below.consume()
+    assert below.outgoing.blocked is False
+    assert running.turn(0)
+
+
+class Broken(Echo):
+    """Fails as told."""
+
+    def __init__(self, fault: Exception) -> None:
+        super().__init__()
+        self.fault = fault
+
+    def process(self, batch: Batch) -> Emitted:
+        raise self.fault
+
+    def on_tick(self, time_ns: int) -> Emitted:
+        raise self.fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (ZeroDivisionError("division by zero"), r"b\[1\] failed: ZeroDivisionError: division by zero \(.*\.py:\d+\)"),
+        (RunError("the file is gone"), r"^b\[1\]: the file is gone$"),
+    ],
+)
+def test_an_operators_failure_names_the_executor_and_the_line(fault: Exception, message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        bolt_with([(1,)], (), Below(), Broken(fault)).turn(0)
+    inputs = Inputs()
+    channel_into(inputs).deliver_mark(Tick(1, 5, 5))
+    with pytest.raises(RunError, match=message):
+        BoltExecutor(0, ME, Broken(fault), Below().router, inputs).turn(0)
+
+
+def test_an_undeclared_stream_is_named_with_the_nearest_one() -> None:
+    class Elsewhere(Echo):
+        def process(self, batch: Batch) -> Emitted:
+            return {"defualt": batch.rows}
+
+    with pytest.raises(RunError, match=r"b\[1\].*undeclared stream 'defualt'.*'default'"):
+        bolt_with([(1,)], (), Below(), Elsewhere()).turn(0)
