@@ -166,6 +166,8 @@ def dump_yaml(value: Any) -> str:
 def dump_json(value: Any) -> str:
     """`value` as indented JSON text with a final newline; `parse` reads it back to the same value."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+    if text.isascii() and "\x7f" not in text:
+        return text
     return _NOT_YAML.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 

@@ -71,5 +71,5 @@ def relabelled(rows: Sequence[Sequence[int]], labels: Sequence[int]) -> list[lis
     new: dict[int, list[int]] = {}
     for row in rows:
         if id(row) not in new:
-            new[id(row)] = [labels[label] for label in row]
+            new[id(row)] = list(map(labels.__getitem__, row))
     return [new[id(row)] for row in rows]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
+from operator import sub
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -142,7 +143,10 @@ class Change:
 
 def step_cost(step: Step) -> int:
     """Largest distance between a sender and its receiver, nodes being numbered along a line."""
-    return max(abs(sender - receiver) for sender, receiver in enumerate(step) if receiver is not None)
+    if None in step:
+        return max(abs(sender - receiver) for sender, receiver in enumerate(step) if receiver is not None)
+    largest: int = max(map(abs, map(sub, step, range(len(step)))))
+    return largest
 
 
 def estimated_cost(nodes: int) -> int:
