@@ -85,12 +85,17 @@ class Desk:
         (self.folder / "agenda.json").write_text(json.dumps({**AGENDA, **changes}))
         return "agenda.json"
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of what is started from here."""
+        return {**os.environ, "XDG_RUNTIME_DIR": str(self.runtime), "TMPDIR": str(self.temporary)}
+
     def start(self, *arguments: str, program: str = WITHOUT_REPORT) -> subprocess.Popen[str]:
         """Start `millrace` with these arguments; it leads a session of its own, as under a terminal."""
         process = subprocess.Popen(
             [sys.executable, "-P", "-c", program, *arguments],
             cwd=self.folder,
-            env={**os.environ, "XDG_RUNTIME_DIR": str(self.runtime), "TMPDIR": str(self.temporary)},
+            env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -187,5 +192,13 @@ def _command(process: Process) -> Sequence[str]:
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     made = Desk(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def shared_desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """A desk that all tests of a file use, for campaigns that they only look at."""
+    made = Desk(tmp_path_factory.mktemp("desk"))
     yield made
     made.close()
