@@ -18,7 +18,7 @@ WORKER = (sys.executable, "-P", "-m", "agents.worker")
 """The command that starts a fork server of workers."""
 
 START_S = 60.0
-ANSWER_S = 10.0
+ANSWER_S = 20.0
 """How long a fork server may take to be ready, and to answer."""
 
 _ATTEMPTS = 3

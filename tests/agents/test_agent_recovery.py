@@ -47,8 +47,9 @@ PUPPETS = (
     sys.executable,
     "-P",
     "-c",
-    f"import sys; from agents import agent, spawner; spawner.ANSWER_S = 2.0; sys.exit(agent.main(command={SCRIPT!r}))",
+    f"import sys; from agents import agent; sys.exit(agent.main(command={SCRIPT!r}))",
 )
+IMPATIENT = (*PUPPETS[:-1], f"from agents import spawner; spawner.ANSWER_S = 3.0; {PUPPETS[-1]}")
 
 
 class Puppets:
@@ -267,7 +268,9 @@ def test_inputs_that_changed_are_refused_in_the_next_epoch_too(puppets):
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_fork_server_that_dies_or_hangs_is_replaced_and_takes_no_worker_with_it(puppets, end):
+def test_a_fork_server_that_dies_or_hangs_is_replaced_and_takes_no_worker_with_it(start_agent, wordcount, end):
+    agent = start_agent(command=IMPATIENT)
+    puppets = Puppets(agent, wordcount(agent))
     first = puppets.started(1, [0])
     [server], _workers = puppets.agent.children()
     os.kill(server, end)
@@ -312,7 +315,7 @@ class Killer:
                     os.kill(self._random.choice(among), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_whatever_is_killed_whenever_the_next_start_works(start_agent, wordcount, seed):
     agent = start_agent(command=PUPPETS)
     puppets, dice = Puppets(agent, wordcount(agent)), random.Random(seed)  # noqa: S311
@@ -361,7 +364,7 @@ def marked_agent(start_agent: Callable[..., Any], wordcount: Callable[..., Any])
     return start
 
 
-@pytest.mark.parametrize("delay_ms", [0, 1, 3, 10, 30, 100])
+@pytest.mark.parametrize("delay_ms", [0, 3, 10, 50])
 def test_nothing_is_left_of_an_agent_that_is_killed_while_it_spawns(marked_agent, delay_ms):
     mark = os.getpid() * 1000 + delay_ms
     puppets = marked_agent(mark)
