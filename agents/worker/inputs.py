@@ -1,7 +1,8 @@
 """A bolt's input: batches in the order of their arrival, and channels that wait for one another at a mark.
 
 Behind a barrier or tick a channel stands still until all open channels have brought the same one (Chandy and Lamport
-1985; aligned as in Carbone et al. 2015, algorithm 1). What comes on it meanwhile is put aside, within its credit.
+1985; aligned as in Carbone et al. 2015, algorithm 1). What comes on it meanwhile is put aside, within its credit. A
+channel with a barrier has brought all ticks before it: a source whose input is over sends none that others still send.
 A channel that is to take another's place at a barrier (its sender moves) is put aside from the start until then.
 """
 
@@ -19,7 +20,10 @@ class Inputs:
         self._queue: deque[Delivery] = deque()
         self.append = self._queue.append
         self._open: set[Incoming] = set()
-        self._mark: Mark | None = None
+        self._barrier: Barrier | None = None
+        self._tick: Tick | None = None
+        self._last_tick = 0
+        self._at_tick: set[Incoming] = set()
         self._aside: dict[Incoming, list[Delivery]] = {}
         self._replaced: dict[Incoming, Incoming] = {}
 
@@ -71,36 +75,53 @@ class Inputs:
         return None
 
     def _arrived(self, channel: Incoming, mark: Mark) -> Mark | None:
-        if isinstance(mark, End):
-            self._open.discard(channel)
-            if not self._open:
-                return mark
-        else:
-            self._mark = mark if self._mark is None else _same(self._mark, mark, channel)
-            self._aside[channel] = []
-        waiting = len(self._aside) - len(self._replaced)
-        return self._release() if self._mark is not None and waiting == len(self._open) else None
+        match mark:
+            case End():
+                self._open.discard(channel)
+                if not self._open:
+                    return mark
+            case Tick():
+                if mark.number <= self._last_tick:
+                    raise RunError(f"{channel.source} sent {mark}, tick {self._last_tick} has passed")
+                self._tick = _latest(self._tick or mark, mark, channel)
+                self._at_tick.add(channel)
+                self._aside[channel] = []
+            case Barrier():
+                if self._barrier not in (None, mark):
+                    raise RunError(f"{channel.source} sent {mark}, another input sent {self._barrier} first")
+                self._barrier = mark
+                self._aside[channel] = []
+        if len(self._aside) - len(self._replaced) < len(self._open):
+            return None
+        return self._pass_tick() or self._pass_barrier()
 
-    def _release(self) -> Mark | None:
-        mark, self._mark = self._mark, None
-        if isinstance(mark, Barrier):
+    def _pass_tick(self) -> Tick | None:
+        tick, self._tick = self._tick, None
+        if tick is not None:
+            self._last_tick = tick.number
+            self._release(self._at_tick)
+            self._at_tick = set()
+        return tick
+
+    def _pass_barrier(self) -> Barrier | None:
+        barrier, self._barrier = self._barrier, None
+        if barrier is not None:
             self._open |= self._replaced.keys()
             for old in self._replaced.values():
                 self._open.discard(old)
                 old.close()
-            held = self._aside
-            self._aside = {}
             self._replaced.clear()
-        else:
-            held = {channel: part for channel, part in self._aside.items() if channel not in self._replaced}
-            self._aside = {channel: self._aside[channel] for channel in self._replaced}
-        self._queue.extendleft(reversed([entry for part in held.values() for entry in part]))
-        return mark
+            self._release(set(self._aside))
+        return barrier
+
+    def _release(self, channels: set[Incoming]) -> None:
+        held = [self._aside[channel] for channel in self._aside if channel in channels]
+        self._aside = {channel: part for channel, part in self._aside.items() if channel not in channels}
+        self._queue.extendleft(reversed([entry for part in held for entry in part]))
 
 
-def _same(first: Mark, second: Mark, channel: Incoming) -> Mark:
-    if isinstance(first, Tick) and isinstance(second, Tick) and first[:2] == second[:2]:
-        return max(first, second)
-    if isinstance(first, Barrier) and first == second:
-        return first
-    raise RunError(f"{channel.source} sent {second}, another input sent {first} first")
+def _latest(first: Tick, second: Tick, channel: Incoming) -> Tick:
+    """One tick that two channels have brought, due when the later one was."""
+    if first[:2] != second[:2]:
+        raise RunError(f"{channel.source} sent {second}, another input sent {first} first")
+    return max(first, second)

@@ -1,0 +1,297 @@
+"""Channels of a bolt wait for one another at marks: every row is taken between the marks that it was sent between."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from turns import channel_into
+
+from agents.worker.channel import Ager, ChannelId, Delivery, Window
+from agents.worker.inputs import Inputs
+from agents.worker.local import LocalIncoming, local_channel
+from agents.worker.marks import Barrier, End, Mark, Tick
+from inventory.errors import RunError
+
+Entry = Mark | str
+
+
+def unjoined(inputs: Inputs, source: str) -> LocalIncoming:
+    """The receiver's end of a channel that has not joined."""
+    return local_channel(ChannelId(7, 0, 0), 0, (source, "default"), inputs, Window(99, 99), Ager())[1]
+
+
+def deliver(channel: LocalIncoming, *entries: Entry) -> None:
+    for entry in entries:
+        if isinstance(entry, str):
+            channel.deliver([(entry,)], (), 0)
+        else:
+            channel.deliver_mark(entry)
+
+
+def taken(inputs: Inputs) -> Iterator[Entry]:
+    """Everything that can be taken now; rows by name."""
+    while (entry := inputs.take()) is not None:
+        if isinstance(entry, Delivery):
+            yield from (row[0] for row in entry.rows)
+        else:
+            yield entry
+
+
+@dataclass
+class Sender:
+    """One sender: what it sends on its first channel, and, when it moves, on the one that takes its place."""
+
+    name: str
+    lives: list[list[Entry]] = field(default_factory=list)
+    ends: list[LocalIncoming] = field(default_factory=list)
+    sent: list[int] = field(default_factory=list)
+
+
+class Plan:
+    """Senders with one order of marks; a mark is at the same place of all that send it."""
+
+    def __init__(self, random: Random) -> None:
+        self.marks = list(self._marks(random))
+        self.senders = [Sender(f"s{at}") for at in range(random.randint(1, 4))]
+        self.place: dict[str, int] = {}
+        """Row -> marks that lie before it."""
+        for sender in self.senders:
+            self._fill(sender, random)
+        sent = {
+            mark[:2] for sender in self.senders for life in sender.lives for mark in life if isinstance(mark, tuple)
+        }
+        self.marks = [mark for mark in self.marks if mark[:2] in sent]
+        for row, before in self.place.items():
+            self.place[row] = sum(mark[:2] in sent for mark in self._all[:before])
+
+    def _marks(self, random: Random) -> Iterator[Mark]:
+        tick = barrier = 0
+        for _ in range(random.randint(0, 8)):
+            if random.random() < 0.5:
+                tick += random.randint(1, 2)
+                yield Tick(tick, tick * 10, 0)
+            else:
+                barrier += random.randint(1, 2)
+                yield Barrier(barrier)
+
+    def _fill(self, sender: Sender, random: Random) -> None:
+        """An input may be over before it is ended: then it brings no ticks, and barriers still."""
+        self._all = list(self.marks)
+        over = random.randint(0, len(self._all)) if random.random() < 0.4 else len(self._all) + 1
+        ended = over + random.randint(0, 3) if over <= len(self._all) else len(self._all)
+        life: list[Entry] = []
+        for before, mark in enumerate([*self._all, None]):
+            if before <= over:
+                life += [self._row(sender, before, at) for at in range(random.choice([0, 0, 1, 3]))]
+            if mark is None or before >= ended:
+                break
+            if isinstance(mark, Tick) and before < over:
+                life.append(mark._replace(due_ns=random.randint(1, 99)))
+            elif isinstance(mark, Barrier):
+                life.append(mark)
+                if random.random() < 0.3:
+                    sender.lives.append(life)
+                    life = []
+        sender.lives.append([*life, End()])
+
+    def _row(self, sender: Sender, before: int, at: int) -> str:
+        row = f"{sender.name}/{before}/{at}"
+        self.place[row] = before
+        return row
+
+
+class Arriving:
+    """The inputs of a bolt to which a plan's entries come in any order that its channels allow."""
+
+    def __init__(self, plan: Plan, random: Random) -> None:
+        self.plan, self.random = plan, random
+        self.inputs = Inputs()
+        self.got: list[Entry] = []
+        self.passed = 0
+        self.begun: set[int] = set()
+        self.delivered: Counter[str] = Counter()
+        for sender in plan.senders:
+            sender.ends = [channel_into(self.inputs, sender.name)]
+            sender.sent = [0]
+
+    def run(self) -> None:
+        while (choices := [(sender, at) for sender in self.plan.senders for at in self._may_send(sender)]) or any(
+            len(sender.ends) < len(sender.lives) for sender in self.plan.senders
+        ):
+            if self.random.random() < 0.4 or not choices:
+                self._take()
+            else:
+                self._send(*self.random.choice(choices))
+            self._check_rows()
+        while self._take():
+            self._check_rows()
+
+    def _may_send(self, sender: Sender) -> Iterator[int]:
+        for at, sent in enumerate(sender.sent):
+            # What moves sends on the new channel only when it has left the old one: the barrier is on its way.
+            if sent < len(sender.lives[at]) and (at == 0 or sender.sent[at - 1] >= len(sender.lives[at - 1]) - 1):
+                yield at
+
+    def _send(self, sender: Sender, at: int) -> None:
+        entry = sender.lives[at][sender.sent[at]]
+        if isinstance(entry, Barrier) and entry.number not in self.begun:
+            if self.inputs._replaced or not self._is_next(entry):
+                # The barrier before it is not over yet.
+                return
+            self._prepare(entry)
+        sender.sent[at] += 1
+        deliver(sender.ends[at], entry)
+        if isinstance(entry, str):
+            self.delivered[entry] += 1
+
+    def _is_next(self, barrier: Barrier) -> bool:
+        return next(mark for mark in self.plan.marks[self.passed :] if isinstance(mark, Barrier)) == barrier
+
+    def _prepare(self, barrier: Barrier) -> None:
+        """Before anybody sends a barrier all channels that it brings are announced; or announced in vain at first."""
+        self.begun.add(barrier.number)
+        moving = [
+            s for s in self.plan.senders if len(s.ends) < len(s.lives) and s.lives[len(s.ends) - 1][-1] == barrier
+        ]
+        for sender in moving:
+            if self.random.random() < 0.3:
+                self.inputs.replace(sender.ends[-1], unjoined(self.inputs, sender.name))
+        self.inputs.keep()
+        for sender in moving:
+            new = unjoined(self.inputs, sender.name)
+            self.inputs.replace(sender.ends[-1], new)
+            sender.ends.append(new)
+            sender.sent.append(0)
+
+    def _take(self) -> bool:
+        entry = self.inputs.take()
+        if entry is None:
+            return False
+        if isinstance(entry, Delivery):
+            for (row,) in entry.rows:
+                assert self.plan.place[row] == self.passed, row
+                self.got.append(row)
+        else:
+            self.got.append(entry)
+            self.passed += 1
+        return True
+
+    def _check_rows(self) -> None:
+        rows = sum(isinstance(entry, str) for entry in self.got)
+        assert self.inputs.rows == self.delivered.total() - rows
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.integers(0, 2**32))
+def test_rows_and_marks_are_taken_in_the_one_order_that_all_channels_have(seed: int) -> None:
+    random = Random(seed)  # noqa: S311 - it must be repeatable
+    plan = Plan(random)
+    arriving = Arriving(plan, random)
+    arriving.run()
+    lives = [life for sender in plan.senders for life in sender.lives]
+    due: dict[int, int] = {}
+    for mark in (entry for life in lives for entry in life if isinstance(entry, Tick)):
+        due[mark.number] = max(due.get(mark.number, 0), mark.due_ns)
+    expected = [mark._replace(due_ns=due[mark.number]) if isinstance(mark, Tick) else mark for mark in plan.marks]
+    assert [entry for entry in arriving.got if not isinstance(entry, str)] == [*expected, End()]
+    assert arriving.got[-1] == End()
+    for sender in plan.senders:
+        rows = [entry for life in sender.lives for entry in life if isinstance(entry, str)]
+        assert [row for row in arriving.got if isinstance(row, str) and row.startswith(sender.name)] == rows
+        # Whoever moved has been let go of, and nobody else.
+        assert [end.sender_end.closed for end in sender.ends] == [True] * (len(sender.ends) - 1) + [False]
+    assert not arriving.inputs.channels
+    assert len(arriving.inputs) == arriving.inputs.rows == 0
+
+
+def test_what_comes_on_a_channel_behind_its_mark_is_put_aside_until_the_others_have_brought_it() -> None:
+    inputs = Inputs()
+    first, second = channel_into(inputs, "x"), channel_into(inputs, "y")
+    deliver(first, "a", Barrier(1), "b", Barrier(2), "c")
+    assert list(taken(inputs)) == ["a"]
+    assert (len(inputs), inputs.rows) == (0, 2)
+    deliver(second, "d", Barrier(1), "e")
+    assert list(taken(inputs)) == ["d", Barrier(1), "b", "e"]
+    deliver(second, End())
+    assert list(taken(inputs)) == [Barrier(2), "c"]
+    deliver(first, End())
+    assert list(taken(inputs)) == [End()]
+
+
+def test_a_channel_that_ends_lets_the_others_go_on() -> None:
+    inputs = Inputs()
+    first, second, third = (channel_into(inputs, source) for source in "xyz")
+    deliver(first, Tick(1, 10, 3), "a")
+    deliver(second, Tick(1, 10, 5), "b")
+    assert list(taken(inputs)) == []
+    deliver(third, "c", End())
+    assert list(taken(inputs)) == ["c", Tick(1, 10, 5), "a", "b"]
+    assert inputs.channels == {first, second}
+
+
+def test_a_new_channel_is_not_heard_before_the_old_one_has_brought_the_barrier() -> None:
+    inputs = Inputs()
+    old, other = channel_into(inputs, "x"), channel_into(inputs, "y")
+    new = unjoined(inputs, "x")
+    inputs.replace(old, new)
+    deliver(new, "later", Tick(4, 40, 0))
+    deliver(other, "o", Tick(3, 30, 0), Barrier(2), "after")
+    deliver(old, "first", Tick(3, 30, 1))
+    assert list(taken(inputs)) == ["o", "first", Tick(3, 30, 1)]
+    assert not old.sender_end.closed
+    deliver(old, "second", Barrier(2))
+    assert list(taken(inputs)) == ["second", Barrier(2), "later", "after"]
+    assert old.sender_end.closed
+    assert inputs.channels == {new, other}
+    deliver(other, Tick(4, 40, 0))
+    assert list(taken(inputs)) == [Tick(4, 40, 0)]
+
+
+def test_a_channel_whose_place_was_to_be_taken_stays_when_the_barrier_does_not_come() -> None:
+    inputs = Inputs()
+    old, other = channel_into(inputs, "x"), channel_into(inputs, "y")
+    deliver(old, Tick(1, 10, 0), "a")
+    assert list(taken(inputs)) == []
+    inputs.replace(old, unjoined(inputs, "x"))
+    inputs.keep()
+    assert inputs.channels == {old, other}
+    deliver(other, Tick(1, 10, 0), Barrier(2))
+    assert list(taken(inputs)) == [Tick(1, 10, 0), "a"]
+    deliver(old, Barrier(2), "b")
+    assert list(taken(inputs)) == [Barrier(2), "b"]
+    assert not old.sender_end.closed
+
+
+def test_a_source_that_is_over_brings_barriers_without_the_ticks_before_them() -> None:
+    inputs = Inputs()
+    over, other = channel_into(inputs, "x"), channel_into(inputs, "y")
+    deliver(over, "a", Tick(1, 10, 0), Barrier(5), End())
+    deliver(other, "b", Tick(1, 10, 0), "c", Tick(2, 20, 0), "d", Tick(3, 30, 0))
+    assert list(taken(inputs)) == ["a", "b", Tick(1, 10, 0), "c", Tick(2, 20, 0), "d", Tick(3, 30, 0)]
+    deliver(other, Barrier(5), "e", Tick(4, 40, 0))
+    assert list(taken(inputs)) == [Barrier(5), "e", Tick(4, 40, 0)]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ([Tick(1, 10, 0)], [Tick(2, 20, 0)]),
+        ([Tick(1, 10, 0)], [Tick(1, 11, 0)]),
+        ([Barrier(1)], [Barrier(2)]),
+        ([Tick(1, 10, 0), Tick(2, 20, 0)], [Tick(1, 10, 0), Tick(1, 10, 0)]),
+        ([Tick(1, 10, 0), Barrier(1), Tick(2, 20, 0)], [Barrier(1), Tick(1, 10, 0)]),
+    ],
+)
+def test_channels_that_disagree_on_the_order_of_marks_are_refused_by_name(
+    ours: list[Entry], theirs: list[Entry]
+) -> None:
+    inputs = Inputs()
+    first, second = channel_into(inputs, "x"), channel_into(inputs, "y")
+    deliver(first, *ours)
+    deliver(second, *theirs)
+    with pytest.raises(RunError, match=r"^y sent "):
+        list(taken(inputs))
