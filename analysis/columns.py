@@ -6,7 +6,8 @@ from analysis.summary import Rows
 
 SPARK_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "components": (
-        *("run", "component", "role", "executors", "emitted_tuples_per_s", "processed_tuples_per_s", "worst_late_ms"),
+        *("run", "component", "role", "executors", "emitted_tuples_per_s", "processed_tuples_per_s"),
+        *("due_tuples_per_s", "worst_late_ms"),
     ),
     "busy": ("run", "component", "busy_cores", "blocked_executors", "longest_queue"),
     "timeline": ("run", "second", "step_s", "source_tuples_per_s", "sink_tuples_per_s"),

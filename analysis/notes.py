@@ -56,8 +56,9 @@ def _sources(counted: Rows) -> str:
     if late:
         names = ", ".join(late[:6]) + (", …" if len(late) > 6 else "")
         return (
-            f"in {len(late)} of {len(counted)} runs the sources fell behind their schedule (saturated generator): the "
-            f"rate asked for was not reached and latency includes the wait at the source: {names}."
+            f"in {len(late)} of {len(counted)} runs the sources fell behind their schedule (saturated generator): "
+            "throughput is then the limit of the sources or of the topology, and latency includes the wait at the "
+            f"source, so that these runs do not rank schedulers at the rate asked for: {names}."
         )
     if unknown:
         others = "" if len(unknown) == len(counted) else "; the others kept theirs"

@@ -10,6 +10,7 @@ from analysis.figures.theme import Look
 from analysis.notes import notes_of, observed
 from analysis.reading import TRACE_WORDS
 from analysis.results import Calibration, Campaign, Run
+from analysis.saturation import in_words
 from analysis.statistics import ENOUGH, Interval
 from analysis.summary import METRICS, Metric, Row, Rows
 from analysis.tiers import Truth, truth_of
@@ -28,12 +29,26 @@ class Figure:
 
 @dataclass(frozen=True)
 class Group:
-    """One scheduler's runs of a workload, and per metric (by name) their description."""
+    """One scheduler's runs of a workload.
+
+    Attributes:
+        scheduler: its name.
+        look: how it is drawn.
+        runs: rows of `summary.run_rows`.
+        spreads: metric name -> description of its values.
+        saturation: what to say of sources that fell behind; empty when all kept their schedule.
+    """
 
     scheduler: str
     look: Look
     runs: Rows
     spreads: Mapping[str, Any]
+    saturation: str
+
+    @property
+    def saturated(self) -> int:
+        """In how many runs sources are known to have fallen behind."""
+        return sum(bool(row["saturated"]) for row in self.runs)
 
 
 @dataclass(frozen=True)
@@ -65,6 +80,10 @@ class Section:
     def look(self, scheduler: str) -> Look:
         """How a scheduler of this workload is drawn."""
         return next(group.look for group in self.groups if group.scheduler == scheduler)
+
+    def saturated(self, *schedulers: str | None) -> bool:
+        """Whether sources fell behind in a run of these schedulers."""
+        return any(group.saturated for group in self.groups if group.scheduler in schedulers)
 
     def placed(self, seats: Seats) -> list[str]:
         """Components that have executors in a placement, in its order."""
@@ -128,6 +147,7 @@ def page_of(
             "all": len(runs),
             "counted": len(counted),
             "exact": sum(r["verification"] == "passed" for r in counted),
+            "saturated": sum(bool(r["saturated"]) for r in counted),
         },
         repetitions=(min(per_pair, default=0), max(per_pair, default=0)),
         baseline=baseline,
@@ -163,15 +183,11 @@ def section_of(
 ) -> Section:
     """One workload's part of the page; `differences` by (workload, scheduler, metric)."""
     mine = [row for row in runs if row["counts"] and row["workload"] == data.label]
-    groups = [
-        Group(
-            scheduler,
-            look,
-            sorted((row for row in mine if row["scheduler"] == scheduler), key=lambda row: row["repetition"]),
-            {metric: spreads.get(scheduler) for metric, spreads in data.spreads.items()},
-        )
-        for scheduler, look in data.looks.items()
-    ]
+    groups = []
+    for scheduler, look in data.looks.items():
+        its = sorted((row for row in mine if row["scheduler"] == scheduler), key=lambda row: row["repetition"])
+        spreads = {metric: each.get(scheduler) for metric, each in data.spreads.items()}
+        groups.append(Group(scheduler, look, its, spreads, in_words(its, tables)))
     return Section(
         label=data.label,
         slug=slug,
@@ -194,7 +210,7 @@ def section_of(
 
 def _about(campaign: Campaign, label: str) -> list[tuple[str, str]]:
     asked = next((w for w in campaign.agenda.workloads if (w.get("label") or w.get("name")) == label), {})
-    found = [("rate", _rate(asked.get("rate")))]
+    found = [("rate", rate_words(asked.get("rate")))]
     found += [(key, _plain(value)) for key, value in (asked.get("params") or {}).items() if value not in (None, "", {})]
     run = next(run for run in campaign.counted if run.workload == label)
     for each in run.file.inputs if run.file else ():
@@ -205,18 +221,27 @@ def _about(campaign: Campaign, label: str) -> list[tuple[str, str]]:
     return [(key, words) for key, words in found if words]
 
 
-def _rate(rate: Any) -> str:
+def rate_words(rate: Any) -> str:
     """A rate of the agenda in words."""
-    if not isinstance(rate, Mapping):
-        return ""
-    kind = rate.get("kind")
-    if kind == "constant":
-        return f"{_thin(rate['tuples_per_s'])} tuples/s"
-    if kind == "steps":
-        return ", ".join(f"{_thin(per_s)} tuples/s from {start:g} s" for start, per_s in rate["steps"])
-    if kind == "max":
-        return "as fast as the topology takes it"
-    return _plain(rate)
+    match rate:
+        case {"kind": "constant", "tuples_per_s": per_s}:
+            return f"{_thin(per_s)} tuples/s"
+        case {"kind": "steps", "steps": steps}:
+            return ", ".join(f"{_thin(per_s)} tuples/s from {start:g} s" for start, per_s in steps)
+        case {"kind": "poisson", "tuples_per_s": per_s}:
+            return f"Poisson, {_thin(per_s)} tuples/s in the mean"
+        case {"kind": "bursts", "on_s": on_s, "off_s": off_s, "tuples_per_s": per_s}:
+            pause = _thin(rate.get("off_tuples_per_s", 0))
+            return f"bursts of {on_s:g} s with {_thin(per_s)} tuples/s, {off_s:g} s with {pause} tuples/s between them"
+        case {"kind": "sine", "mean_tuples_per_s": mean, "amplitude": share, "period_s": period_s}:
+            low, high = (_thin(mean * (1 + turn * share)) for turn in (-1, 1))
+            return f"a sine from {low} to {high} tuples/s, {period_s:g} s long"
+        case {"kind": "replay"}:
+            speedup = rate.get("speedup", 1)
+            return "as recorded" + (f", {speedup:g} times as fast" if speedup != 1 else "")
+        case {"kind": "max"}:
+            return "as fast as the topology takes it"
+    return _plain(rate) if isinstance(rate, Mapping) else ""
 
 
 def _thin(value: float) -> str:

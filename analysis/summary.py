@@ -1,6 +1,6 @@
 """From the small tables to one row per run, and from those to comparisons of schedulers."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +25,10 @@ class Metric:
 
 
 METRICS = (
+    Metric("due_tuples_per_s", "tuples/s", "due", "tuples/s"),
     Metric("source_tuples_per_s", "tuples/s", "emitted", "tuples/s"),
     Metric("sink_tuples_per_s", "tuples/s", "at sinks", "tuples/s"),
+    Metric("worst_late_ms", "sources, ms", "late at most", "ms", 1),
     Metric("latency_p50_ms", "latency, ms", "p50", "ms", 2),
     Metric("latency_p95_ms", "latency, ms", "p95", "ms", 2),
     Metric("latency_p99_ms", "latency, ms", "p99", "ms", 2),
@@ -83,6 +85,7 @@ def comparison_rows(campaign: Campaign, runs: Rows) -> Rows:
                 "metric": metric.name,
                 "unit": metric.unit,
                 "n": seen.n,
+                "saturated": saturated_count(runs, workload, {scheduler}, values),
                 "smallest": seen.low,
                 "largest": seen.high,
                 "median": median.estimate if median else None,
@@ -112,6 +115,7 @@ def difference_rows(campaign: Campaign, runs: Rows, baseline: str | None) -> Row
                 "metric": metric.name,
                 "unit": metric.unit,
                 "pairs": difference.n,
+                "saturated": saturated_count(runs, workload, {scheduler, baseline}, values.keys() & base.keys()),
                 "median_difference": difference.estimate,
                 "low": difference.low,
                 "high": difference.high,
@@ -130,6 +134,21 @@ def by_repetition(runs: Rows, workload: str, scheduler: str, metric: str) -> dic
     }
 
 
+def saturated_count(runs: Rows, workload: str, schedulers: Set[str], repetitions: Iterable[int]) -> int | None:
+    """In how many of these repetitions one of the schedulers had saturated sources; None without a schedule to keep."""
+    wanted = set(repetitions)
+    known = [
+        (row["repetition"], row["saturated"])
+        for row in runs
+        if row["counts"]
+        and row["workload"] == workload
+        and row["scheduler"] in schedulers
+        and row["repetition"] in wanted
+        and row["saturated"] is not None
+    ]
+    return len({repetition for repetition, saturated in known if saturated}) if known else None
+
+
 def _figures(run: Run, tables: Mapping[str, Rows]) -> Row:
     """The figures of one run; None for what was not measured."""
     if not run.counts:
@@ -141,6 +160,7 @@ def _figures(run: Run, tables: Mapping[str, Rows]) -> Row:
     workers = _total(row["cores"] for row in cpu if row["scope"] == "worker")
     memory = [row for row in tables["memory"] if row["kind"] == "rss"]
     found: Row = {
+        "due_tuples_per_s": _total(row["due_tuples_per_s"] for row in components if row["role"] == "spout"),
         "source_tuples_per_s": _total(row["emitted_tuples_per_s"] for row in components if row["role"] == "spout"),
         "sink_tuples_per_s": sink,
         "worst_late_ms": max(
@@ -171,6 +191,7 @@ _PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 def _figure_names() -> list[str]:
     """Columns of `_figures`, in its order."""
     return [
+        "due_tuples_per_s",
         "source_tuples_per_s",
         "sink_tuples_per_s",
         "worst_late_ms",
@@ -197,11 +218,11 @@ RUN_COLUMNS = (
     *_figure_names(),
 )
 COMPARISON_COLUMNS = (
-    *("workload", "scheduler", "metric", "unit", "n", "smallest", "largest"),
+    *("workload", "scheduler", "metric", "unit", "n", "saturated", "smallest", "largest"),
     *("median", "median_low", "median_high"),
 )
 DIFFERENCE_COLUMNS = (
-    *("workload", "scheduler", "baseline", "metric", "unit", "pairs"),
+    *("workload", "scheduler", "baseline", "metric", "unit", "pairs", "saturated"),
     *("median_difference", "low", "high", "excludes_zero"),
 )
 

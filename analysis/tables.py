@@ -28,14 +28,17 @@ QUANTILES = (
 
 
 def components(traces: Traces) -> DataFrame:
-    """Tuples per second in and out of a component, and how late its spouts were at worst (ms)."""
-    rows = covered(traces.table("throughput"), "executor")
+    """Tuples per second in and out of a component; of spouts also what was due, and how late they were at most (ms)."""
+    # `due` counts from the sources' start on.
+    before = F.lag("due", 1, 0).over(Window.partitionBy("run", "executor").orderBy("t_ns"))
+    rows = covered(traces.table("throughput"), "executor").withColumn("newly_due", F.col("due") - before)
     share = measured_share()
     per_second = share / duration_s()
     return rows.groupBy("run", "component", "role").agg(
         F.size(F.collect_set("executor")).alias("executors"),
         F.sum(F.col("emitted") * per_second).alias("emitted_tuples_per_s"),
         F.sum(F.col("processed") * per_second).alias("processed_tuples_per_s"),
+        F.sum(F.col("newly_due") * per_second).alias("due_tuples_per_s"),
         (F.max(F.when((F.col("role") == "spout") & (share > 0), F.col("late_ns"))) / 1e6).alias("worst_late_ms"),
     )
 

@@ -6,6 +6,7 @@ of every worker at its own phase, histogram buckets of the runtime); the values 
 
 import json
 import random
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -151,7 +152,8 @@ def _make_run(folder: Path, made: Made, workload: str, scheduler: str, repetitio
             "message": "('the',) = (3,), the reference has (4,)",
         }
     if document["status"] == "ok":
-        Tracer(folder, made, workload, scheduler, number, assignments, (start, measure, end)).write()
+        times = (start, measure, end)
+        Tracer(folder, made, workload, scheduler, number, assignments, times, key in made.saturated).write()
     (folder / "run.json").write_text(json.dumps(document, indent=2))
 
 
@@ -167,11 +169,14 @@ class Tracer:
         number: int,
         assignments: list[dict[str, Any]],
         times: tuple[int, int, int],
+        saturated: bool,
     ) -> None:
         self.folder, self.workload, self.scheduler = folder, workload, scheduler
         self.random = random.Random(f"{made.seed} {number}")  # noqa: S311 - no secret is made here
         self.place = {a["executor"]: (a["node"], a["slot"]) for a in assignments}
         self.start, self.measure, self.end = times
+        self.saturated = saturated
+        self.due: dict[str, int] = defaultdict(int)
         self.role = {name: role for name, role, _ in WORKLOADS[workload]}
         self.size = {name: count for name, _, count in WORKLOADS[workload]}
         chain = [name for name, _, _ in WORKLOADS[workload] if name != "__acker"]
@@ -223,8 +228,16 @@ class Tracer:
                 moved = round(share * span * draw.uniform(0.96, 1.04))
                 emitted, processed = (moved, 0) if role == "spout" else (0 if role == "sink" else moved, moved)
                 late = draw.randrange(2_000_000) if role == "spout" else None
-                out.add("throughput", tick, executor, component, role, emitted, processed, late)
                 busy, blocked = int(moved * draw.uniform(2e3, 3e3)), draw.randrange(5_000_000)
+                source = (None, None, None)
+                if role == "spout":
+                    # Saturated sources have to wait for three quarters of the time, and a third of what is due is left.
+                    self.due[executor] += moved + self.saturated * moved // 2
+                    late, blocked = (
+                        ((tick - self.start) // 3, round(span * 0.75 * NS)) if self.saturated else (late, blocked)
+                    )
+                    source = (late, self.due[executor], 0)
+                out.add("throughput", tick, executor, component, role, emitted, processed, *source)
                 out.add("executor", tick, executor, busy, blocked, draw.randrange(40))
                 self.channels(out, tick, executor, component, emitted)
                 if role == "sink":

@@ -1,5 +1,6 @@
 """The page: what it says of what was real, that nothing is loaded from elsewhere, and that names cannot break it."""
 
+import csv
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import pytest
 from analysis.build import COLUMNS, build
 from analysis.columns import SPARK_COLUMNS
 from analysis.html import executors_in_short, number, ranges, signed, size, span
+from analysis.page import rate_words
 from analysis.results import load_campaign
 from analysis.statistics import Interval
 from analysis.tiers import TRUTHS, truth_of
@@ -145,6 +147,93 @@ def built(folder: Path, tables: dict[str, list[dict[str, object]]] | None = None
     target.mkdir()
     rows = {name: [] for name in SPARK_COLUMNS} | (tables or {})
     return build(campaign, rows, target, campaign.baseline(None)).read_text()
+
+
+@pytest.mark.spark
+def test_saturated_sources_are_said_to_be_the_limit_and_not_the_scheduler(page: Reader) -> None:
+    said = page.said
+    assert "sources saturated in 1 of 10 runs" in said
+    assert "Those runs do not rank schedulers at this rate" in said
+    assert re.search(
+        r"even : in 1 of 3 runs the sources fell behind: [56].\d{3} tuples/s were due, [34].\d{3} were emitted", said
+    )
+    assert re.search(
+        r"the latest one 1\.\d+ s after its time\. They waited for the topology 7[3-7] % of the time: under", said
+    )
+    assert said.count("fell behind:") == 1
+    assert "even, range, n = 3, 1 saturated" in said
+    assert said.count("exact, saturated") == 1
+
+
+def measured_rows(folder: Path, late: set[str]) -> dict[str, list[dict[str, object]]]:
+    """Tables of a campaign whose runs differ in what left the sources: half of what was due in runs of `late`."""
+    names = sorted(path.name for path in (folder / "runs").iterdir())
+    common = {"processed_tuples_per_s": 0.0, "executors": 2}
+    return {
+        "components": [
+            {
+                "run": name,
+                "component": "word",
+                "role": "spout",
+                "emitted_tuples_per_s": 500.0 if name in late else 1000.0,
+            }
+            | {"due_tuples_per_s": 1000.0, "worst_late_ms": 2500.0 if name in late else 1.0}
+            | common
+            for name in names
+        ],
+        "busy": [
+            {"run": name, "component": "word", "busy_cores": 0.1, "blocked_executors": 1.8, "longest_queue": 0}
+            for name in names
+        ],
+    }
+
+
+@pytest.mark.parametrize("saturated", [False, True])
+def test_a_difference_to_saturated_runs_is_never_bold(campaign_maker: Maker, tmp_path: Path, saturated: bool) -> None:
+    behind = [("exclamation", "top-storm", k) for k in range(1, 11)]
+    folder = campaign_maker(
+        tmp_path / "c",
+        workloads=["exclamation"],
+        repetitions=10,
+        duration_s=1.0,
+        saturated=behind if saturated else [],
+    )
+    late = {path.name for path in (folder / "runs").iterdir() if "top-storm" in path.name}
+    html = built(folder, measured_rows(folder, late))
+    with (folder / "report/tables/differences.csv").open(newline="") as file:
+        emitted = next(row for row in csv.DictReader(file) if row["metric"] == "source_tuples_per_s")
+    # The interval is what it is; what is not said is that it is the scheduler's doing.
+    assert (emitted["median_difference"], emitted["excludes_zero"]) == ("-500.0", "true")
+    assert emitted["saturated"] == ("10" if saturated else "0")
+    assert ('clear">' in html) is not saturated
+    said = check_self_contained(html).said
+    assert ("top-storm, saturated" in said) is saturated
+    assert ("90 % of the time: under this placement it took no more" in said) is saturated
+
+
+@pytest.mark.parametrize(
+    ("rate", "words"),
+    [
+        ({"kind": "constant", "tuples_per_s": 1500.0}, "1\u202f500 tuples/s"),
+        ({"kind": "steps", "steps": [[0, 10], [2.5, 20]]}, "10 tuples/s from 0 s, 20 tuples/s from 2.5 s"),
+        ({"kind": "poisson", "tuples_per_s": 400}, "Poisson, 400 tuples/s in the mean"),
+        (
+            {"kind": "bursts", "on_s": 2, "off_s": 8, "tuples_per_s": 900, "off_tuples_per_s": 5},
+            "bursts of 2 s with 900 tuples/s, 8 s with 5 tuples/s between them",
+        ),
+        (
+            {"kind": "sine", "mean_tuples_per_s": 400, "amplitude": 0.5, "period_s": 60},
+            "a sine from 200 to 600 tuples/s, 60 s long",
+        ),
+        ({"kind": "replay", "speedup": 60.0}, "as recorded, 60 times as fast"),
+        ({"kind": "replay"}, "as recorded"),
+        ({"kind": "max"}, "as fast as the topology takes it"),
+        ({"kind": "of a later version", "x": 1}, "kind of a later version, x 1"),
+        (None, ""),
+    ],
+)
+def test_rates_in_words(rate: object, words: str) -> None:
+    assert rate_words(rate) == words
 
 
 def test_a_campaign_of_failures_still_has_a_page(campaign_maker: Maker, tmp_path: Path) -> None:

@@ -114,6 +114,25 @@ def test_throughput_counts_rows_by_their_share_of_the_measured_interval(
     }
 
 
+def test_what_was_due_is_what_schedules_say_they_reached_within_the_interval(
+    small_report: Path, truths: Mapping[str, Truth]
+) -> None:
+    runs = {row["run"]: row for row in table(small_report, "runs")}
+    for name, truth in truths.items():
+        reached: dict[str, int] = {}
+        due = 0.0
+        for row, covered, within, interval in truth.parts("throughput", ["executor"]):
+            if row["due"] is not None:
+                newly = row["due"] - reached.get(row["executor"], 0)
+                reached[row["executor"]] = row["due"]
+                due += newly * within / covered / (interval / NS)
+        assert close(runs[name]["due_tuples_per_s"], due)
+        ratio = due / float(runs[name]["source_tuples_per_s"])
+        assert math.isclose(ratio, 1.5 if runs[name]["saturated"] == "true" else 1.0, rel_tol=1e-3)
+    components = table(small_report, "components")
+    assert {row["role"] for row in components if row["due_tuples_per_s"]} == {"spout"}
+
+
 def test_percentiles_are_those_of_the_samples_one_by_one(small_report: Path, truths: Mapping[str, Truth]) -> None:
     rows = table(small_report, "latency")
     runs = {row["run"]: row for row in table(small_report, "runs")}
