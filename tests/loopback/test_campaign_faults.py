@@ -68,9 +68,11 @@ def test_a_killed_campaign_leaves_no_process_and_is_completed_by_resume(
     assert all(written(desk, run) == when for run, when in done.items())
 
 
-@pytest.mark.parametrize("victims", [lambda desk: desk.processes("agents"), lambda desk: desk.workers()])
+@pytest.mark.parametrize(
+    "victims", [lambda desk: desk.processes("agents"), lambda desk: desk.workers()], ids=["agent", "worker"]
+)
 def test_a_run_whose_process_is_killed_is_tried_again(desk: Any, victims: Callable[[Any], list[Process]]) -> None:
-    campaign = desk.start("run", desk.agenda(on_failure={"retry": 1}))
+    campaign = desk.start("run", desk.agenda(checkpoint_s=0, on_failure={"retry": 1}))
     desk.wait_for_stage(1, "measuring")
     os.kill(victims(desk)[0].pid, signal.SIGKILL)
     outcome = desk.end_of(campaign)
@@ -86,7 +88,7 @@ def test_a_run_whose_process_is_killed_is_tried_again(desk: Any, victims: Callab
 
 
 def test_a_run_that_finally_failed_does_not_end_the_campaign_and_is_done_by_resume(desk: Any) -> None:
-    campaign = desk.start("run", desk.agenda())
+    campaign = desk.start("run", desk.agenda(checkpoint_s=0))
     desk.wait_for_stage(1, "measuring")
     os.kill(desk.workers()[-1].pid, signal.SIGKILL)
     outcome = desk.end_of(campaign)
@@ -104,7 +106,7 @@ def test_a_run_that_finally_failed_does_not_end_the_campaign_and_is_done_by_resu
 
 
 def test_a_failure_stops_the_campaign_when_the_agenda_says_so(desk: Any) -> None:
-    campaign = desk.start("run", desk.agenda(on_failure={"then": "stop"}))
+    campaign = desk.start("run", desk.agenda(checkpoint_s=0, on_failure={"then": "stop"}))
     desk.wait_for_stage(1, "measuring")
     os.kill(desk.workers()[0].pid, signal.SIGKILL)
     outcome = desk.end_of(campaign)
