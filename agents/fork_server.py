@@ -1,9 +1,9 @@
 """A process that has everything imported, and forks a worker whenever its agent wants one.
 
-To import a worker's program costs half a second of CPU time and 70 MB; a copy of a process that has done it costs some
-milliseconds, and shares that memory. The server's standard input is a socket to the agent that keeps messages apart.
-It says `READY` once. Then each request, one byte with four descriptors (standard input, output and error, and working
-directory), is answered by the process id of a new worker, or by `NOT` and the reason why there is none.
+To import a worker's program costs a quarter of a second of CPU time and 70 MB; a copy of a process that has done it
+costs milliseconds, and shares that memory. The server's standard input is a socket to the agent that keeps messages
+apart. It says `READY` once. Then each request, one byte with four descriptors (standard input, output and error, and
+working directory), is answered by the process id of a new worker, or by `NOT` and the reason why there is none.
 
 A worker is forked by a process in between that ends at once, while the agent (`agents.spawner`) is the reaper of its
 descendants: so it becomes a child of the agent itself. The agent hears at once how it ended, and a server that dies
