@@ -1,0 +1,44 @@
+"""The picture on every scheduler's page: drawn by the command that stands there, and not out of date."""
+
+import runpy
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler.registry import scheduler_class, scheduler_names
+
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "docs" / "schedulers"
+SCRIPT = PAGES / "make_images.py"
+AGAIN = f"run: .venv/bin/python {SCRIPT.relative_to(ROOT)}"
+
+
+@pytest.fixture(scope="module")
+def script() -> dict[str, Any]:
+    return runpy.run_path(str(SCRIPT))
+
+
+@pytest.mark.parametrize("name", scheduler_names())
+def test_the_picture_is_what_the_command_on_the_page_draws(name: str, script: dict[str, Any], tmp_path: Path) -> None:
+    page = (PAGES / f"{name}.md").read_text()
+    assert script["command"](name) in " ".join(page.replace("\\\n", " ").split())
+    assert f"(images/{name}.svg)" in page
+    drawn = script["draw"](name, tmp_path)
+    assert drawn.read_bytes() == (PAGES / "images" / drawn.name).read_bytes(), AGAIN
+
+
+def test_there_are_no_pictures_of_schedulers_that_are_gone() -> None:
+    assert sorted(path.stem for path in (PAGES / "images").iterdir()) == sorted(scheduler_names()), AGAIN
+
+
+@pytest.mark.parametrize("name", scheduler_names())
+def test_a_page_says_what_is_read_and_ignored_where_it_is_from_and_what_it_costs(name: str) -> None:
+    page = (PAGES / f"{name}.md").read_text()
+    for what in ("Reads", "Ignores", "Source", "Work"):
+        assert f"\n- **{what}:** " in page
+    for parameter in fields(scheduler_class(name).Params):
+        assert f"`{parameter.name}`" in page or f"`{parameter.name.replace('_', '.', 1)}`" in page
+    assert "\n## Example\n" in page
+    assert page.rstrip().rsplit("\n## ", 1)[1].startswith("Ours")
