@@ -12,6 +12,7 @@ from agents.worker.frame import FrameError, FrameReader
 EPOCH = 7
 U16 = st.integers(0, 2**16 - 1)
 U32 = st.integers(0, 2**32 - 1)
+I64 = st.integers(-(2**63), 2**63 - 1)
 
 Plain = tuple[int, ...]
 
@@ -19,14 +20,14 @@ Plain = tuple[int, ...]
 @st.composite
 def stamps(draw: st.DrawFn, count: int) -> list[tuple[int, int]]:
     rows = sorted(draw(st.sets(st.integers(0, count - 1), max_size=6)))
-    return [(row, draw(st.integers(-(2**63), 2**63 - 1))) for row in rows]
+    return [(row, draw(I64)) for row in rows]
 
 
 @st.composite
 def frames(draw: st.DrawFn) -> tuple[bytes, tuple]:
     """Bytes of a frame and what a reader must make of it."""
     stream, sender, receiver = draw(U16), draw(U32), draw(U32)
-    kind = draw(st.sampled_from([frame.DATA, frame.CREDIT, frame.END]))
+    kind = draw(st.sampled_from([frame.DATA, frame.CREDIT, frame.END, frame.BARRIER, frame.TICK, frame.STATE]))
     if kind == frame.DATA:
         count = draw(st.integers(1, frame.MAX_ROWS))
         given_stamps = draw(stamps(count))
@@ -37,6 +38,22 @@ def frames(draw: st.DrawFn) -> tuple[bytes, tuple]:
         count, nbytes = draw(U32), draw(U32)
         written = frame.credit(stream, EPOCH, sender, receiver, count, nbytes)
         return written, (kind, stream, sender, receiver, count, nbytes)
+    if kind == frame.BARRIER:
+        number = draw(U32)
+        return frame.barrier(stream, EPOCH, sender, receiver, number), (kind, stream, sender, receiver, number)
+    if kind == frame.TICK:
+        number, times = draw(U32), (draw(I64), draw(I64))
+        return frame.tick(stream, EPOCH, sender, receiver, number, *times), (
+            kind,
+            stream,
+            sender,
+            receiver,
+            number,
+            times,
+        )
+    if kind == frame.STATE:
+        state = draw(st.binary(max_size=200))
+        return b"".join(frame.state(EPOCH, sender, state)), (kind, 0, sender, sender, frame.LAST, state)
     return frame.end(stream, EPOCH, sender, receiver), (kind, stream, sender, receiver)
 
 
@@ -47,7 +64,13 @@ def seen(received: frame.Frame) -> tuple:
     if kind == frame.DATA:
         split, rows = frame.split_payload(received)
         return (kind, stream, sender, receiver, received.count, list(split), bytes(rows))
+    if kind == frame.TICK:
+        return (kind, stream, sender, receiver, received.count, frame.tick_times(received))
+    if kind == frame.STATE:
+        return (kind, stream, sender, receiver, received.flags, bytes(received.payload))
     assert not received.payload
+    if kind == frame.BARRIER:
+        return (kind, stream, sender, receiver, received.count)
     if kind == frame.CREDIT:
         return (kind, stream, sender, receiver, received.count, received.length)
     return (kind, stream, sender, receiver)
@@ -103,7 +126,7 @@ def header(
     "wrong",
     [
         header(kind=0),
-        header(kind=4),
+        header(kind=7),
         header(kind=255),
         header(flags=2),
         header(flags=frame.STAMPED | 128),
@@ -119,6 +142,18 @@ def header(
         header(epoch=EPOCH - 1),
         header(epoch=EPOCH + 1),
         header(kind=frame.CREDIT, epoch=0),
+        header(kind=frame.BARRIER, length=1),
+        header(kind=frame.BARRIER, flags=1, length=0),
+        header(kind=frame.BARRIER, epoch=EPOCH - 1, length=0),
+        header(kind=frame.TICK, length=0),
+        header(kind=frame.TICK, length=15),
+        header(kind=frame.TICK, length=17),
+        header(kind=frame.TICK, flags=1, length=16),
+        header(kind=frame.TICK, epoch=EPOCH + 1, length=16),
+        header(kind=frame.STATE, count=0, length=frame.STATE_BYTES + 1),
+        header(kind=frame.STATE, count=1),
+        header(kind=frame.STATE, count=0, flags=2),
+        header(kind=frame.STATE, count=0, epoch=0),
     ],
 )
 def test_a_header_outside_its_limits_is_refused_before_its_payload_arrives(wrong: bytes) -> None:
@@ -132,7 +167,7 @@ def test_a_header_outside_its_limits_is_refused_before_its_payload_arrives(wrong
 
 HEADERS = st.builds(
     header,
-    kind=st.integers(0, 4),
+    kind=st.integers(0, 7),
     flags=st.integers(0, 2),
     epoch=st.integers(EPOCH - 1, EPOCH + 1),
     count=st.integers(0, 3) | U32,
@@ -151,6 +186,8 @@ def test_rubbish_is_refused_or_awaited(rubbish: list[bytes]) -> None:
                 read += frame.HEADER_BYTES + len(received.payload)
                 if received.kind == frame.DATA:
                     frame.split_payload(received)
+                if received.kind == frame.TICK:
+                    frame.tick_times(received)
     except FrameError:
         return
     assert read <= fed < read + frame.HEADER_BYTES + frame.MAX_PAYLOAD
@@ -208,3 +245,16 @@ def test_a_payload_of_the_largest_size_arrives_in_pieces() -> None:
         seen(received) for piece in pieces(stream, [10, 24, 1_000_003, 9_999_999]) for received in reader.feed(piece)
     ]
     assert got == [(frame.DATA, 1, 2, 3, 9, [], rows), (frame.END, 1, 2, 3)]
+
+
+@pytest.mark.parametrize("size", [0, 1, frame.STATE_BYTES - 1, frame.STATE_BYTES, frame.STATE_BYTES + 1, 5_000_000])
+def test_a_state_of_any_size_comes_in_frames_within_their_limit_of_which_the_last_says_so(size: int) -> None:
+    state = bytes(at * 7 % 251 for at in range(1_000)) * (size // 1_000 + 1)
+    written = list(frame.state(EPOCH, 9, state[:size]))
+    reader = FrameReader(EPOCH)
+    got = [seen(received) for piece in written for received in reader.feed(piece)]
+    assert b"".join(payload for *_, payload in got) == state[:size]
+    assert [flags for *_, flags, _ in got] == [0] * (len(got) - 1) + [frame.LAST]
+    assert all((kind, sender, receiver) == (frame.STATE, 9, 9) for kind, _, sender, receiver, *_ in got)
+    assert all(len(payload) == frame.STATE_BYTES for *_, payload in got[:-1])
+    assert len(got) == max(1, -(-size // frame.STATE_BYTES))

@@ -1,13 +1,15 @@
 """Groupings: where a row goes depends on the row, its fields and how many went before, and on nothing else."""
 
-from collections import Counter
+from collections import Counter, deque
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.worker.channel import Ager, LocalIncoming, LocalOutgoing, Outgoing
-from agents.worker.router import Grouping, Router, grouping_of
+from agents.worker.channel import Ager, ChannelId, Delivery, Outgoing, Window
+from agents.worker.local import LocalOutgoing, local_channel
+from agents.worker.marks import Barrier, End, Mark, Tick
+from agents.worker.router import Global, Grouping, Router, grouping_of
 from inventory.errors import RunError
 from workloads.keys import executor_of, key_group
 from workloads.operators import Row
@@ -20,7 +22,7 @@ class Sent(Outgoing):
     """A channel that remembers what was added to it."""
 
     def __init__(self, receiver: int) -> None:
-        super().__init__((0, receiver, 0), (1, 1), Ager())
+        super().__init__(ChannelId(0, receiver, 0), 1, Window(1, 1), Ager())
         self.rows: list[Row] = []
         self.stamps: list[int | None] = []
 
@@ -28,6 +30,19 @@ class Sent(Outgoing):
         assert len(rows) > 0
         self.rows += rows
         self.stamps += [stamp] * len(rows)
+
+    def _deliver(self, rows: list[Row]) -> tuple[int, int]:
+        raise AssertionError("rows stay here")
+
+    def _deliver_mark(self, mark: Mark) -> None:
+        raise AssertionError("marks do not come here")
+
+
+def local_ends(count: int, window: int) -> tuple[list[LocalOutgoing], deque[Delivery]]:
+    """Channels within this worker, and the queue that all of them lead to."""
+    queue: deque[Delivery] = deque()
+    size = Window(window, 100)
+    return [local_channel(ChannelId(0, at, 0), 0, ("a", "s"), queue, size, Ager())[0] for at in range(count)], queue
 
 
 def channels(count: int) -> list[Sent]:
@@ -139,8 +154,7 @@ def test_direct_needs_an_int_field(fields: tuple[str, ...]) -> None:
 
 
 def test_local_or_shuffle_stays_here_when_there_is_an_executor_here() -> None:
-    window = (100, 100)
-    here = [LocalOutgoing((0, at, 0), window, Ager(), LocalIncoming("a", "s", None, window)) for at in (1, 3)]
+    here, _ = local_ends(2, 100)
     away = channels(2)
     local = grouping([away[0], here[0], away[1], here[1]], "local-or-shuffle", sender=1)
     local.deal([(at,) for at in range(6)], None)
@@ -188,14 +202,29 @@ def test_a_router_deals_every_stream_to_all_its_subscribers_and_counts_rows_once
 
 
 def test_one_blocked_channel_blocks_the_executor() -> None:
-    window = (10, 10)
-    ends = [LocalOutgoing((0, at, 0), window, Ager(), LocalIncoming("a", "s", [], window)) for at in range(3)]
+    ends, _ = local_ends(3, 10)
     router = Router("b[0]", {}, ends)
     assert not router.blocked
     ends[1].add([(at,) for at in range(300)], None)
     assert router.blocked
-    router.end()
+    router.mark(End())
     assert not router.ended
     ends[1].credit(290, 0)
     assert router.ended
     assert not router.blocked
+
+
+def test_a_mark_goes_to_everybody_behind_all_that_was_emitted() -> None:
+    ends, queue = local_ends(3, 10)
+    router = Router("b[0]", {"default": [Global(ends[1])]}, ends)
+    router.emit({"default": [(1,), (2,)]}, None)
+    router.mark(Tick(1, 2, 3))
+    router.mark(Barrier(4))
+    assert not router.ended
+    router.mark(End())
+    by_channel: dict[object, list[object]] = {}
+    for delivery in queue:
+        by_channel.setdefault(delivery.channel, []).append(delivery.rows if delivery.mark is None else delivery.mark)
+    marks = [Tick(1, 2, 3), Barrier(4), End()]
+    assert sorted(by_channel.values(), key=len) == [marks, marks, [[(1,), (2,)], *marks]]
+    assert router.ended
