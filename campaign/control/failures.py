@@ -17,7 +17,7 @@ GATHER_S = 0.1
 """How long further causes are awaited after the first: what dies together is mended together."""
 
 Kind = Literal["said", "died", "gone", "lost"]
-"""A worker or an agent said what is wrong; a worker died without a word; an agent is gone; a worker lost a link."""
+"""Somebody said what is wrong; a worker died without a word; an agent, or what it held, is gone; a link is lost."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Failure:
     """One complaint.
 
     Attributes:
-        node: where.
+        node: where; empty for the controller itself.
         slot: whose; `AGENT` for the agent.
         reason: in words.
         log: path on the node of the log that tells more, or empty.
@@ -44,6 +44,8 @@ class Failure:
         return self.kind != "said"
 
     def __str__(self) -> str:
+        if not self.node:
+            return self.reason
         who = f"node {self.node}" if self.slot == AGENT else f"node {self.node}, slot {self.slot}"
         return f"{who}: {self.reason}"
 

@@ -22,9 +22,10 @@ from campaign.control.barrier import AbandonedError, carry_out
 from campaign.control.crew import Crew, name_of
 from campaign.control.failures import BrokenError, Failure, Failures, RunFailedError, explained
 from campaign.control.flow import Flow
-from campaign.control.journal import Journal
+from campaign.control.journal import CONTROLLER, Journal
 from campaign.control.moves import MovePlan, carry_out_moves, moves_of
 from campaign.control.news import News, all_of, unless
+from campaign.control.reached import Reached
 from campaign.control.roster import Roster
 from campaign.control.vault import Part, Vault
 from campaign.control.world import World
@@ -79,7 +80,7 @@ class Session:
         self._plans = list(course.moves)
         self._plan: MovePlan | None = None
         self._barrier = 0
-        self._seen: dict[str, int] = {}
+        self._reached = Reached()
         self._broken: BrokenError | None = None
         self._in_a_row = 0
         self._start_ns: int | None = None
@@ -164,16 +165,9 @@ class Session:
             case Finished():
                 self._finished.add(node)
                 self._news.tell()
-            case Progress(epoch=number, slot=slot) if number == now:
+            case Progress(slot=slot):
                 self.flow.take(Place(node, slot), report, asyncio.get_running_loop().time())
-                # What a worker counts as emitted is new: it lies behind what had been seen before its epoch.
-                self._saw(
-                    {
-                        name: self._spec.seen.get(name, 0) + work.emitted
-                        for name, work in report.executors.items()
-                        if name in self._crew.spouts
-                    }
-                )
+                self._reached.take(report, self._crew.spouts)
             case Vitals():
                 self.flow.vitals(node, report, asyncio.get_running_loop().time())
             case _:
@@ -222,13 +216,12 @@ class Session:
         if self._stop_asked:
             for stopped in self._crew.stopped.values():
                 until |= stopped.positions
-        self._saw(until)
+        self._reached.note(until)
         self._spec = replace(
             self._crew.spec,
             epoch=self._spec.epoch + 1,
             restore=self._vault.complete,
             until=until,
-            seen=dict(self._seen),
         )
 
     async def _epoch(self) -> None:
@@ -263,8 +256,9 @@ class Session:
         spec = self._spec
         places = await self._roster.place_again({name_of(executor): executor.place for executor in spec.executors})
         executors = tuple(replace(executor, place=places[name_of(executor)]) for executor in spec.executors)
-        self._spec = replace(spec, executors=executors, workers=workers_of(executors))
         await explained(self._vault.spread(places))
+        seen = self._reached.begin(spec.epoch)
+        self._spec = replace(spec, executors=executors, workers=workers_of(executors), seen=seen)
 
     async def _tend(self, crew: Crew) -> None:
         """Until the run is to stop: checkpoints and moves when they are due, one barrier at a time."""
@@ -299,12 +293,16 @@ class Session:
         except AbandonedError as why:
             self.journal.abandoned(number, str(why))
             return
-        self._saw({name: said.position for name, (_, said) in crew.stored.items() if said.position is not None})
+        self._reached.note(
+            {name: said.position for name, (_, said) in crew.stored.items() if said.position is not None}
+        )
         try:
-            nbytes = await self._vault.store(number, crew.stored)
+            nbytes = await explained(self._vault.store(number, crew.stored))
         except RunError as fault:
-            self.journal.abandoned(number, f"no second copy: {fault}")
-            return
+            # Sinks have given up the rows that they settled here: only from the checkpoint before is the answer whole.
+            reason = f"no second copy of checkpoint {number}: {fault}"
+            self.journal.abandoned(number, reason)
+            raise BrokenError(Failure(CONTROLLER, AGENT, reason, kind="gone"), loop.time()) from None
         self._in_a_row = 0
         self.journal.checkpoint(number, loop.time() - begun, nbytes)
 
@@ -337,7 +335,7 @@ class Session:
             return
         broken, self._broken = self._broken, None
         loop = asyncio.get_running_loop()
-        replayed = sum(at - self._vault.positions.get(name, 0) for name, at in self._seen.items())
+        replayed = sum(at - self._vault.positions.get(name, 0) for name, at in self._reached.positions.items())
         self.journal.recovery(
             broken.at_s - self._source_start_ns / NS,
             loop.time() - broken.at_s,
@@ -364,11 +362,6 @@ class Session:
     def _next_barrier(self) -> int:
         self._barrier += 1
         return self._barrier
-
-    def _saw(self, positions: Mapping[str, int]) -> None:
-        """Sources are known to have come so far."""
-        for name, position in positions.items():
-            self._seen[name] = max(position, self._seen.get(name, 0))
 
     async def _until(self, condition: Callable[[], bool], at_s: float | None = None) -> None:
         """Wait for `condition`, but not beyond `at_s`; raise what ends the run before."""
