@@ -1,7 +1,7 @@
 """Every worker derives the same numbers and channels from a run's spec, and builds its own part of them."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 from scripted import Limits, Pipe, run_spec, scripted_run
 from witness import SCHEMA, SIDE, Ledger, Numbers, Relay
 
-from agents.protocol import ExecutorSpec, Place, RunSpec
-from agents.worker.assembly import assemble
-from agents.worker.channel import Ager, RemoteOutgoing, window
+from agents.protocol import ExecutorSpec, Move, Place, RunSpec
+from agents.worker.assembly import Assembly
+from agents.worker.channel import Ager, window
 from agents.worker.plan import RunPlan
+from agents.worker.remote import RemoteIncoming, RemoteOutgoing
+from agents.worker.wiring import Wiring, assemble
 from inventory.errors import RunError
 from workloads.operators import Context, Operator
+from workloads.rates import Max
 from workloads.topology import Component, Input, Topology
 
 A0, A1, B0, C2 = Place("a", 0), Place("a", 1), Place("b", 0), Place("c", 2)
@@ -59,7 +62,7 @@ def test_a_grouping_gives_channels_to_whom_it_may_send() -> None:
     plan = RunPlan(spec())
     pairs = Counter(
         (plan.executors[c.sender].component, plan.executors[c.receiver].name, plan.streams[c.stream][1])
-        for c in plan.channels()
+        for c in plan.channels
     )
     assert pairs == {
         ("s", "left[0]", "default"): 2,
@@ -77,9 +80,8 @@ def test_a_grouping_gives_channels_to_whom_it_may_send() -> None:
 
 def test_hops_are_told_apart_by_slot_and_node() -> None:
     plan = RunPlan(spec())
-    assert plan.hop(0, 2) == "intra_worker"
-    assert plan.hop(0, 3) == "inter_worker"
-    assert plan.hop(0, 4) == "inter_node"
+    hops = [plan.hop(0, plan.worker[number]) for number in (2, 3, 4)]
+    assert hops == ["intra_worker", "inter_worker", "inter_node"]
 
 
 def test_peers_are_who_shares_a_channel_both_ways_and_an_idle_worker_has_none() -> None:
@@ -96,11 +98,12 @@ PLACES = st.lists(st.sampled_from([A0, A1, B0, C2]), min_size=9, max_size=9)
 def test_all_workers_together_build_both_ends_of_every_channel_once(places: list[Place]) -> None:
     ledger = Ledger(DIAMOND, 0, places)
     with scripted_run(run_spec(DIAMOND, places), ledger.operator, Limits()) as run:
-        planned = [(c.sender, c.receiver, c.stream) for c in run.plan.channels()]
+        planned = [c.id for c in run.plan.channels]
         assert sorted(key for key, _, _ in run.channels()) == sorted(planned)
         remote = [key for key, outgoing, _ in run.channels() if isinstance(outgoing, RemoteOutgoing)]
-        incoming = [key for worker in run.workers.values() for key in worker.assembly.incoming]
-        assert sorted(incoming) == sorted(remote)
+        incoming = [ends for worker in run.workers.values() for ends in worker.assembly.incoming.items()]
+        assert sorted(key for key, _ in incoming) == sorted(planned)
+        assert sorted(key for key, end in incoming if isinstance(end, RemoteIncoming)) == sorted(remote)
         assert all(places[sender] != places[receiver] for sender, receiver, _ in remote)
         names = [e.executor.name for worker in run.workers.values() for e in worker.assembly.executors]
         assert sorted(names) == sorted(executor.name for executor in DIAMOND.executors)
@@ -113,10 +116,16 @@ def test_a_window_is_the_queue_shared_out_over_all_channels_of_the_receiver() ->
     ledger = Ledger(DIAMOND, 0, PLACED)
     plan = RunPlan(spec())
     for place in plan.places:
-        built = assemble(plan, place, lambda _: Pipe(1), Ager(), ledger.operator, None, {})
+        built = assembled(plan, place, ledger.operator)
         for (_, receiver, _), outgoing in built.outgoing.items():
-            shared = Counter(channel.receiver for channel in plan.channels())[receiver]
+            shared = Counter(channel.receiver for channel in plan.channels)[receiver]
             assert (outgoing._credit_rows, outgoing._credit_bytes) == window(shared)
+
+
+def assembled(plan: RunPlan, place: Place, operator: Callable[[str], Operator]) -> Assembly:
+    """What one worker builds of a plan."""
+    wiring = Wiring(plan.places.index(place), lambda _: Pipe(1), Ager(), operator, Max(), {})
+    return assemble(plan, wiring)
 
 
 @pytest.mark.parametrize("change", ["missing", "swapped", "foreign"])
@@ -132,10 +141,48 @@ def test_executors_other_than_the_topologys_are_refused(change: str) -> None:
         RunPlan(msgspec.structs.replace(spec(), executors=tuple(executors)))
 
 
-def build(topology: Topology, operator: object = None) -> None:
+def test_executors_on_a_worker_that_the_run_does_not_have_are_refused() -> None:
+    with pytest.raises(RunError, match=r"executors are placed on .*none of its workers"):
+        RunPlan(msgspec.structs.replace(spec(), workers=(A0, A1, C2)))
+
+
+def test_workers_are_numbered_as_they_are_listed_and_later_ones_change_no_number() -> None:
+    listed = (B0, A0, C2, A1, Place("z", 0))
+    plan = RunPlan(msgspec.structs.replace(spec(), workers=listed))
+    assert plan.places == listed
+    assert [plan.places[number] for number in plan.worker] == PLACED
+    assert plan.peers(4) == set()
+
+
+def test_behind_moves_the_plan_is_that_of_the_new_places() -> None:
+    plan = RunPlan(spec())
+    there = Place("z", 0)
+    moved = plan.moved([Move("left[1]", there), Move("s[0]", B0)], (*plan.places, there))
+    expected = list(PLACED)
+    expected[3], expected[0] = there, B0
+    assert list(moved.place) == expected
+    assert moved.places == (*plan.places, there)
+    assert [c.id for c in moved.channels] == [c.id for c in plan.channels]
+    assert plan.place == tuple(PLACED)
+
+
+@pytest.mark.parametrize(
+    ("move", "why"),
+    [
+        (Move("left[2]", A0), r"no executor left\[2\]"),
+        (Move("left", A0), "no executor left"),
+        (Move("left[0]", Place("z", 0)), "none of its workers"),
+    ],
+)
+def test_a_move_of_nobody_or_to_nowhere_is_refused(move: Move, why: str) -> None:
+    plan = RunPlan(spec())
+    with pytest.raises(RunError, match=why):
+        plan.moved([move], plan.places)
+
+
+def build(topology: Topology, operator: Callable[[str], Operator] | None = None) -> None:
     ledger = Ledger(topology, 0, [A0] * len(topology.executors))
-    plan = RunPlan(run_spec(topology, ledger.places))
-    assemble(plan, A0, lambda _: pytest.fail("nobody else"), Ager(), operator or ledger.operator, None, {})
+    assembled(RunPlan(run_spec(topology, ledger.places)), A0, operator or ledger.operator)
 
 
 def simple(*inputs: Input, outputs: object = FIELDS) -> Topology:
