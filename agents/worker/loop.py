@@ -34,7 +34,7 @@ class Loop:
     ) -> None:
         """`report` is called every second; `on_lost` when a link breaks, and decides what that means.
 
-        While `halted`, executors get no turns, and links are not served.
+        While `halted`, executors get no turns and nothing more is sent; links are read, or the loop could not sleep.
         """
         self._selector = selector
         self._ager = ager

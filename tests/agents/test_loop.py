@@ -2,7 +2,8 @@
 
 import selectors
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,12 +13,13 @@ from witness import SCHEMA, SIDE, Ledger
 from agents.protocol import Place
 from agents.worker import frame
 from agents.worker import loop as loop_module
-from agents.worker.assembly import Assembly, assemble
+from agents.worker.assembly import Assembly
 from agents.worker.channel import FLUSH_AGE_NS, Ager
 from agents.worker.codec import Codec
 from agents.worker.link import Link, LinkError
 from agents.worker.loop import REPORT_NS, Loop
-from agents.worker.plan import RunPlan
+from agents.worker.share import Share
+from agents.worker.store import DiskStore
 from workloads.topology import Component, Input, Topology
 
 HERE = Place("n1", 0)
@@ -40,23 +42,46 @@ class Clock(selectors.SelectSelector):
         assert timeout is not None
         self.before_select()
         if timeout > 0:
-            assert not any(bolt.queue for bolt in self.assembly.bolts), "asleep over queued rows"
+            assert not any(bolt.queued for bolt in self.assembly.bolts), "asleep over queued rows"
             self.slept.append(timeout)
         self.now_ns += round(timeout * 1e9)
         return super().select(0)
 
 
-class Every:
-    """A schedule: one record every so many ns."""
+class Alone:
+    """The network of a worker that has at most one link."""
 
-    def __init__(self, step_ns: int) -> None:
-        self._step_ns = step_ns
+    complete = True
 
-    def due_ns(self, record: int) -> int:
-        return record * self._step_ns
+    def __init__(self, link: Link | None = None) -> None:
+        self._link = link
 
-    def due_count(self, elapsed_ns: int) -> int:
-        return 0 if elapsed_ns < 0 else elapsed_ns // self._step_ns + 1
+    def wire(self, peer: int) -> Link:
+        assert self._link is not None, "nobody else"
+        return self._link
+
+    def connect(self, peers: set[int], places: Sequence[Place], ports: Mapping[str, int]) -> None:
+        assert len(peers) == (self._link is not None)
+
+
+def share_of(
+    topology: Topology,
+    places: Sequence[Place],
+    records: int,
+    clock: "Clock",
+    ager: Ager,
+    network: Alone,
+    rate: Mapping[str, object] | None,
+) -> Share:
+    """The share of the worker that is here."""
+    clocks = SimpleNamespace(now_ns=clock.monotonic_ns, cpu_ns=lambda: 0)
+    operator = Ledger(topology, records, places).operator
+    spec = run_spec(topology, places, rate=rate)
+    store = DiskStore(Path("nowhere"), spec.run)
+    share = Share(spec, HERE, operator, {}, ager, network, store, clocks, lambda _: None)
+    clock.assembly = share.assembly
+    store.close()
+    return share
 
 
 def line(length: int) -> Topology:
@@ -75,21 +100,25 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def looped(clock: Clock, topology: Topology, schedule: Every | None, records: int) -> tuple[Loop, Assembly, list[int]]:
+def every(step_ns: int) -> Mapping[str, object]:
+    """One record every so many ns."""
+    return {"kind": "constant", "tuples_per_s": 1e9 / step_ns}
+
+
+def looped(
+    clock: Clock, topology: Topology, rate: Mapping[str, object] | None, records: int
+) -> tuple[Loop, Assembly, list[int]]:
     """A loop that runs the whole topology in one worker, and the times at which it reported."""
     reports: list[int] = []
     ager = Ager()
-    ledger = Ledger(topology, records, [HERE] * len(topology.executors))
-    plan = RunPlan(run_spec(topology, ledger.places))
-    loop = Loop(clock, ager, reports.append, lambda *_: pytest.fail("no link can break here"))
-    clock.assembly = assemble(plan, HERE, lambda _: pytest.fail("nobody else"), ager, ledger.operator, schedule, {})
-    loop.use(clock.assembly)
-    return loop, clock.assembly, reports
+    share = share_of(topology, [HERE] * len(topology.executors), records, clock, ager, Alone(), rate)
+    loop = Loop(clock, share, ager, reports.append, lambda *_: pytest.fail("no link can break here"))
+    return loop, share.assembly, reports
 
 
 @pytest.mark.parametrize("length", [1, 2, 5])
 def test_a_row_waits_for_its_age_on_every_hop_and_for_nothing_else(clock: Clock, length: int) -> None:
-    loop, assembly, _ = looped(clock, line(length), Every(50_000_000), 1_000)
+    loop, assembly, _ = looped(clock, line(length), every(50_000_000), 1_000)
     start = clock.now_ns + 10_000_000
     assembly.spouts[0].start(start)
     sink = assembly.bolts[-1]
@@ -104,7 +133,7 @@ def test_a_row_waits_for_its_age_on_every_hop_and_for_nothing_else(clock: Clock,
 
 
 def test_nothing_is_polled_while_nothing_is_due(clock: Clock) -> None:
-    loop, assembly, _ = looped(clock, line(2), Every(400_000_000), 3)
+    loop, assembly, _ = looped(clock, line(2), every(400_000_000), 3)
     assembly.spouts[0].start(clock.now_ns)
     passes = 0
     while not all(running.drained for running in assembly.executors):
@@ -126,7 +155,7 @@ def test_sources_without_a_schedule_start_when_they_are_told_to(clock: Clock) ->
 
 
 def test_reports_come_once_a_second_also_after_a_long_turn(clock: Clock) -> None:
-    loop, assembly, reports = looped(clock, line(1), Every(10_000_000), 10_000)
+    loop, assembly, reports = looped(clock, line(1), every(10_000_000), 10_000)
     start = clock.now_ns
     assembly.spouts[0].start(start)
     while len(reports) < 3:
@@ -154,17 +183,15 @@ class Linked:
 
     def __init__(self, clock: Clock, first_bytes: bytes = b"") -> None:
         self.lost: list[LinkError] = []
+        self.reported: list[int] = []
         self.clock = clock
-        self.loop = Loop(clock, Ager(), lambda _: None, lambda _, fault: self.lost.append(fault))
-        topology = line(1)
-        ledger = Ledger(topology, 100, [THERE, HERE])
-        plan = RunPlan(run_spec(topology, ledger.places))
         ours, self.far = socket.socketpair()
         ours.setblocking(False)
         self.link = Link(1, 1)
         self.link.attach(ours, first_bytes)
-        clock.assembly = assemble(plan, HERE, lambda _: self.link, Ager(), ledger.operator, None, {})
-        self.loop.use(clock.assembly)
+        ager = Ager()
+        self.share = share_of(line(1), [THERE, HERE], 100, clock, ager, Alone(self.link), None)
+        self.loop = Loop(clock, self.share, ager, self.reported.append, lambda _, fault: self.lost.append(fault))
         self.loop.add_link(self.link)
 
     @property
@@ -203,7 +230,7 @@ def test_a_full_socket_wakes_the_loop_when_it_takes_more_and_not_otherwise(linke
 def test_frames_that_came_with_the_handshake_are_taken_at_once(clock: Clock) -> None:
     row = Codec(SCHEMA).encode([(0, "s0", 0, 0, 0)])
     linked = Linked(clock, b"".join(frame.data(0, 1, 0, 1, 1, row)))
-    assert linked.loop._assembly.bolts[0].queued == 1
+    assert clock.assembly.bolts[0].queued == 1
     linked.close()
 
 
@@ -218,3 +245,18 @@ def test_a_link_that_breaks_is_lost_once_though_reading_and_writing_fail_togethe
     assert "link to worker 1" in str(linked.lost[0])
     with pytest.raises(KeyError):
         linked.clock.get_key(linked.link.sock)
+
+
+def test_a_halted_loop_gives_no_turns_and_sends_nothing_but_reads_so_that_it_can_sleep(linked: Linked) -> None:
+    linked.loop.halted = True
+    clock, sink = linked.clock, linked.share.assembly.bolts[0]
+    # Over queued rows it sleeps, too.
+    clock.assembly = Assembly()
+    linked.far.send(b"".join(frame.data(0, 1, 0, 1, 1, Codec(SCHEMA).encode([(0, "s0", 0, 0, 0)]))))
+    linked.link.write([b"later"])
+    for _ in range(30):
+        linked.loop.run_pass()
+    assert (sink.queued, sink.meter.processed) == (1, 0)
+    assert linked.link.backlog
+    assert sum(clock.slept) >= 2
+    assert len(linked.reported) >= 2
