@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,22 +14,26 @@ from hypothesis import strategies as st
 from scripted import Limits, run_spec
 from witness import SCHEMA, SIDE, Ledger
 
-from agents.protocol import Place
+from agents.protocol import Cut, Message, Passed, Place, Prepare, Ready, RunSpec, Stored
 from agents.worker import frame
 from agents.worker import loop as loop_module
-from agents.worker.assembly import Assembly, assemble
-from agents.worker.channel import Ager
+from agents.worker.assembly import Assembly
+from agents.worker.channel import Ager, ChannelId
 from agents.worker.frame import FrameError
 from agents.worker.link import Link, LinkError
 from agents.worker.loop import Loop
 from agents.worker.mesh import Mesh
 from agents.worker.plan import RunPlan
+from agents.worker.share import Share
+from agents.worker.store import DiskStore
+from agents.worker.worker import Links, MonotonicClocks
 from inventory.errors import RunError
 from workloads.topology import Component, Input, Topology
 
 pytestmark = pytest.mark.loopback
 
 PLACES = [Place("n1", 0), Place("n1", 1), Place("n2", 0)]
+ADDRESSES = {"n1": "127.0.0.2", "n2": "127.0.0.3"}
 OUT = {"default": SCHEMA, SIDE: SCHEMA}
 TOPOLOGY = Topology(
     "live",
@@ -48,10 +53,20 @@ class LiveWorker:
 
     loop: Loop
     mesh: Mesh
-    links: dict[int, Link]
-    assembly: Assembly
+    share: Share
+    by_peer: Links
+    store: DiskStore
     selector: selectors.BaseSelector
+    reports: list[Message]
     lost: list[LinkError] = field(default_factory=list)
+
+    @property
+    def assembly(self) -> Assembly:
+        return self.share.assembly
+
+    @property
+    def links(self) -> dict[int, Link]:
+        return self.by_peer.by_peer
 
     @property
     def address(self) -> tuple[str, int]:
@@ -60,53 +75,75 @@ class LiveWorker:
 
     @property
     def drained(self) -> bool:
-        done = all(running.drained for running in self.assembly.executors)
-        return done and not any(link.backlog for link in self.links.values())
+        return self.assembly.drained and not self.by_peer.backlog
+
+    def step(self) -> None:
+        self.loop.run_pass()
+        for kept in self.store.done():
+            self.share.stored(*kept)
 
     def close(self) -> None:
         self.mesh.close()
         for link in self.links.values():
             link.close()
+        self.store.close()
         self.selector.close()
 
 
 class Live:
     """All workers of a run; each has its own selector and gets its passes in turn."""
 
-    def __init__(self, ledger: Ledger, places: Sequence[Place], key: bytes = b"key") -> None:
+    def __init__(self, ledger: Ledger, places: Sequence[Place], folder: Path, key: bytes = b"key") -> None:
         spec = run_spec(TOPOLOGY, places)
         self.plan = RunPlan(spec)
-        self.workers = [self._worker(number, ledger, key) for number in range(len(self.plan.places))]
+        self.workers = [self._worker(spec, number, ledger, folder, key) for number in range(len(self.plan.places))]
 
-    def _worker(self, me: int, ledger: Ledger, key: bytes) -> LiveWorker:
-        plan, epoch = self.plan, self.plan.spec.epoch
+    def _worker(self, spec: RunSpec, me: int, ledger: Ledger, folder: Path, key: bytes) -> LiveWorker:
         selector, ager = selectors.SelectSelector(), Ager()
         lost: list[LinkError] = []
-        loop = Loop(selector, ager, lambda _: None, lambda _, fault: lost.append(fault))
-        links = {peer: Link(peer, epoch) for peer in plan.peers(me)}
+        reports: list[Message] = []
 
         def on_link(peer: int, sock: socket.socket, rest: bytes) -> None:
-            links[peer].attach(sock, rest)
-            loop.add_link(links[peer])
+            link = links.wire(peer)
+            link.attach(sock, rest)
+            loop.add_link(link)
+            share.linked()
 
-        count = len(plan.places)
-        mesh = Mesh(selector, f"127.0.0.{me + 2}", key, "live", epoch, me, set(links), count, on_link)
-        assembly = assemble(
-            plan, plan.places[me], lambda place: links[plan.places.index(place)], ager, ledger.operator, None, {}
-        )
-        loop.use(assembly)
-        return LiveWorker(loop, mesh, links, assembly, selector, lost)
+        def on_lost(peer: int, why: str) -> None:
+            raise AssertionError(f"{peer}: {why}")
+
+        place = spec.workers[me]
+        mesh = Mesh(selector, ADDRESSES[place.node], key, "live", spec.epoch, me, on_link, on_lost)
+        links = Links(mesh, spec.epoch, ADDRESSES)
+        store = DiskStore(folder / place.node, spec.run)
+        share = Share(spec, place, ledger.operator, {}, ager, links, store, MonotonicClocks(), reports.append)
+        loop = Loop(selector, share, ager, lambda _: None, lambda _, fault: lost.append(fault))
+        return LiveWorker(loop, mesh, share, links, store, selector, reports, lost)
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Port by `node/slot`."""
+        places = zip(self.plan.places, self.workers, strict=True)
+        return {f"{place.node}/{place.slot}": worker.mesh.port for place, worker in places}
 
     def connect(self) -> None:
-        addresses = {number: worker.address for number, worker in enumerate(self.workers)}
         for worker in self.workers:
-            worker.mesh.connect(addresses)
-        self.until(lambda: all(worker.mesh.complete for worker in self.workers))
+            worker.share.connect(self.ports)
+            worker.share.linked()
+        self.until(lambda: all(worker.share.connected for worker in self.workers))
 
     def start(self) -> None:
         for worker in self.workers:
-            for spout in worker.assembly.spouts:
-                spout.start(0)
+            worker.share.start(0)
+
+    def tell(self, command: Message) -> None:
+        """Let every worker act on a command of the controller."""
+        for worker in self.workers:
+            worker.share.obey(command)
+
+    def reports(self, kind: type[Message]) -> list[Message]:
+        """What workers have told of one kind."""
+        return [report for worker in self.workers for report in worker.reports if isinstance(report, kind)]
 
     def until(self, done: Callable[[], bool], between: Callable[[], None] = lambda: None) -> None:
         """Give passes until it is so; a test that waits in vain for 30 seconds has failed."""
@@ -114,7 +151,7 @@ class Live:
         while not done():
             assert time.monotonic() < give_up
             for worker in self.workers:
-                worker.loop.run_pass()
+                worker.step()
             between()
 
     @property
@@ -130,8 +167,9 @@ def closing(monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack]:
         yield stack
 
 
-def live(closing: ExitStack, ledger: Ledger) -> Live:
-    run = Live(ledger, ledger.places)
+def live(closing: ExitStack, ledger: Ledger, folder: Path = Path("nowhere")) -> Live:
+    """A run that is closed with the test; where nothing is stored, its folder is not touched."""
+    run = Live(ledger, ledger.places, folder)
     for worker in run.workers:
         closing.callback(worker.close)
     return run
@@ -198,7 +236,7 @@ def test_rows_wait_for_links_that_are_not_there_yet(closing: ExitStack) -> None:
     run.start()
     for _ in range(20):
         for worker in run.workers:
-            worker.loop.run_pass()
+            worker.step()
     assert any(link.backlog for worker in run.workers for link in worker.links.values())
     run.connect()
     run.until(lambda: run.drained)
@@ -218,21 +256,49 @@ def test_a_worker_that_goes_away_is_noticed_by_all_its_peers(closing: ExitStack)
     assert all("link to worker 2: " in str(fault) for worker in run.workers for fault in worker.lost)
     # Its link is not serviced any more, and the others go on.
     for worker in run.workers:
-        worker.loop.run_pass()
+        worker.step()
         assert len(worker.lost) == 1
 
 
-def some_channel(run: Live, sender: int, receiver: int) -> tuple[int, int, int]:
-    """Key of a channel from one worker to another."""
-    places = run.plan.places
-    return next(
-        (c.sender, c.receiver, c.stream)
-        for c in run.plan.channels()
-        if (run.plan.place[c.sender], run.plan.place[c.receiver]) == (places[sender], places[receiver])
-    )
+def test_barriers_are_passed_by_all_and_stored_on_disk_while_the_rows_go_on(closing: ExitStack, tmp_path: Path) -> None:
+    closing.enter_context(Limits(16, 4_000, 64, 20_000, turn_rows=16).applied())
+    ledger = Ledger(TOPOLOGY, 2_000, spread())
+    run = live(closing, ledger, tmp_path)
+    run.connect()
+    run.start()
+    for barrier in (1, 2, 3):
+        seen = [len(run.reports(kind)) for kind in (Ready, Passed, Stored)]
+        run.tell(Prepare(epoch=1, barrier=barrier, store=True, complete=barrier - 1))
+        run.until(lambda seen=seen: len(run.reports(Ready)) == seen[0] + 3)
+        run.tell(Cut(epoch=1, barrier=barrier, tick=max(ready.tick for ready in run.reports(Ready)[-3:])))
+        run.until(lambda seen=seen: len(run.reports(Passed)) == seen[1] + 3)
+        run.until(lambda seen=seen: len(run.reports(Stored)) == seen[2] + len(TOPOLOGY.executors))
+    run.until(lambda: run.drained)
+    ledger.check()
+    stored = [report for report in run.reports(Stored) if report.barrier == 3]
+    assert sorted(report.executor for report in stored) == sorted(e.name for e in TOPOLOGY.executors)
+    for worker in run.workers:
+        place = worker.share.place_of(worker.share.me)
+        for report in worker.reports:
+            if isinstance(report, Stored) and report.barrier == 3:
+                assert (tmp_path / place.node / report.file).stat().st_size == report.nbytes
+                assert (worker.store.read(3, report.executor).position == report.position) == ("s[" in report.executor)
+    for name in ("n1", "n2"):
+        # The first was forgotten when the third was prepared, and before it could be complete.
+        kept = sorted(folder.name for folder in (tmp_path / name / "scripted" / "checkpoints").iterdir())
+        assert kept == ["2", "3"]
 
 
-@pytest.mark.parametrize("foul", ["rubbish", "foreign channel", "third worker's channel", "local channel", "too much"])
+def some_channel(run: Live, sender: int, receiver: int) -> ChannelId:
+    """A channel from one worker to another."""
+    worker = run.plan.worker
+    return next(c.id for c in run.plan.channels if (worker[c.sender], worker[c.receiver]) == (sender, receiver))
+
+
+@pytest.mark.parametrize(
+    "foul",
+    ["rubbish", "foreign channel", "third worker's channel", "local channel", "too much", "a foreign barrier", "state"],
+)
 def test_an_authenticated_peer_that_breaks_the_rules_ends_the_start(closing: ExitStack, foul: str) -> None:
     ledger = Ledger(TOPOLOGY, 0, spread())
     run = live(closing, ledger)
@@ -250,6 +316,11 @@ def test_an_authenticated_peer_that_breaks_the_rules_ends_the_start(closing: Exi
         case "local channel":
             sender, receiver, stream = some_channel(run, 0, 0)
             data = frame.credit(stream, 1, sender, receiver, 1, 0)
+        case "a foreign barrier":
+            sender, receiver, stream = some_channel(run, 2, 0)
+            data = frame.barrier(stream, 1, sender, receiver, 1)
+        case "state":
+            data = b"".join(frame.state(1, sender, b"state of somebody who does not come here"))
         case _:
             data = frame.credit(stream, 1, sender, receiver, 1 << 20, 1 << 30)
     villain.write([data])
