@@ -96,8 +96,8 @@ class LoopbackTransport:
 
     async def start(self, module: str) -> Remote:
         """See `Transport.start`; what it prints before it has a log of its own goes to `stderr.log`."""
-        with (self._path / "stderr.log").open("ab") as log:
-            try:
+        try:
+            with (self._path / "stderr.log").open("ab") as log:
                 child = await asyncio.create_subprocess_exec(
                     sys.executable,
                     "-P",
@@ -110,8 +110,8 @@ class LoopbackTransport:
                     start_new_session=True,
                     limit=MAX_LINE,
                 )
-            except OSError as fault:
-                raise RunError(f"python -m {module} cannot be started: {fault.strerror}") from None
+        except OSError as fault:
+            raise RunError(f"python -m {module} cannot be started in {self.folder}: {fault.strerror}") from None
         return _Child(child)
 
     async def put(self, source: Path, target: str) -> None:

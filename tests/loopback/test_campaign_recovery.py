@@ -1,0 +1,95 @@
+"""Runs that outlive what kills their workers, agents and nodes, and executors that move: the answer is right."""
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+pytestmark = pytest.mark.loopback
+
+RUN = "001-wordcount-even-r1"
+CHECKPOINT_S = 0.3
+
+
+def checkpoint(desk: Any) -> int:
+    """The last checkpoint of which the controller has copies; 0 without any."""
+    folders = desk.temporary.glob(f"millrace-*/{RUN}.1/.controller/copies/checkpoints/*")
+    return max((int(folder.name) for folder in folders), default=0)
+
+
+def wait_for_checkpoints(desk: Any, count: int) -> None:
+    """Let the run go on until so many more were made."""
+    wanted = checkpoint(desk) + count
+    desk.wait_for(lambda: checkpoint(desk) >= wanted, f"checkpoint {wanted}")
+
+
+def events(desk: Any) -> list[dict[str, Any]]:
+    """What the controller wrote into the traces."""
+    rows = pyarrow.parquet.read_table(desk.campaign / "runs" / RUN / "traces" / "event.parquet").to_pylist()
+    return [row for row in rows if row["node"] == ""]
+
+
+def conclude(desk: Any, campaign: Any) -> dict[str, Any]:
+    """Wait for the end; nothing may be wrong or left."""
+    outcome = desk.end_of(campaign)
+    assert outcome.status == 0, outcome
+    (run,) = desk.results().values()
+    assert (run["status"], run["attempt"], run["verification"]["status"]) == ("ok", 1, "passed")
+    assert not desk.processes()
+    assert not list(desk.temporary.iterdir())
+    return dict(run["measured"])
+
+
+def test_killed_workers_and_agents_cost_time_and_no_tuple_while_executors_move(desk: Any) -> None:
+    timeline = [
+        {"at_s": 1, "do": "move", "executor": "count[0]", "to": "n2/1"},
+        {"at_s": 1, "do": "move", "executor": "spout[1]", "to": "n1"},
+    ]
+    agenda = desk.agenda(schedulers=["even"], duration_s=9, checkpoint_s=CHECKPOINT_S, timeline=timeline)
+    campaign = desk.start("run", agenda)
+    desk.wait_for_stage(1, "measuring")
+    desk.wait_for(lambda: len(desk.workers()) == 3, "the worker for the executor that moves")
+    wait_for_checkpoints(desk, 2)
+    os.kill(desk.workers()[0].pid, signal.SIGKILL)
+    wait_for_checkpoints(desk, 2)
+    os.kill(desk.processes("agents")[0].pid, signal.SIGKILL)
+    measured = conclude(desk, campaign)
+    assert [move["executor"] for move in measured["moves"]] == ["count[0]", "spout[1]"]
+    assert [(move["from"], move["to"]) for move in measured["moves"]] == [("n1/0", "n2/1"), ("n2/0", "n1/0")]
+    assert all(move["pause_s"] > 0 and move["state_bytes"] > 0 for move in measured["moves"])
+    worker, agent = measured["recoveries"]
+    assert "was killed by SIGKILL" in worker["cause"]
+    assert worker["checkpoint"] > 0
+    assert "the agent of n1 was killed by SIGKILL" in agent["cause"]
+    assert agent["checkpoint"] > worker["checkpoint"]
+    # The schedule does not wait for anybody, and what was sent before is not counted again.
+    assert measured["source_tuples_per_s"] == pytest.approx(300, rel=0.2)
+    kinds = Counter(event["kind"] for event in events(desk))
+    assert (kinds["move"], kinds["recovery"], kinds["checkpoint"]) == (2, 2, measured["checkpoints"])
+
+
+def test_a_lost_nodes_work_is_done_by_the_others_and_the_node_may_return(desk: Any) -> None:
+    campaign = desk.start("run", desk.agenda(schedulers=["even"], duration_s=12, checkpoint_s=CHECKPOINT_S))
+    desk.wait_for_stage(1, "measuring")
+    wait_for_checkpoints(desk, 2)
+    (folder,) = desk.temporary.glob(f"millrace-*/{RUN}.1/n2")
+    away = folder.with_name(".away")
+    folder.rename(away)
+    agent = next(p for p in desk.processes("agents") if Path(f"/proc/{p.pid}/cwd").readlink() == away)
+    os.kill(agent.pid, signal.SIGKILL)
+    wait_for_checkpoints(desk, 2)
+    assert len(desk.processes("agents")) == 1
+    away.rename(folder)
+    desk.wait_for(lambda: len(desk.processes("agents")) == 2, "the agent of the node that is back")
+    measured = conclude(desk, campaign)
+    (recovery,) = measured["recoveries"]
+    assert "the agent of n2 was killed by SIGKILL" in recovery["cause"]
+    told = {event["kind"]: event["subject"] for event in events(desk)}
+    assert (told["node_lost"], told["node_returned"]) == ("n2", "n2")
+    rows = pyarrow.parquet.read_table(desk.campaign / "runs" / RUN / "traces" / "throughput.parquet").to_pylist()
+    last = {row["executor"]: (row["t_ns"], row["node"]) for row in sorted(rows, key=lambda row: row["t_ns"])}
+    assert {node for _, node in last.values()} == {"n1"}
