@@ -31,7 +31,7 @@ class Cost(Struct, frozen=True, forbid_unknown_fields=True):
         nodes_used: nodes that hold at least one executor.
         slots_used: slots that hold at least one executor.
         load_stddev: standard deviation over available nodes of load / capacity (`scheduler.loads`); None
-            when a loaded node has no capacity or no node is available.
+            when a loaded node has no capacity, or next to none, or no node is available.
     """
 
     inter_node_edges: int
@@ -116,4 +116,6 @@ def _load_stddev(problem: Problem, placements: Mapping[str, Placement]) -> float
     if not shares:
         return None
     mean = math.fsum(shares) / len(shares)
+    if not math.isfinite(mean):
+        return None
     return math.sqrt(math.fsum((share - mean) ** 2 for share in shares) / len(shares))

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
+from inventory.amounts import NonNegative
 from inventory.documents import Document, read
 from inventory.errors import InputError, nearest
 
@@ -29,7 +30,6 @@ MOST_EXECUTORS = 1_000_000
 AtLeastOne = Annotated[int, Meta(ge=1)]
 Parallelism = Annotated[int, Meta(ge=1, le=MOST_EXECUTORS)]
 Count = Annotated[int, Meta(ge=0)]
-NonNegative = Annotated[float, Meta(ge=0)]
 ComponentId = Annotated[str, Meta(pattern=r"^[^\[\]\s]+\Z", description="text without white space and brackets")]
 
 DEFAULT_CPU_POINTS = 10.0

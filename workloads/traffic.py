@@ -7,11 +7,11 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from inventory.amounts import NonNegative
 from inventory.documents import Document, Steps, read
 from inventory.errors import nearest
 from workloads.topology import Topology
 
-NonNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 
 

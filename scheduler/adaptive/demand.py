@@ -5,7 +5,6 @@ counts 1, and pairs are never listed: executors with the same partners are one k
 completely or not at all. With observed traffic every executor is a kind of its own.
 """
 
-from collections.abc import Mapping
 from functools import cached_property
 from math import fsum
 
@@ -13,7 +12,7 @@ from scheduler.classes import classes_of
 from scheduler.graph.scaling import scaled
 from scheduler.loads import Loads
 from scheduler.problem import Problem
-from workloads.topology import DEFAULT_CPU_POINTS, Executor
+from workloads.topology import Executor
 from workloads.traffic import Traffic
 
 
@@ -131,14 +130,10 @@ class Whereabouts:
 
 
 def _resident(problem: Problem, loads: Loads) -> list[float]:
-    """Load per node of topologies that are not of this round: observed, else what a component asks by default."""
-    observed: Mapping[str, float] = problem.traffic.load if problem.traffic is not None else {}
+    """Load per node of topologies that are not of this round."""
     ours = {topology.id for topology in problem.topologies}
     found: dict[str, list[float]] = {node.id: [] for node in problem.cluster.nodes}
     for worker in problem.existing:
         if worker.topology not in ours:
-            found[worker.node].extend(
-                1.0 if loads.unit == "executors" else observed.get(name, DEFAULT_CPU_POINTS)
-                for name in worker.executors
-            )
+            found[worker.node].extend(loads.of_stranger(name) for name in worker.executors)
     return [fsum(values) for values in found.values()]
