@@ -52,6 +52,15 @@ PROBES: dict[str, Callable[[], str | None]] = {
 """Marker -> probe; a probe says why tests with the marker cannot run here, or None."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How many scenarios of kills and moves to play, and which."""
+    group = parser.getgroup("millrace")
+    group.addoption("--scenarios", type=int, default=200, metavar="N", help="play N scenarios of kills and moves")
+    group.addoption(
+        "--seed", type=int, metavar="S", help="play the scenarios of seed S (default: another one each time)"
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what cannot run here, with the probe's reason; MILLRACE_REQUIRE names markers that must not be skipped."""
     required = set(filter(None, os.environ.get("MILLRACE_REQUIRE", "").split(",")))

@@ -91,8 +91,8 @@ class Spout(Operator):
     times: Schedule | None = None
     """Once open, when `recorded`: stream times of this executor's own records, by their number in its share, rising.
 
-    `due_ns` of a number behind the last record raises IndexError. The runtime asks for times near its position only, so
-    that they need not all be in memory.
+    `due_ns` of a number behind the last record raises IndexError. The runtime asks for times at its position and later
+    ones only; `due_count` may be asked for a moment far ahead of it, when the source is late.
     """
 
     def next_batch(self, limit: int) -> Sequence[Row]:

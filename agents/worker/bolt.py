@@ -20,15 +20,19 @@ from workloads.topology import Executor
 
 
 class BoltExecutor(Running):
-    """A bolt; one that nobody subscribes to is a sink and records latencies."""
+    """A bolt; one that nobody subscribes to is a sink and records latencies.
+
+    Attributes:
+        idle: whether no record can reach it; then it has ended from the start.
+    """
 
     def __init__(self, number: int, executor: Executor, bolt: Bolt, router: Router, inputs: Inputs) -> None:
         super().__init__(number, executor, bolt, router)
         self.bolt = bolt
         self.inputs = inputs
-        has_inputs = bool(inputs.channels)
-        self.latency = Histogram() if has_inputs and not router.channels else None
-        if not has_inputs:
+        self.idle = not inputs.channels
+        self.latency = None if self.idle or router.channels else Histogram()
+        if self.idle:
             self._end()
 
     @property

@@ -71,7 +71,7 @@ class RunPlan:
     def channels(self) -> tuple[ChannelPlan, ...]:
         """All channels: links in declaration order, then sender, then receiver.
 
-        A global grouping has a channel to index 0 only.
+        A global grouping has a channel to index 0 only, and an executor that no record can reach has none.
 
         Raises:
             RunError: a component subscribes to a stream that is not declared, or twice to one.
@@ -104,6 +104,16 @@ class RunPlan:
         return Counter(channel.receiver for channel in self.channels)
 
     def _channels(self) -> Iterator[ChannelPlan]:
+        # Links come in no topological order: look again until nothing more is found to be reached.
+        found = list(self._conceivable())
+        reached = {at for at in range(len(self.executors)) if not self.is_bolt(at)}
+        while True:
+            more = {channel.receiver for channel in found if channel.sender in reached} - reached
+            if not more:
+                return (channel for channel in found if channel.sender in reached)
+            reached |= more
+
+    def _conceivable(self) -> Iterator[ChannelPlan]:
         number = self.topology.number_of
         stream_number = {key: at for at, key in enumerate(self.streams)}
         for source, destination, entry in self.topology.links():

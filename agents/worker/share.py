@@ -222,7 +222,9 @@ class Share:
     @property
     def is_over(self) -> bool:
         """Whether everything here has ended and left; a worker without executors is over when the sources stop."""
-        return self.assembly.drained and (self._stopping or bool(self.assembly.executors)) and not self.drained
+        if self.drained or self._passage is not None:
+            return False
+        return self.assembly.drained and (self._stopping or bool(self.assembly.executors))
 
     def finish(self) -> None:
         """Write the answers and say that all is drained."""
@@ -285,7 +287,9 @@ class Share:
             return f"barrier {self._passage.number} is not over yet"
         if not self.connected:
             return "not all links are there yet"
-        if prepare.moves and any(running.ending for running in self.assembly.executors):
+        if self.drained:
+            return "everything here has come to its end"
+        if prepare.moves and any(_has_ended(running) for running in self.assembly.executors):
             return "an executor has come to its end, there is nothing to move for"
         return ""
 
@@ -306,7 +310,9 @@ class Share:
             return
         passage.cut = True
         for spout in list(self.assembly.spouts):
-            spout.cut(barrier, tick)
+            # One that has come by a move, faster than this command, is behind the barrier already.
+            if spout.number in passage.waiting:
+                spout.cut(barrier, tick)
 
     def _abandon(self, barrier: int) -> None:
         passage = self._passage
@@ -326,9 +332,10 @@ class Share:
         target = passage.rewiring.target(running.number) if passage.rewiring else None
         if passage.store or target is not None:
             cut_ns, began = self._clocks.now_ns(), self._clocks.cpu_ns()
+            settled = _settled(running, last=False) if passage.store and isinstance(running, BoltExecutor) else None
+            # What is settled is no part of the state any more.
             snapshot = running.snapshot()
             if passage.store:
-                settled = _settled(running, last=False) if isinstance(running, BoltExecutor) else None
                 self._store.keep(number, running.executor.name, snapshot, settled)
             if target is not None:
                 self._hand_over(running, snapshot, target, cut_ns, began)
@@ -414,6 +421,10 @@ class Share:
                 answers=answers,
             )
         )
+
+
+def _has_ended(running: Running) -> bool:
+    return running.ending and not (isinstance(running, BoltExecutor) and running.idle)
 
 
 def _settled(bolt: BoltExecutor, last: bool) -> Settled | None:

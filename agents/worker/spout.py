@@ -52,14 +52,14 @@ class SpoutExecutor(Running):
         self._adapted = (at_ns, self.position)
 
     def stop(self) -> None:
-        """End the input here, or at `until`."""
+        """End the input here, or at `until`, at the next turn."""
         self._stopping = True
-        if self.until is None:
-            self._finish()
 
     def note_due(self, now_ns: int) -> None:
         """Bring `meter.due` up to now."""
-        if self._start_ns is not None and self._clock.due_ns(self.position) is not None:
+        if self._start_ns is None or self.ending:
+            return
+        if self._clock.due_ns(self.position) is not None:
             self.meter.due = max(0, self._clock.due_count(now_ns - self._start_ns))
 
     # --- barriers ------------------------------------------------------------------------------------------
@@ -87,33 +87,47 @@ class SpoutExecutor(Running):
         """When the next record or tick is due; None before the start is known, after the end, or when others decide."""
         if self._start_ns is None or self.ending or self.router.blocked:
             return None
-        if self._cut is not None and self.next_tick >= self._cut[1]:
+        if self._cut is not None and (self._over or self.next_tick >= self._cut[1]):
             return self._start_ns
+        if self._over:
+            return self._start_ns if self._hold is None else None
         due = self._clock.due_ns(self.position)
         if self._tick_waits():
-            tick_due = self._clock.tick_due_ns(self._tick_ns)
             if self._held:
                 return None
-            due = tick_due if tick_due is not None else due
+            if self._tick_is_certain:
+                due = self._clock.tick_due_ns(self._tick_ns)
         return self._start_ns if due is None else self._start_ns + due
 
     def turn(self, now_ns: int) -> bool:
-        if self._start_ns is None or self.ending or not self.live or now_ns < self._start_ns:
+        if self.ending or not self.live:
             return False
+        if self._start_ns is None or now_ns < self._start_ns:
+            return self._over and self._finish(now_ns)
         if self.router.blocked:
             self.meter.blocked(now_ns)
             return False
         self.meter.free(now_ns)
-        if self._cut is not None and self.next_tick >= self._cut[1]:
-            (barrier, _), self._cut = self._cut, None
-            self.pass_barrier(barrier)
-            return True
+        if self._cut is not None and (self._over or self.next_tick >= self._cut[1]):
+            return self._pass(*self._cut, now_ns)
         if self._over:
-            return self._finish()
+            return self._finish(now_ns)
         if self._tick_waits():
-            return self._tick(now_ns - self._start_ns)
+            if self._held:
+                return False
+            if self._tick_is_certain:
+                return self._tick(now_ns - self._start_ns)
         rows = self._due_rows(now_ns - self._start_ns)
         return rows > 0 and self._take(rows, now_ns)
+
+    def _pass(self, barrier: int, tick: int, now_ns: int) -> bool:
+        """Send the barrier, behind the last tick when that one comes before it."""
+        if self.next_tick < tick and self._is_first_behind_a_record:
+            self._send_tick()
+        else:
+            self._cut = None
+            self.pass_barrier(barrier)
+        return True
 
     def snapshot(self) -> Snapshot:
         return Snapshot(self._spout.snapshot(), self.position, self.next_tick)
@@ -129,13 +143,12 @@ class SpoutExecutor(Running):
             return True
         return self.exhausted or (self._stopping and self.until is None)
 
-    def _finish(self) -> bool:
+    def _finish(self, now_ns: int) -> bool:
         """End the input, unless a prepared barrier has to come first; return whether it ended."""
         if self.ending or self._hold is not None or self._cut is not None:
             return False
-        if self._spout.tick_ns and self.position:
-            # Behind the last record: by the rule for ticks all others have been sent.
-            self._send_tick(self._clock.tick_due_ns(self._tick_ns))
+        if self._is_first_behind_a_record:
+            self._send_tick()
         self.ending = True
         self.router.mark(End())
         return True
@@ -143,7 +156,7 @@ class SpoutExecutor(Running):
     def _due_rows(self, elapsed_ns: int) -> int:
         rows = min(self.MOST_ROWS, self._clock.due_count(elapsed_ns) - self.position)
         if self._spout.tick_ns and rows > 0:
-            # The next record lies before the tick, or there is none: then the batch will be empty.
+            # A record that lies behind the tick comes alone, with all ticks before it.
             rows = min(rows, max(1, self._clock.stream_count(self._tick_ns) - self.position))
         return rows if self.until is None else min(rows, self.until - self.position)
 
@@ -153,13 +166,15 @@ class SpoutExecutor(Running):
             rows = self._spout.next_batch(due)
             if len(rows) > due:
                 raise RunError(f"next_batch gave {len(rows)} rows, the limit was {due}")
+            while rows and self._tick_waits():
+                self._send_tick()
             self._emit(rows, now_ns)
         except Exception as fault:
             raise self._fault(fault) from fault
         self.meter.busy_ns += time.thread_time_ns() - started
         if not rows:
             self.exhausted = True
-            self._finish()
+            self._finish(now_ns)
         return True
 
     def _emit(self, rows: Sequence[Row], now_ns: int) -> None:
@@ -201,25 +216,48 @@ class SpoutExecutor(Running):
 
     @property
     def _held(self) -> bool:
-        return self._hold is not None and self.next_tick >= self._hold
+        """Whether a waiting tick, or the last of those that come with their record, has to wait for a barrier."""
+        if self._hold is None:
+            return False
+        time_ns = None if self._tick_is_certain else self._clock.stream_ns(self.position)
+        return (self.next_tick if time_ns is None else time_ns // self._spout.tick_ns) >= self._hold
 
     def _tick_waits(self) -> bool:
-        """Whether the next thing to emit is a tick: a record follows, and it lies behind the tick."""
+        """Whether the next thing to emit is a tick: if a record follows, it lies behind the tick."""
         if not self._spout.tick_ns:
             return False
         time_ns = self._clock.stream_ns(self.position)
         return time_ns is not None and time_ns >= self._tick_ns
 
-    def _tick(self, elapsed_ns: int) -> bool:
-        """Emit the next tick when it, or the record behind it, is due."""
-        due = self._clock.tick_due_ns(self._tick_ns)
-        is_due = self._clock.due_count(elapsed_ns) > self.position if due is None else due <= elapsed_ns
-        if self._held or not is_due:
+    @property
+    def _tick_is_certain(self) -> bool:
+        """Whether the next tick comes even if no record does.
+
+        Which ticks there are is decided by the records alone, wherever the input is stopped: there is one behind the
+        last record, and others come together with the record behind them. Only before a barrier that other sources
+        have put behind a tick, that tick has to come in any case.
+        """
+        if self._cut is not None and self.next_tick < self._cut[1]:
+            return True
+        return self._is_first_behind_a_record
+
+    @property
+    def _is_first_behind_a_record(self) -> bool:
+        if not self._spout.tick_ns or not self.position:
             return False
-        self._send_tick(due)
+        last_ns = self._clock.stream_ns(self.position - 1)
+        return last_ns is not None and last_ns >= self._tick_ns - self._spout.tick_ns
+
+    def _tick(self, elapsed_ns: int) -> bool:
+        """Emit the next tick when it is due."""
+        due = self._clock.tick_due_ns(self._tick_ns)
+        if due is not None and due > elapsed_ns:
+            return False
+        self._send_tick()
         return True
 
-    def _send_tick(self, due: int | None) -> None:
+    def _send_tick(self) -> None:
+        due = self._clock.tick_due_ns(self._tick_ns)
         now_ns = time.monotonic_ns()
         due_ns = now_ns if due is None else min(now_ns, self._since_start(due))
         self.router.mark(Tick(self.next_tick, self._tick_ns, due_ns))

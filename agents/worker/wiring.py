@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from agents.worker.assembly import Assembly
 from agents.worker.bolt import BoltExecutor
@@ -97,7 +98,10 @@ class Wiring:
             by_entry.setdefault((channel.entry, receiver), []).append(outgoing[channel.id])
         for source, destination, entry in plan.topology.links():
             if source.id == executor.component:
-                mine = by_entry[entry, destination.id]
+                mine = by_entry.get((entry, destination.id))
+                if mine is None:
+                    # No record can reach this executor, so that it will never emit.
+                    continue
                 streams[entry.stream].append(grouping_of(entry, declared[entry.stream], mine, number))
                 channels.extend(mine)
         return Router(executor.name, streams, channels)
@@ -124,7 +128,9 @@ class Wiring:
         except Exception as fault:
             raise RunError(f"{executor.name} cannot be opened: {type(fault).__name__}: {fault}") from fault
         if inputs is None and isinstance(operator, Spout):
-            clock = source_clock(self._rate, operator, executor.index, component.parallelism, plan.spec.seed)
+            # Sources of different components arrive independently, those of one share its arrivals.
+            component_seed = mix(plan.spec.seed ^ crc32(component.id.encode()))
+            clock = source_clock(self._rate, operator, executor.index, component.parallelism, component_seed)
             seed = mix(plan.spec.seed ^ mix(number))
             spout = SpoutExecutor(number, executor, operator, router, clock, seed)
             spout.until, spout.seen = plan.spec.until.get(executor.name), plan.spec.seen.get(executor.name, 0)

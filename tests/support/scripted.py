@@ -15,7 +15,7 @@ from unittest import mock
 
 import msgspec
 
-from agents.protocol import ExecutorSpec, Message, Place, RunSpec, workers_of
+from agents.protocol import Connect, Connected, ExecutorSpec, Go, Mark, Message, Place, RunSpec, workers_of
 from agents.worker import channel, latency, wiring
 from agents.worker.assembly import Assembly
 from agents.worker.channel import FLUSH_AGE_NS, Ager, ChannelId, Incoming, Outgoing, Window
@@ -27,6 +27,9 @@ from agents.worker.snapshot import Snapshot
 from agents.worker.spout import SpoutExecutor
 from workloads.operators import Operator
 from workloads.topology import Topology
+
+LAST = "999999999"
+"""Where parts of answers lie that no checkpoint settled: behind all barriers."""
 
 CHUNKS = (1, 23, 24, 25, 300, 1 << 30)
 """Sizes of pieces that pipes move: around a header's border, and all there is."""
@@ -103,18 +106,25 @@ def run_spec(
     )
 
 
-class Shelf:
-    """Snapshots in memory; they are stored when the test says so."""
+class Disk:
+    """The files of a node, in memory, by name: snapshots and parts of answers."""
 
     def __init__(self) -> None:
-        self.kept: dict[tuple[int, str], Snapshot] = {}
-        self.settled: dict[str, Settled] = {}
-        self.answers: dict[str, Settled] = {}
+        self.files: dict[str, Snapshot | Settled] = {}
+
+
+class Shelf:
+    """A worker's way to its disk; what it stores is there when the test says so."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.files = disk.files
         self._coming: deque[tuple[int, str, Snapshot, Settled | None]] = deque()
 
     def read(self, barrier: int, executor: str) -> Snapshot:
         """See `share.Store.read`; what is read has been bytes in between."""
-        return Snapshot.read(b"".join(self.kept[barrier, executor].pieces()))
+        kept = self.files[f"{barrier}/{executor}"]
+        assert isinstance(kept, Snapshot)
+        return Snapshot.read(b"".join(kept.pieces()))
 
     def keep(self, barrier: int, executor: str, snapshot: Snapshot, settled: Settled | None) -> None:
         """See `share.Store.keep`."""
@@ -122,26 +132,28 @@ class Shelf:
 
     def forget(self, before: int) -> None:
         """See `share.Store.forget`."""
-        for key in [key for key in self.kept if key[0] < before]:
-            del self.kept[key]
+        for name in [name for name in self.files if int(name.partition("/")[0]) < before]:
+            del self.files[name]
 
     def write_answer(self, executor: str, answer: Settled) -> Mapping[str, tuple[str, ...]]:
         """See `share.Store.write_answer`."""
-        self.answers[executor] = answer
-        return {answer.table: (executor,)}
+        name = f"{LAST}/{executor}"
+        self.files[name] = answer
+        return {answer.table: (name,)}
 
     def work(self, share: Share) -> bool:
         """Let the disk do one thing; return whether there was one."""
         if not self._coming:
             return False
         barrier, executor, snapshot, settled = self._coming.popleft()
-        self.kept[barrier, executor] = snapshot
+        name = f"{barrier}/{executor}"
+        self.files[name] = snapshot
         answers: dict[str, tuple[str, ...]] = {}
         if settled is not None:
-            self.settled[f"{executor}@{barrier}"] = settled
-            answers = {settled.table: (f"{executor}@{barrier}",)}
+            self.files[f"{name}@"] = settled
+            answers = {settled.table: (f"{name}@",)}
         nbytes = sum(map(len, snapshot.pieces()))
-        share.stored(barrier, executor, f"{barrier}/{executor}", nbytes, snapshot.position, answers)
+        share.stored(barrier, executor, name, nbytes, snapshot.position, answers)
         return True
 
 
@@ -161,19 +173,24 @@ class Worker:
         return self.share.assembly
 
 
+Ends = tuple[int, int, int]
+"""Epoch, and the numbers of the workers at both ends of a pipe."""
+
+
 class _Wires:
     """The links of one worker: pipes, which are there as soon as they are wanted."""
 
     complete = True
 
-    def __init__(self, run: "ScriptedRun", me: int) -> None:
-        self._run, self._me = run, me
+    def __init__(self, run: "ScriptedRun", epoch: int, me: int) -> None:
+        self._run, self._epoch, self._me = run, epoch, me
 
     def wire(self, peer: int) -> Pipe:
-        return self._run.pipes.setdefault((self._me, peer), Pipe(self._run.epoch))
+        return self._run.pipes.setdefault((self._epoch, self._me, peer), Pipe(self._epoch))
 
     def connect(self, peers: set[int], places: Sequence[Place], ports: Mapping[str, int]) -> None:
-        pass
+        for peer in peers:
+            self.wire(peer)
 
 
 class _Clocks:
@@ -195,9 +212,11 @@ def scripted_run(
     """A run with small limits; its sources have started at time 0."""
     with limits.applied():
         run = ScriptedRun(operator, limits)
-        run.begin(spec)
-        for worker in run.workers.values():
-            worker.share.start(0)
+        for place in spec.workers:
+            run.add(spec, place)
+        for place in spec.workers:
+            run.command(place, Connect(epoch=spec.epoch, ports={}))
+            run.command(place, Go(epoch=spec.epoch, at_ns=0))
         yield run
 
 
@@ -207,28 +226,31 @@ class ScriptedRun:
     def __init__(self, operator: Callable[[str], Operator], limits: Limits) -> None:
         self._operator, self.limits = operator, limits
         self.now_ns = 0
-        self.epoch = 0
-        self.places: list[Place] = []
-        self.pipes: dict[tuple[int, int], Pipe] = {}
+        self.pipes: dict[Ends, Pipe] = {}
         self.workers: dict[Place, Worker] = {}
+        self._places: dict[int, Sequence[Place]] = {}
 
-    def begin(self, spec: RunSpec, shelves: Mapping[str, Shelf] | None = None) -> None:
-        """Start all workers of an epoch, with the disks of their nodes; what was before it is gone."""
-        self.epoch = spec.epoch
-        self.places, self.pipes, self.workers = [], {}, {}
-        for place in spec.workers:
-            worker = self.add(spec, place, (shelves or {}).get(place.node))
-            worker.share.connect({})
-            worker.share.linked()
-
-    def add(self, spec: RunSpec, place: Place, shelf: Shelf | None = None) -> Worker:
+    def add(self, spec: RunSpec, place: Place, disk: Disk | None = None) -> Worker:
         """Start one more worker."""
-        ager, reports, disk = Ager(), list[Message](), shelf or Shelf()
-        wires = _Wires(self, spec.workers.index(place))
-        share = Share(spec, place, self._operator, {}, ager, wires, disk, _Clocks(self), reports.append)
-        self.places = list(spec.workers)
-        self.workers[place] = Worker(place, share, ager, disk, reports)
+        me = spec.workers.index(place)
+        self._places[spec.epoch] = spec.workers
+        ager, reports, shelf = Ager(), list[Message](), Shelf(disk or Disk())
+        ager.now_ns = self.now_ns
+        wires = _Wires(self, spec.epoch, me)
+        share = Share(spec, place, self._operator, {}, ager, wires, shelf, _Clocks(self), reports.append)
+        self.workers[place] = Worker(place, share, ager, shelf, reports)
         return self.workers[place]
+
+    def remove(self, place: Place) -> None:
+        """End a worker, and with it the bytes on the way from and to it."""
+        share = self.workers.pop(place).share
+        for ends in [ends for ends in self.pipes if ends[0] == share.epoch and share.me in ends[1:]]:
+            del self.pipes[ends]
+
+    def are_linked(self, place: Place, other: Place) -> bool:
+        """Whether two workers of one epoch have a link."""
+        a, b = self.workers[place].share, self.workers[other].share
+        return a.epoch == b.epoch and bool({(a.epoch, a.me, b.me), (a.epoch, b.me, a.me)} & self.pipes.keys())
 
     @property
     def plan(self) -> RunPlan:
@@ -258,7 +280,7 @@ class ScriptedRun:
         """Both ends of every channel, wherever they are; while nothing moves."""
         for worker in self.workers.values():
             for key, outgoing in worker.assembly.outgoing.items():
-                there = self.workers[self.places[outgoing.peer]]
+                there = self.workers[self._places[worker.share.epoch][outgoing.peer]]
                 yield key, outgoing, there.assembly.incoming[key]
 
     # --- what can happen -----------------------------------------------------------------------------------
@@ -268,7 +290,17 @@ class ScriptedRun:
         worker, running = self._running[at % len(self._running)]
         worker.ager.now_ns = self.now_ns
         ran = running.turn(self.now_ns)
-        worker.share.after_turns()
+        self._after(worker)
+        return ran
+
+    def turn_all(self, place: Place, random: Random) -> bool:
+        """Give every executor of a worker a turn, in random order."""
+        worker = self.workers[place]
+        worker.ager.now_ns = self.now_ns
+        executors = list(worker.assembly.executors)
+        random.shuffle(executors)
+        ran = sum(running.turn(self.now_ns) for running in executors) > 0
+        self._after(worker)
         return ran
 
     def age(self, place: Place, by_ns: int) -> bool:
@@ -278,25 +310,44 @@ class ScriptedRun:
         worker.ager.now_ns = self.now_ns
         before = sum(outgoing.tuples for outgoing in worker.assembly.senders)
         worker.ager.flush_old()
-        worker.share.after_turns()
+        self._after(worker)
         return before != sum(outgoing.tuples for outgoing in worker.assembly.senders)
 
-    def carry(self, source: int, target: int, most: int) -> bool:
-        """Move at most so many bytes from one worker to another, by number."""
-        worker = self.workers[self.places[target]]
-        pipe = self.pipes.get((source, target))
-        if pipe is None:
+    def carry(self, epoch: int, source: int, target: int, most: int) -> bool:
+        """Move at most so many bytes from one worker to another, by number, once that one is in the epoch."""
+        pipe = self.pipes.get((epoch, source, target))
+        worker = self.workers.get(self._places[epoch][target])
+        if not pipe or worker is None or worker.share.epoch != epoch:
             return False
         worker.ager.now_ns = self.now_ns
-        had = len(pipe)
         for received in pipe.carry(most):
             worker.share.take(received, source)
-        worker.share.after_turns()
-        return had > 0
+        self._after(worker)
+        return True
 
     def store(self, place: Place) -> bool:
         """Let a worker's disk do one thing."""
         return self.workers[place].shelf.work(self.workers[place].share)
+
+    def command(self, place: Place, command: Message) -> None:
+        """Let a worker act on a command of the controller."""
+        worker = self.workers[place]
+        worker.ager.now_ns = self.now_ns
+        match command:
+            case Connect(ports=ports):
+                worker.share.connect(ports)
+                worker.share.linked()
+                worker.reports.append(Connected(epoch=worker.share.epoch, slot=place.slot))
+            case Mark():
+                pass
+            case _:
+                worker.share.obey(command)
+        self._after(worker)
+
+    def _after(self, worker: Worker) -> None:
+        worker.share.after_turns()
+        if worker.share.is_over:
+            worker.share.finish()
 
     def _actions(self, chunk: int, by_ns: int) -> list[Callable[[], bool]]:
         actions: list[Callable[[], bool]] = [partial(self.turn, at) for at in range(len(self._running))]

@@ -1,0 +1,156 @@
+"""Operators whose whole state can be stored and restored, and a ledger that knows the one right answer.
+
+They check, besides the way of every row, that ticks come in order behind all rows before them and before all others;
+sinks answer with what they received, part of it settled whenever they are asked.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from witness import Bag, Ledger, Numbers, Relay
+
+from agents.worker.share import Settled
+from workloads.operators import STEP_NS, Batch, Context, Emitted, Operator, Row
+from workloads.topology import Component, Input
+
+SUNK = "sunk"
+TICK_PATH = "(tick)"
+ANSWER = {"component": "str", "record": "int", "path": "str", "count": "int"}
+
+
+class _State(msgspec.Struct):
+    last: dict[str, int] = msgspec.field(default_factory=dict)
+    emitted: dict[str, int] = msgspec.field(default_factory=dict)
+    sunk: list[tuple[int, str, int]] = msgspec.field(default_factory=list)
+    tick_ns: int = 0
+    newest_ns: int = -1
+
+
+@dataclass
+class ExactLedger(Ledger):
+    """What sinks must answer, whatever is killed or moved: every row once, and every tick once per sink executor."""
+
+    tick_every: int = 0
+    """Records of the whole input between two ticks; 0: no ticks."""
+
+    positions: Mapping[str, int] | None = None
+    """Where the sources ended, by executor; None: at the end of the input."""
+
+    def operator(self, component: str) -> Operator:
+        """A new operator for an executor of `component`."""
+        if self.topology.component[component].kind == "bolt":
+            return Tallying(self)
+        spout = Restorable(self)
+        spout.tick_ns = self.tick_every * STEP_NS
+        return spout
+
+    def emitted(self, component: str) -> Mapping[str, Bag]:
+        if self.topology.component[component].kind == "spout":
+            return {"default": Bag({(record, component): 1 for record in self._records_of(component)})}
+        return super().emitted(component)
+
+    def _records_of(self, spout: str) -> Sequence[int]:
+        of = self.topology.component[spout].parallelism
+        ends = [self.positions[f"{spout}[{at}]"] if self.positions else self.records for at in range(of)]
+        return [record for record in range(self.records) if record // of < ends[record % of]]
+
+    def last_tick(self, component: str) -> int:
+        """Number of the last tick that a component gets from all its sources."""
+        sources = [c.id for c in self.topology.components if c.kind == "spout" and self._reaches(c, component)]
+        newest = max((max(self._records_of(source), default=-1) for source in sources), default=-1)
+        return newest // self.tick_every + 1 if self.tick_every and newest >= 0 else 0
+
+    def _reaches(self, source: Component, component: str) -> bool:
+        entries = self.topology.component[component].inputs
+        return any(entry.source == source.id or self._reaches(source, entry.source) for entry in entries)
+
+    def check_answer(self, parts: Iterable[Settled]) -> None:
+        """The answer's parts together are the right answer."""
+        got: dict[str, Bag] = {}
+        for part in parts:
+            for component, record, path, count in part.rows:
+                got.setdefault(component, Bag())[record, path] += count
+        expected: dict[str, Bag] = {}
+        for sink in self.sinks:
+            bag = Bag(self.received(sink))
+            for number in range(1, self.last_tick(sink) + 1):
+                bag[number, TICK_PATH] = self._ticking(sink)
+            if bag:
+                expected[sink] = bag
+        assert got == expected
+
+    def _ticking(self, sink: str) -> int:
+        """Executors of a sink that have an input; all but those beside index 0 of a global grouping."""
+        there = self.topology.component[sink]
+        return there.parallelism if any(entry.grouping != "global" for entry in there.inputs) else 1
+
+
+class Restorable(Numbers):
+    """`Numbers` whose position can be stored."""
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode(self._position)
+
+    def restore(self, state: bytes) -> None:
+        self._position = msgspec.msgpack.decode(state, type=int)
+
+
+class Tallying(Relay):
+    """`Relay` whose state can be stored; a sink counts what it received, and answers with that."""
+
+    answer_table = SUNK
+    answer_schema: Mapping[str, str] = ANSWER
+
+    def open(self, context: Context) -> None:
+        super().open(context)
+        self._is_sink = context.component in self._ledger.sinks
+        self._sunk = Bag()
+        self._tick_ns, self._newest_ns = 0, -1
+
+    def process(self, batch: Batch) -> Emitted:
+        times = [row[0] * STEP_NS for row in batch.rows]
+        assert min(times) >= self._tick_ns, "a row behind the tick that it belongs before"
+        self._newest_ns = max(self._newest_ns, *times)
+        if self._is_sink:
+            self._sunk.update((row[0], row[1]) for row in batch.rows)
+        return super().process(batch)
+
+    def on_tick(self, time_ns: int) -> Emitted:
+        every = self._ledger.tick_every * STEP_NS  # type: ignore[attr-defined]  # always an ExactLedger
+        assert time_ns == self._tick_ns + every, "ticks out of order"
+        assert self._newest_ns < time_ns, "a tick behind rows that it belongs before"
+        self._tick_ns = time_ns
+        if self._is_sink:
+            self._sunk[time_ns // every, TICK_PATH] += 1
+        return {}
+
+    def settled(self) -> Sequence[Row]:
+        half = [key for at, key in enumerate(sorted(self._sunk)) if at % 2 == 0]
+        return [self._row(*key, self._sunk.pop(key)) for key in half]
+
+    def answer(self) -> Sequence[Row]:
+        return [self._row(*key, count) for key, count in self._sunk.items()]
+
+    def snapshot(self) -> bytes:
+        last = {"\0".join((source, stream, str(by))): seq for (source, stream, by), seq in self._last.items()}
+        sunk = [(*key, count) for key, count in self._sunk.items()]
+        return msgspec.msgpack.encode(_State(last, dict(self._emitted), sunk, self._tick_ns, self._newest_ns))
+
+    def restore(self, state: bytes) -> None:
+        kept = msgspec.msgpack.decode(state, type=_State)
+        for key, seq in kept.last.items():
+            source, stream, by = key.split("\0")
+            self._last[source, stream, int(by)] = seq
+        self._emitted = Counter(kept.emitted)
+        self._sunk = Bag({(record, path): count for record, path, count in kept.sunk})
+        self._tick_ns, self._newest_ns = kept.tick_ns, kept.newest_ns
+
+    def _row(self, record: int, path: str, count: int) -> Row:
+        return self._context.component, record, path, count
+
+    def _check_way(self, entry: Input, row: Row) -> None:
+        # Where a neighbour is may have changed since the row was dealt.
+        if entry.grouping != "local-or-shuffle":
+            super()._check_way(entry, row)

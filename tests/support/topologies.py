@@ -1,0 +1,35 @@
+"""Random topologies of relays, from a seeded generator."""
+
+from random import Random
+
+from witness import SCHEMA, SIDE
+
+from workloads.topology import Component, Input, Topology
+
+GROUPINGS = ("shuffle", "fields", "global", "all", "direct", "local-or-shuffle")
+
+
+def random_topology(random: Random) -> Topology:
+    """One or two spouts and up to four bolts, each of up to three executors, with any groupings and streams."""
+    components = [
+        Component(f"s{at}", "spout", random.randint(1, 3), outputs={"default": SCHEMA})
+        for at in range(random.randint(1, 2))
+    ]
+    sources = [(spout.id, "default") for spout in components]
+    for at in range(random.randint(1, 4)):
+        chosen = random.sample(sources, random.randint(1, min(3, len(sources))))
+        entries = tuple(_input(random, component, stream) for component, stream in chosen)
+        outputs = {"default": SCHEMA, SIDE: SCHEMA}
+        components.append(Component(f"b{at}", "bolt", random.randint(1, 3), outputs=outputs, inputs=entries))
+        sources += [(f"b{at}", "default"), (f"b{at}", SIDE)]
+    return Topology("drawn", tuple(components))
+
+
+def _input(random: Random, component: str, stream: str) -> Input:
+    grouping = random.choice(GROUPINGS)
+    fields: tuple[str, ...] = ()
+    if grouping == "fields":
+        fields = tuple(random.sample(sorted(SCHEMA), random.randint(1, 5)))
+    if grouping == "direct":
+        fields = ("to",)
+    return Input(component, grouping, fields, stream)
