@@ -103,15 +103,15 @@ class SpoutExecutor(Running):
         if self.ending or not self.live:
             return False
         if self._start_ns is None or now_ns < self._start_ns:
-            return self._over and self._finish(now_ns)
+            return self._over and self._finish()
         if self.router.blocked:
             self.meter.blocked(now_ns)
             return False
         self.meter.free(now_ns)
         if self._cut is not None and (self._over or self.next_tick >= self._cut[1]):
-            return self._pass(*self._cut, now_ns)
+            return self._pass(*self._cut)
         if self._over:
-            return self._finish(now_ns)
+            return self._finish()
         if self._tick_waits():
             if self._held:
                 return False
@@ -120,7 +120,7 @@ class SpoutExecutor(Running):
         rows = self._due_rows(now_ns - self._start_ns)
         return rows > 0 and self._take(rows, now_ns)
 
-    def _pass(self, barrier: int, tick: int, now_ns: int) -> bool:
+    def _pass(self, barrier: int, tick: int) -> bool:
         """Send the barrier, behind the last tick when that one comes before it."""
         if self.next_tick < tick and self._is_first_behind_a_record:
             self._send_tick()
@@ -143,7 +143,7 @@ class SpoutExecutor(Running):
             return True
         return self.exhausted or (self._stopping and self.until is None)
 
-    def _finish(self, now_ns: int) -> bool:
+    def _finish(self) -> bool:
         """End the input, unless a prepared barrier has to come first; return whether it ended."""
         if self.ending or self._hold is not None or self._cut is not None:
             return False
@@ -174,7 +174,7 @@ class SpoutExecutor(Running):
         self.meter.busy_ns += time.thread_time_ns() - started
         if not rows:
             self.exhausted = True
-            self._finish(now_ns)
+            self._finish()
         return True
 
     def _emit(self, rows: Sequence[Row], now_ns: int) -> None:
@@ -259,6 +259,7 @@ class SpoutExecutor(Running):
     def _send_tick(self) -> None:
         due = self._clock.tick_due_ns(self._tick_ns)
         now_ns = time.monotonic_ns()
-        due_ns = now_ns if due is None else min(now_ns, self._since_start(due))
+        # What had been stopped before a recovery may end before it has started again.
+        due_ns = now_ns if due is None or self._start_ns is None else min(now_ns, self._start_ns + due)
         self.router.mark(Tick(self.next_tick, self._tick_ns, due_ns))
         self.next_tick += 1
