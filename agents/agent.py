@@ -7,6 +7,7 @@
     <- Grow                             the run gets more workers
     <- Connect, Go, Prepare, Cut,       passed on to the run's workers, whose reports are passed back
        Abandon, Mark, Stop
+    <- Sampling, -> Profiled            the stacks of the workers are sampled, and no longer
     <- Finish, -> Finished              the run ends; the next `Start` has a higher epoch
     <- Bye                              the agent ends with status 0
     <- Heartbeat, -> Pulse              at any time
@@ -51,6 +52,7 @@ from agents.protocol import (
     Message,
     Prepare,
     Pulse,
+    Sampling,
     Start,
     Stop,
     Welcome,
@@ -65,7 +67,7 @@ _UNFIT = 3
 _GRACE_S = 0.2
 """After a silence, what lies in the pipe is read first: it was not the controller who slept if we did."""
 
-_RunCommand = Grow | Connect | Go | Prepare | Cut | Abandon | Stop | Mark | Finish
+_RunCommand = Grow | Connect | Go | Prepare | Cut | Abandon | Stop | Mark | Sampling | Finish
 
 _log = logging.getLogger(__name__)
 
@@ -142,7 +144,7 @@ class Agent(asyncio.Protocol):
                 raise RunError(f"{type(command).__name__} before Welcome")
             case Start():
                 self._begin(self._welcome, command)
-            case Grow() | Connect() | Go() | Prepare() | Cut() | Abandon() | Stop() | Mark() | Finish():
+            case Grow() | Connect() | Go() | Prepare() | Cut() | Abandon() | Stop() | Mark() | Sampling() | Finish():
                 self._obey_for_run(command)
 
     def _greet(self, welcome: Welcome) -> None:
@@ -188,6 +190,8 @@ class Agent(asyncio.Protocol):
             run.grow(command)
         elif isinstance(command, Mark):
             run.mark(command)
+        elif isinstance(command, Sampling):
+            self._do(run.sample_stacks(command.on))
         else:
             run.pass_on(command)
 

@@ -8,6 +8,7 @@
             answer/               answer parts of the sinks of this node
             checkpoints/<barrier>/<executor>   snapshots
             logs/worker-<k>.log   what the worker of slot k printed, its tracebacks included
+            profiles/             sampled stacks, where they were asked for
 
 A later start of the same run adds to the files of the earlier ones, so a controller that wants to forget an attempt
 gives the next one another run id.
@@ -85,6 +86,11 @@ class RunFolder:
     def traces(self) -> Path:
         """Trace files of all processes; their names hold node and slot."""
         return self.path / "traces"
+
+    @property
+    def profiles(self) -> Path:
+        """Sampled stacks of workers; file names hold node and slot."""
+        return self.path / "profiles"
 
     def log(self, slot: int) -> Path:
         """Log of a slot's worker."""

@@ -17,7 +17,20 @@ from msgspec import structs
 from agents.children import Child
 from agents.folders import NodeFolder, RunFolder
 from agents.inputs import Inputs
-from agents.protocol import Failed, Grow, Mark, Message, RunSpec, Start, Vitals, Welcome, WorkerReport
+from agents.profiling import Profiling
+from agents.protocol import (
+    Failed,
+    Grow,
+    Mark,
+    Message,
+    Profile,
+    Profiled,
+    RunSpec,
+    Start,
+    Vitals,
+    Welcome,
+    WorkerReport,
+)
 from agents.sensors.base import Host, Row
 from agents.sensors.sampler import Sampler
 from agents.spawner import Spawner
@@ -60,6 +73,7 @@ class NodeRun:
         self._children: dict[int, Child] = {}
         self._leaving: dict[int, asyncio.Task[None]] = {}
         self._sampler: Sampler | None = None
+        self._profiling: Profiling | None = None
         self._tending: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
         self._changed = False
@@ -109,6 +123,15 @@ class NodeRun:
             self._sampler.mark(message.kind)
         self.pass_on(message)
 
+    async def sample_stacks(self, on: bool) -> None:
+        """Sample the stacks of all workers from now on, or end that and say what there is."""
+        if on and self._profiling is None:
+            self._profiling = Profiling(self._folder.profiles, self._node_folder.path, self._welcome.node)
+            for child in self._children.values():
+                self._profiling.watch(child.slot, child.pid)
+        elif not on:
+            self._send(Profiled(epoch=self.epoch, profiles=await self._end_profiling()))
+
     async def end(self) -> None:
         """End workers and sensors, close the trace files; may be asked for several times and at any moment."""
         if self._ending is None:
@@ -157,6 +180,8 @@ class NodeRun:
         child = await Child.spawn(slot, self._folder, self._spawner, self._report, self._child_failed)
         self._children[slot] = child
         self._event("worker_started", f"worker {slot}", "", float(child.pid))
+        if self._profiling is not None:
+            self._profiling.watch(slot, child.pid)
         child.tell(structs.replace(self._welcome, slot=slot))
         if self._goes_on(changed=False):
             child.begin(self._wanted[slot])
@@ -185,9 +210,14 @@ class NodeRun:
         sampler.start()
         return sampler
 
+    async def _end_profiling(self) -> tuple[Profile, ...]:
+        profiling, self._profiling = self._profiling, None
+        return () if profiling is None else await profiling.end()
+
     async def _end(self) -> None:
         if self._tending is not None:
             await asyncio.wait([self._tending])
+        await self._end_profiling()
         # The last sample is taken while the workers still live, so that their CPU time is in it.
         ends = [child.end() for child in self._children.values()]
         *_, sampled = await asyncio.gather(*ends, *self._leaving.values(), self._stop_sampler())

@@ -221,6 +221,13 @@ class Mark(Message, frozen=True, tag="mark"):
     kind: str
 
 
+class Sampling(Message, frozen=True, tag="sampling"):
+    """Sample the stacks of all workers from now on, those that are spawned later included; or end it (`Profiled`)."""
+
+    epoch: int
+    on: bool
+
+
 class Stop(Message, frozen=True, tag="stop"):
     """Sources end their input now (`Stopped`); the topology drains; every worker answers `Drained`."""
 
@@ -237,7 +244,9 @@ class Bye(Message, frozen=True, tag="bye"):
     """The agent exits with status 0 after it has cleaned up."""
 
 
-Command = Welcome | Heartbeat | Start | Grow | Connect | Go | Prepare | Cut | Abandon | Mark | Stop | Finish | Bye
+Command = (
+    Welcome | Heartbeat | Start | Grow | Connect | Go | Prepare | Cut | Abandon | Mark | Sampling | Stop | Finish | Bye
+)
 
 # --- agent -> controller, and worker -> agent -----------------------------------------------------------
 
@@ -411,6 +420,29 @@ class Vitals(Message, frozen=True, tag="vitals"):
     workers: Mapping[int, float] = {}
 
 
+class Profile(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The sampled stacks of one worker process.
+
+    Attributes:
+        slot: the worker's.
+        file: of collapsed stacks, relative to the node's folder; empty where there is none.
+        samples: stacks that were read while the worker was at work or waited for a processor.
+        reason: why there is no file.
+    """
+
+    slot: int
+    file: str = ""
+    samples: int = 0
+    reason: str = ""
+
+
+class Profiled(Message, frozen=True, tag="profiled"):
+    """Answer to the end of `Sampling`: one entry per worker process."""
+
+    epoch: int
+    profiles: tuple[Profile, ...] = ()
+
+
 class Exhausted(Message, frozen=True, tag="exhausted"):
     """All sources of a worker have reached the end of a finite input."""
 
@@ -454,7 +486,7 @@ class Failed(Message, frozen=True, tag="failed"):
 WorkerReport = (
     Listening | Connected | Ready | Stored | Passed | Moved | Lost | Stopped | Progress | Exhausted | Drained | Failed
 )
-Report = Hello | Pulse | Vitals | Finished | WorkerReport
+Report = Hello | Pulse | Vitals | Profiled | Finished | WorkerReport
 
 _encoder = msgspec.json.Encoder()
 _commands: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)

@@ -58,6 +58,7 @@ class Campaign:
         state: RunState,
         work: Path,
         view: View,
+        profile: bool,
     ) -> None:
         """Prepare it.
 
@@ -69,12 +70,13 @@ class Campaign:
             state: is told of everything that is started or made.
             work: folder for the nodes' files, removed by its owner.
             view: shows progress.
+            profile: whether stacks of workers are sampled while runs are measured.
         """
         self._plan, self._inputs, self._store, self._state, self._work = plan, inputs, store, state, work
         self._todo = [run for run in runs if not store.is_done(run.name)]
         agenda = plan.agenda
         self._conditions = Conditions(
-            agenda.name, agenda.warmup_s, agenda.duration_s, agenda.installed_sensors, agenda.checkpoint_s
+            agenda.name, agenda.warmup_s, agenda.duration_s, agenda.installed_sensors, agenda.checkpoint_s, profile
         )
         done = len(runs) - len(self._todo)
         self._board = Board(agenda.name, len(runs), done, agenda.warmup_s + agenda.duration_s)
@@ -238,3 +240,6 @@ class Campaign:
         if measured["saturated"]:
             parts.append("saturated")
         self._view.say(", ".join(parts))
+        missing = [profile["reason"] for profile in outcome["profiles"] or () if profile["file"] is None]
+        if missing:
+            self._view.say(f"profiles missing: {len(missing)}; {', '.join(sorted(set(missing)))}", "yellow")

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -10,6 +11,7 @@ import pyarrow.parquet
 
 from agents import trace
 from agents.folders import NodeFolder
+from agents.protocol import Profile
 from campaign.transport import Transport
 from inventory.errors import RunError
 from workloads.operators import Row
@@ -68,6 +70,31 @@ async def collect_logs(nodes: Nodes, run: str, target: Path) -> None:
                 if log.stat().st_size:
                     (target / node).mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(log, target / node / log.name)
+
+
+async def collect_profiles(
+    nodes: Nodes, run: str, profiles: Mapping[str, Sequence[Profile]], target: Path
+) -> list[dict[str, Any]]:
+    """Copy the sampled stacks of all workers to `target`; return what `run.json` says of them.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    target.mkdir(exist_ok=True)
+    listed: list[dict[str, Any]] = []
+    for node, transport in nodes.items():
+        none = {"node": node, "slot": None, "file": None, "samples": None, "reason": None}
+        if node not in profiles:
+            listed.append(none | {"reason": f"the agent of {node} did not answer in time"})
+        for profile in profiles.get(node, ()):
+            if profile.file:
+                file = await transport.fetch(str(HERE.run(run).profiles)) / Path(profile.file).name
+                shutil.copyfile(file, target / file.name)
+                found = {"file": f"{target.name}/{file.name}", "samples": profile.samples}
+            else:
+                found = {"reason": profile.reason}
+            listed.append(none | {"slot": profile.slot} | found)
+    return listed
 
 
 def _read_part(path: Path) -> pa.Table:

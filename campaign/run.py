@@ -14,7 +14,7 @@ from agents.facts import gather
 from agents.protocol import ExecutorSpec, InputFile, Place, RunSpec, workers_of
 from agents.trace import AGENT, TraceWriter
 from campaign.cluster import Agents, Member
-from campaign.collect import HERE, collect_answer, collect_logs, collect_traces
+from campaign.collect import HERE, collect_answer, collect_logs, collect_profiles, collect_traces
 from campaign.control.failures import RunFailedError
 from campaign.control.flow import Flow
 from campaign.control.journal import CONTROLLER
@@ -51,6 +51,7 @@ class Conditions:
     duration_s: float
     sensors: tuple[str, ...]
     checkpoint_s: float
+    profile: bool
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ class Execution:
         self._nodes: dict[str, Any] = {}
         self._verdict: Verdict | None = None
         self._measured: dict[str, Any] | None = None
+        self._profiles: list[dict[str, Any]] | None = None
 
     async def run(self) -> dict[str, Any]:
         """Do it; return the content of `run.json`, whose status is `ok` or, for a wrong answer, `failed`.
@@ -123,6 +125,9 @@ class Execution:
         within_reach = {node: self._transports[node] for node in self._transports if node not in session.lost_nodes}
         await collect_traces(within_reach, self._job.run.name, self._traces, traces)
         await collect_logs(within_reach, self._job.run.name, self._folder / "logs")
+        if self._conditions.profile:
+            target = self._folder / "profiles"
+            self._profiles = await collect_profiles(within_reach, self._job.run.name, session.profiles.of, target)
         offsets = {node: known["clock"]["offset_ns"] for node, known in self._nodes.items()}
         figures = await asyncio.to_thread(measure, traces, self._measured_s, offsets)
         journal = session.journal
@@ -173,6 +178,7 @@ class Execution:
                 "quarantined": NOT_QUARANTINED,
             },
             "measured": self._measured,
+            "profiles": self._profiles,
             "calibration": [],
         }
 
@@ -203,9 +209,13 @@ class Execution:
         self._enter("warming up", self._conditions.warmup_s, session.flow)
         await session.wait_until(source_start + round(self._conditions.warmup_s * NS))
         self._times["measure_start_ns"] = begun = await session.mark("measure_start")
+        if self._conditions.profile:
+            await session.sample_stacks(on=True)
         self._enter("measuring", self._conditions.duration_s, session.flow)
         await session.wait_until(begun + round(self._conditions.duration_s * NS))
         self._times["measure_end_ns"] = await session.mark("measure_end")
+        if self._conditions.profile:
+            await session.sample_stacks(on=False)
         self._enter("draining", None, session.flow)
         self._times["stopped_ns"] = time.monotonic_ns()
         await session.stop()
@@ -312,7 +322,7 @@ class Execution:
 
 def forget(folder: Path) -> None:
     """Remove what an attempt that is tried again has left in the run's folder, except logs."""
-    for name in ("traces", "answer"):
+    for name in ("traces", "answer", "profiles"):
         shutil.rmtree(folder / name, ignore_errors=True)
 
 

@@ -39,6 +39,23 @@ def _spark() -> str | None:
     return None if find_java() else "no Java >= 17 for Spark"
 
 
+def _profiler() -> str | None:
+    import subprocess
+    import sys
+
+    from agents.profiling import find_py_spy
+
+    program = find_py_spy()
+    if program is None:
+        return "py-spy is not installed"
+    with subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    ) as child:
+        command = [program, "dump", "--nonblocking", "--pid", str(child.pid)]
+        said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return "py-spy may not read other processes" if "ermission" in said.stderr else None
+
+
 def _browser() -> str | None:
     return None if shutil.which("chromium") else "no chromium on this machine"
 
@@ -48,6 +65,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "root": _root,
     "spark": _spark,
     "browser": _browser,
+    "profiler": _profiler,
 }
 """Marker -> probe; a probe says why tests with the marker cannot run here, or None."""
 

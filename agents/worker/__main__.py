@@ -15,6 +15,7 @@ from agents.worker.worker import Worker, failed
 from inventory.errors import MillraceError, RunError
 
 _PR_SET_TIMERSLACK = 29
+_PR_SET_PTRACER = 0x59616D61
 _READ_BYTES = 64 * 1024
 _GC_THRESHOLDS = (100_000, 20, 100)
 
@@ -52,7 +53,10 @@ class Control:
 
 def main() -> int:
     """Live one worker's life; return the exit status."""
-    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1_000)
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_TIMERSLACK, 1_000)
+    # Where the kernel lets only parents look into a process (Yama), what our agent starts may do so too.
+    libc.prctl(_PR_SET_PTRACER, os.getppid(), 0, 0, 0)
     control = Control(0, os.dup(1))
     # Whatever an operator prints belongs into the log, never into the protocol.
     os.dup2(2, 1)

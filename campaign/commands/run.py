@@ -49,6 +49,7 @@ RUN_FAILED = 1
 )
 @click.option("--dry-run", is_flag=True, help="Show the runs and where everything would be placed; start nothing.")
 @click.option("--only", "choice", metavar="K=V,...", help="Only these runs: workload=LABEL, scheduler=NAME.")
+@click.option("--profile", is_flag=True, help="Sample what workers do while a run is measured: runs/*/profiles/.")
 @click.pass_obj
 def command(
     settings: Settings,
@@ -58,6 +59,7 @@ def command(
     resume: Path | None,
     dry_run: bool,
     choice: str | None,
+    profile: bool,
 ) -> int:
     """Run the campaign of an AGENDA, a file or the name of one that comes with Millrace, and report it.
 
@@ -65,7 +67,7 @@ def command(
 
     Example: millrace run demo
     """
-    status, folder = conduct(settings, agenda, inventory, out, resume, dry_run, choice, REPORTING)
+    status, folder = conduct(settings, agenda, inventory, out, resume, dry_run, choice, profile, REPORTING)
     if folder is not None and status in (0, RUN_FAILED):
         try:
             _report(folder, settings)
@@ -82,6 +84,7 @@ def conduct(
     resume: Path | None,
     dry_run: bool,
     choice: str | None,
+    profile: bool,
     last_stage: str = FINISHED,
 ) -> tuple[int, Path | None]:
     """All of the command but the report: return the exit status, and the campaign's folder where one was written.
@@ -100,7 +103,7 @@ def conduct(
         _try_inputs(opened, runs)
         _show(opened, runs)
         return 0, None
-    ending = _carry_out(opened, runs, settings, last_stage)
+    ending = _carry_out(opened, runs, settings, profile, last_stage)
     click.echo(f"results: {opened.folder}")
     for name, reason in ending.failed.items():
         click.echo(f"millrace: {name}: {reason}", err=True)
@@ -110,7 +113,7 @@ def conduct(
     return RUN_FAILED if ending.failed else 0, opened.folder
 
 
-def _carry_out(opened: Opened, runs: list[Run], settings: Settings, last_stage: str) -> Ending:
+def _carry_out(opened: Opened, runs: list[Run], settings: Settings, profile: bool, last_stage: str) -> Ending:
     """Everything that starts processes or writes; what it leaves when it is killed is found by its state file."""
     settle_without_pandas()
     for line in clean().done:
@@ -125,7 +128,8 @@ def _carry_out(opened: Opened, runs: list[Run], settings: Settings, last_stage: 
         inputs = prepare_inputs(opened.plan, _labels(runs), work / "inputs")
         opened.check_inputs(inputs)
         view = view_for(settings.quiet, settings.color)
-        return Campaign(opened.plan, runs, inputs, opened.store(), state, work, view).carry_out(last_stage)
+        campaign = Campaign(opened.plan, runs, inputs, opened.store(), state, work, view, profile)
+        return campaign.carry_out(last_stage)
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from agents.protocol import Place, Progress, Vitals, Work
+from agents.protocol import Place, Progress, Report, Vitals, Work
 from workloads.rates import NS
 
 SILENT_S = 5.0
@@ -98,20 +98,13 @@ class Flow:
         self._workers: dict[Place, _Worker] = {}
         self._vitals: dict[str, tuple[float, Vitals]] = {}
 
-    def take(self, place: Place, progress: Progress, now: float) -> None:
-        """A worker reports."""
-        if not self._is_current(progress.epoch):
-            return
-        known = self._workers.get(place)
-        before = None if known is None else known.last
-        if known is not None and progress.at_ns - known.last.at_ns < SHORTEST_NS:
-            before = known.before
-        self._workers[place] = _Worker(now, progress, before)
-
-    def vitals(self, node: str, vitals: Vitals, now: float) -> None:
-        """An agent reports."""
-        if self._is_current(vitals.epoch):
-            self._vitals[node] = (now, vitals)
+    def take(self, node: str, report: Report, now: float) -> None:
+        """Take a report; all but those for display are passed over."""
+        match report:
+            case Progress(epoch=epoch, slot=slot) if self._is_current(epoch):
+                self._take_progress(Place(node, slot), report, now)
+            case Vitals(epoch=epoch) if self._is_current(epoch):
+                self._vitals[node] = (now, report)
 
     def sample(self, now: float) -> Sample:
         """What comes out of the topology."""
@@ -138,6 +131,13 @@ class Flow:
             nodes=tuple(self._node(node, now) for node in sorted(self._vitals)),
             late_s=max(late, default=None),
         )
+
+    def _take_progress(self, place: Place, progress: Progress, now: float) -> None:
+        known = self._workers.get(place)
+        before = None if known is None else known.last
+        if known is not None and progress.at_ns - known.last.at_ns < SHORTEST_NS:
+            before = known.before
+        self._workers[place] = _Worker(now, progress, before)
 
     def _is_current(self, epoch: int) -> bool:
         """Whether a report counts; the first one of a new start of the topology makes all others old."""

@@ -15,7 +15,7 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from agents.protocol import Failed, Finish, Finished, Lost, Mark, Place, Progress, Report, RunSpec, Vitals, workers_of
+from agents.protocol import Failed, Finish, Finished, Lost, Mark, Progress, Report, RunSpec, Sampling, workers_of
 from agents.trace import AGENT
 from campaign.control import epoch
 from campaign.control.barrier import AbandonedError, carry_out
@@ -25,6 +25,7 @@ from campaign.control.flow import Flow
 from campaign.control.journal import CONTROLLER, Journal
 from campaign.control.moves import MovePlan, carry_out_moves, moves_of
 from campaign.control.news import News, all_of, unless
+from campaign.control.profiles import Profiles
 from campaign.control.reached import Reached
 from campaign.control.roster import Roster
 from campaign.control.vault import Part, Vault
@@ -32,8 +33,8 @@ from campaign.control.world import World
 from inventory.errors import RunError
 from workloads.rates import NS
 
-FINISH_S = 30.0
-"""How long agents may take to finish."""
+FINISH_S, PROFILES_S = 30.0, 15.0
+"""How long agents may take to finish, and to write profiles before the run goes on without them."""
 
 LEAD_NS = 200_000_000
 """Sources start so much later than the message that says so, for it to reach all nodes."""
@@ -63,6 +64,7 @@ class Session:
     Attributes:
         journal: what happened.
         flow: what goes through the topology.
+        profiles: sampled stacks of workers.
         positions: spout executor -> records emitted, after `stop`.
         answer: all parts of the answer, after `stop`.
     """
@@ -77,6 +79,7 @@ class Session:
         self._failures = Failures(self._mends)
         self._crew = Crew(spec, world, self._news, self.gone)
         self.flow = Flow()
+        self.profiles = Profiles(self._news)
         self._plans = list(course.moves)
         self._plan: MovePlan | None = None
         self._barrier = 0
@@ -125,6 +128,13 @@ class Session:
         await self._tell_those_who_hear(Mark(epoch=self._crew.spec.epoch, kind=kind))
         return now_ns
 
+    async def sample_stacks(self, on: bool) -> None:
+        """Have the stacks of all workers sampled from now on, or end that and wait for `profiles`, but not for ever."""
+        await self._tell_those_who_hear(Sampling(epoch=self._crew.spec.epoch, on=on))
+        if not on:
+            deadline = asyncio.get_running_loop().time() + PROFILES_S
+            await self._until(lambda: self.profiles.of.keys() >= self._crew.nodes & self._roster.usable, deadline)
+
     async def stop(self) -> None:
         """Have the sources end and the topology drain."""
         self._stop_asked = True
@@ -152,6 +162,8 @@ class Session:
 
     def take(self, node: str, report: Report) -> None:
         """Take a report; must be called in the event loop."""
+        self.flow.take(node, report, asyncio.get_running_loop().time())
+        self.profiles.take(node, report)
         now = self._spec.epoch
         match report:
             case Failed(epoch=number, died=True) | Lost(epoch=number) if number != now:
@@ -165,11 +177,8 @@ class Session:
             case Finished():
                 self._finished.add(node)
                 self._news.tell()
-            case Progress(slot=slot):
-                self.flow.take(Place(node, slot), report, asyncio.get_running_loop().time())
+            case Progress():
                 self._reached.take(report, self._crew.spouts)
-            case Vitals():
-                self.flow.vitals(node, report, asyncio.get_running_loop().time())
             case _:
                 self._crew.take(node, report)
 
@@ -369,7 +378,7 @@ class Session:
         if self._leading.done() and not condition():
             self._leading.result()
 
-    async def _tell_those_who_hear(self, message: Mark | Finish) -> None:
+    async def _tell_those_who_hear(self, message: Mark | Sampling | Finish) -> None:
         async def tell(node: str) -> None:
             try:
                 await self._world.tell(node, message)

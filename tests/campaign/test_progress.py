@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from agents.protocol import Place, Progress
+from agents.protocol import Progress
 from campaign.control.flow import Flow
 from campaign.live import Board, in_words, write_live
 from campaign.order import runs_of
@@ -28,7 +28,7 @@ def flowing() -> Flow:
     flow, now = Flow(), time.monotonic()
     for at, sunk in ((0, 0), (2, 2469)):
         progress = Progress(epoch=1, slot=0, at_ns=at * 10**9, emitted=sunk, sunk=sunk, latency_p50_ns=4_250_000)
-        flow.take(Place("n1", 0), progress, now)
+        flow.take("n1", progress, now)
     return flow
 
 

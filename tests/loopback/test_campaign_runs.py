@@ -139,5 +139,20 @@ def test_a_dry_run_shows_runs_and_placements_and_starts_and_writes_nothing(desk:
 def test_quiet_leaves_only_results(desk: Any) -> None:
     outcome = desk.run("--quiet", "run", desk.agenda(schedulers=["even"]))
     assert outcome.status == 0, outcome
+    assert [run["profiles"] for run in desk.results().values()] == [None]
     assert outcome.err == ""
     assert f"results: results/short/{desk.campaign.name}" in outcome.out
+
+
+@pytest.mark.profiler
+def test_profiles_lie_with_the_run_and_are_listed_in_it(desk: Any) -> None:
+    workload = {"name": "exclamation", "params": {"workers": 2}, "rate": {"kind": "max"}}
+    outcome = desk.run("run", desk.agenda(workloads=[workload], schedulers=["even"], duration_s=1), "--profile")
+    assert outcome.status == 0, outcome
+    ((name, run),) = desk.results().items()
+    assert {(entry["node"], entry["reason"]) for entry in run["profiles"]} == {("n1", None), ("n2", None)}
+    for entry in run["profiles"]:
+        assert entry["file"] == f"profiles/{entry['node']}-{entry['slot']}.folded"
+        lines = (desk.campaign / "runs" / name / entry["file"]).read_text().splitlines()
+        assert sum(int(line.rpartition(" ")[2]) for line in lines) == entry["samples"] > 0
+    assert "profiles missing" not in outcome.err
