@@ -5,7 +5,8 @@ offset  size  field
 4       1     version of this layout
 5       8     position   records emitted by a spout executor; 0 for a bolt
 13      8     next tick  number of the next tick that a spout executor will emit
-21            what the operator's `snapshot` returned
+21      8     length     of what follows, so that a copy that is not whole is known
+29            what the operator's `snapshot` returned
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 from inventory.errors import RunError
 
-_HEAD = Struct("<4sBqq")
+_HEAD = Struct("<4sBqqq")
 _MAGIC, _VERSION = b"MLRS", 1
 
 
@@ -27,16 +28,18 @@ class Snapshot(NamedTuple):
 
     def pieces(self) -> Sequence[bytes]:
         """As bytes, in pieces to be written one after the other, so that a large state is not copied."""
-        return _HEAD.pack(_MAGIC, _VERSION, self.position, self.next_tick), self.operator
+        return _HEAD.pack(_MAGIC, _VERSION, self.position, self.next_tick, len(self.operator)), self.operator
 
     @classmethod
     def read(cls, stored: bytes) -> "Snapshot":
         """What `pieces` gave.
 
         Raises:
-            RunError: these are other bytes.
+            RunError: these are other bytes, or not all of them.
         """
         if len(stored) < _HEAD.size or stored[:5] != _MAGIC + bytes([_VERSION]):
             raise RunError(f"no snapshot of version {_VERSION}: {len(stored)} bytes that begin with {stored[:8]!r}")
-        _, _, position, next_tick = _HEAD.unpack_from(stored)
+        _, _, position, next_tick, length = _HEAD.unpack_from(stored)
+        if len(stored) != _HEAD.size + length:
+            raise RunError(f"a snapshot of {len(stored)} bytes that had {_HEAD.size + length}")
         return cls(stored[_HEAD.size :], position, next_tick)
