@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import NamedTuple
 
-from agents.folders import NodeFolder
+from agents.folders import NodeFolder, file_name
 from agents.worker.answers import write_rows
 from agents.worker.share import Settled
 from agents.worker.snapshot import Snapshot
@@ -55,7 +55,7 @@ class DiskStore:
 
     def read(self, barrier: int, executor: str) -> Snapshot:
         """See `share.Store.read`."""
-        path = self._run.checkpoint(barrier) / executor
+        path = self._run.snapshot(barrier, executor)
         try:
             return Snapshot.read(path.read_bytes())
         except OSError as fault:
@@ -116,17 +116,17 @@ class DiskStore:
                 self._wake.send(b"\0")
 
     def _write(self, task: _Task) -> Kept:
-        folder = self._run.checkpoint(task.barrier)
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / task.executor
+        path = self._run.snapshot(task.barrier, task.executor)
+        path.parent.mkdir(parents=True, exist_ok=True)
         pieces = task.snapshot.pieces()
         _write_synced(path, pieces)
         answers: Mapping[str, tuple[str, ...]] = {}
         if task.settled is not None:
             name = f"{task.settled.table}-{task.executor}@{task.barrier}"
             answers = self._write_rows(name, task.executor, task.settled)
-            _sync(self._run.path / "answer" / f"{name}.arrow")
-            _sync(self._run.path / "answer")
+            for file in answers[task.settled.table]:
+                _sync(self._node / file)
+                _sync((self._node / file).parent)
         size = sum(map(len, pieces))
         return Kept(task.barrier, task.executor, self._below(path), size, task.snapshot.position, answers)
 
@@ -138,7 +138,7 @@ class DiskStore:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _write_rows(self, name: str, executor: str, answer: Settled) -> Mapping[str, tuple[str, ...]]:
-        path = self._run.path / "answer" / f"{name}.arrow"
+        path = self._run.path / "answer" / f"{file_name(name)}.arrow"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_rows(path, executor, answer.schema, answer.rows)
         return {answer.table: (self._below(path),)}

@@ -7,6 +7,7 @@ complete when all executors' snapshots count. Only then is the one before it dro
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from agents.folders import file_name
 from agents.protocol import Drained, Place, Stored
 from campaign.control.news import all_of
 from campaign.control.world import Copies
@@ -54,8 +55,8 @@ class Vault:
         parts: list[Part] = []
 
         async def keep(executor: str, node: str, said: Stored) -> None:
-            await self._copies.keep(node, said.file, f"{CHECKPOINTS}/{barrier}/{executor}")
-            for part, file in _parts(f"{ANSWERS}/{barrier}/{executor}", said.answers):
+            await self._copies.keep(node, said.file, f"{CHECKPOINTS}/{barrier}/{file_name(executor)}")
+            for part, file in _parts(f"{ANSWERS}/{barrier}/{file_name(executor)}", said.answers):
                 await self._copies.keep(node, file, part.name)
                 parts.append(part)
 
@@ -91,7 +92,7 @@ class Vault:
         """
 
         async def put(executor: str, node: str) -> None:
-            await self._copies.put(f"{CHECKPOINTS}/{self.complete}/{executor}", node, self._files[executor])
+            await self._copies.put(f"{CHECKPOINTS}/{self.complete}/{file_name(executor)}", node, self._files[executor])
             self._holders[executor].add(node)
 
         await all_of(
