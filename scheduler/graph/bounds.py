@@ -2,6 +2,8 @@
 
 A node that holds load s keeps at most f(s), the rate inside the densest set of executors of load s; over
 all nodes the kept rates add up to a knapsack. f is found exactly where a bounded search ends, else bounded from above.
+Where a few executors have most of the rate, every node's f is made of them, and the knapsack says little; then it says
+more what each executor must lose, whose partners do not all fit beside it.
 """
 
 from collections import Counter
@@ -26,6 +28,7 @@ class Density:
         capacity: node -> capacity in steps.
         most: steps s -> upper bound on the rate inside a set of at most s steps; never falls.
         exact: whether `most` is what a set really keeps (then loads are not rounded either).
+        lost: class -> rate that each member has at least with executors on other nodes.
     """
 
     def __init__(self, instance: Instance, sets: int = MOST_SETS) -> None:
@@ -34,7 +37,9 @@ class Density:
         self.steps = [load // self.grain for load in instance.load]
         self.capacity = [-(-capacity // self.grain) for capacity in instance.capacity]
         top = max(self.capacity, default=0)
-        bounds = [_by_degree(instance, self.steps, top), _by_colours(instance, self.steps, top)]
+        rows = [_best_partners(instance, self.steps, kind, top) for kind in range(len(instance.members))]
+        self.lost = _lost(instance, self.steps, rows, top)
+        bounds = [_by_degree(instance, self.steps, rows, top), _by_colours(instance, self.steps, top)]
         found = _by_search(instance, self.steps, top, sets)
         self.exact = found is not None and self.grain == 1
         self.most = found if found is not None else [min(values) for values in zip(*bounds, strict=True)]
@@ -42,7 +47,23 @@ class Density:
     def least_cut(self, instance: Instance) -> int:
         """A lower bound on W over all placements."""
         need = sum(steps * len(members) for steps, members in zip(self.steps, instance.members, strict=True))
-        return max(0, instance.total_rate - most_kept(self.most, self.capacity, need))
+        return max(instance.total_rate - most_kept(self.most, self.capacity, need), lost_together(instance, self.lost))
+
+
+def lost_together(instance: Instance, lost: Sequence[int]) -> int:
+    """A lower bound on W from what single executors lose: half of all, or all of some that are not partners.
+
+    Who loses most is taken first.
+    """
+    half = sum(loss * len(members) for loss, members in zip(lost, instance.members, strict=True))
+    apart = 0
+    passed = [False] * len(lost)
+    for kind in sorted(range(len(lost)), key=lambda kind: -lost[kind] * len(instance.members[kind])):
+        if not passed[kind]:
+            apart += lost[kind] * (1 if kind in instance.near[kind] else len(instance.members[kind]))
+            for other in instance.near[kind]:
+                passed[other] = True
+    return max(-(-half // 2), apart)
 
 
 def most_kept(most: Sequence[int], capacities: Sequence[int], need: int) -> int:
@@ -88,9 +109,17 @@ def _hull_kept(most: Sequence[int], capacities: Sequence[int], need: int) -> int
     return total
 
 
-def _by_degree(instance: Instance, steps: Sequence[int], top: int) -> list[int]:
+def _lost(instance: Instance, steps: Sequence[int], rows: Sequence[Sequence[int]], top: int) -> list[int]:
+    """Class -> what one member has with all partners, but for the best that lie with it on the largest node."""
+    return [
+        sum(rate * (len(instance.members[other]) - (other == kind)) for other, rate in near.items())
+        - rows[kind][max(0, top - steps[kind])]
+        for kind, near in enumerate(instance.near)
+    ]
+
+
+def _by_degree(instance: Instance, steps: Sequence[int], rows: Sequence[Sequence[int]], top: int) -> list[int]:
     """Half the sum, over the members of a set, of what each can have with others of the set's load."""
-    rows = [_best_partners(instance, steps, kind, top) for kind in range(len(instance.members))]
     bound: list[int] = []
     for s in range(top + 1):
         offers = [

@@ -14,7 +14,7 @@ from scheduler.optimal import Optimal, OptimalParams
 from scheduler.problem import Problem
 from workloads.shapes import layered, linear
 from workloads.topology import Component, Input, Topology
-from workloads.traffic import Traffic
+from workloads.traffic import Edge, Traffic
 
 OPTIMAL = Checked(Optimal, OptimalParams())
 
@@ -71,6 +71,14 @@ def test_no_bound_is_above_the_optimum(problem: Problem) -> None:
     if best.node_of is not None:
         for sets in (0, 4000):
             assert Density(instance, sets).least_cut(instance) <= instance.total_rate - best.most
+
+
+def test_what_a_hub_must_lose_is_a_bound() -> None:
+    # The hub and eleven leaves on nodes of 4: three leaves stay with it, at best those with rates 9, 10 and 11.
+    topology = Topology("t", (Component("hub", "spout"), Component("leaf", "bolt", 11, inputs=(Input("hub"),))))
+    edges = tuple(Edge("hub[0]", f"leaf[{at}]", float(at + 1)) for at in range(11))
+    instance = instance_of(Problem(cluster(4, 4, 4), (topology,), Traffic(edges)), (topology,))
+    assert Density(instance, 0).least_cut(instance) == sum(range(1, 9)) * instance.rate_scale
 
 
 def test_a_search_that_is_cut_short_says_so_and_bounds_what_it_found() -> None:
