@@ -60,6 +60,8 @@ class DiskStore:
             return Snapshot.read(path.read_bytes())
         except OSError as fault:
             raise RunError(f"the snapshot {path} cannot be read: {fault.strerror}") from None
+        except RunError as fault:
+            raise RunError(f"{path} is {fault}") from None
 
     def keep(self, barrier: int, executor: str, snapshot: Snapshot, settled: Settled | None) -> None:
         """See `share.Store.keep`."""

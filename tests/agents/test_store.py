@@ -1,0 +1,254 @@
+"""Snapshots on real disks: whole or not there, whatever is killed when; read back, forgotten, and faults reported."""
+
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from agents.worker.share import Settled
+from agents.worker.snapshot import Snapshot
+from agents.worker.store import DiskStore, Kept
+from inventory.errors import RunError
+
+RUN = "r1"
+FIELDS = {"word": "str", "count": "int"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[DiskStore]:
+    store = DiskStore(tmp_path, RUN)
+    yield store
+    store.close()
+
+
+def stored(store: DiskStore, count: int) -> list[Kept]:
+    """So many things that the disk has done; as the loop does, asleep until the store wakes it."""
+    found: list[Kept] = []
+    while len(found) < count:
+        assert select.select([store.waker], [], [], 30)[0], "nobody woke the loop"
+        found += store.done()
+    return found
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def rows_of(path: Path) -> list[tuple[object, ...]]:
+    with pa.OSFile(str(path)) as file:
+        table = pa.ipc.open_file(file).read_all()
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def test_a_snapshot_is_read_back_as_it_was_kept_and_lies_where_it_is_said_to(store: DiskStore, tmp_path: Path) -> None:
+    snapshot = Snapshot(bytes(range(256)) * 5_000, 17, 4)
+    store.keep(3, "count[1]", snapshot, None)
+    (kept,) = stored(store, 1)
+    assert store.read(3, "count[1]") == snapshot
+    assert kept == Kept(3, "count[1]", f"{RUN}/checkpoints/3/count[1]", len(snapshot.operator) + 29, 17, {})
+    assert (tmp_path / kept.file).stat().st_size == kept.nbytes
+    assert names_in(tmp_path / RUN / "checkpoints" / "3") == ["count[1]"]
+
+
+def test_nothing_is_made_before_the_first_snapshot(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, RUN)
+    assert store.done() == []
+    store.close()
+    assert names_in(tmp_path) == []
+
+
+def test_things_are_done_in_the_order_in_which_they_were_asked_for(store: DiskStore) -> None:
+    names = [f"b[{at}]" for at in range(20)]
+    for name in names:
+        store.keep(1, name, Snapshot(name.encode()), None)
+    assert [kept.executor for kept in stored(store, 20)] == names
+    assert all(store.read(1, name).operator == name.encode() for name in names)
+
+
+@pytest.mark.parametrize("executor", ["../../outside[0]", "a/b[0]", ".hidden[0]", "x" * 300 + "[0]", "größe[0]"])
+def test_whatever_an_executor_is_called_its_file_stays_in_its_folder(
+    store: DiskStore, tmp_path: Path, executor: str
+) -> None:
+    store.keep(1, executor, Snapshot(b"state"), Settled("counts", FIELDS, [("a", 1)]))
+    (kept,) = stored(store, 1)
+    assert store.read(1, executor).operator == b"state"
+    assert (tmp_path / kept.file).parent == tmp_path / RUN / "checkpoints" / "1"
+    ((path,),) = kept.answers.values()
+    assert (tmp_path / path).parent == tmp_path / RUN / "answer"
+    assert rows_of(tmp_path / path) == [("a", 1)]
+    assert kept.executor == executor
+
+
+def test_settled_rows_are_a_part_of_the_answer_of_their_own_for_every_barrier(store: DiskStore, tmp_path: Path) -> None:
+    parts = [[("a", 1), ("b", 2)], [("c", 3)], []]
+    for barrier, rows in enumerate(parts, 1):
+        store.keep(barrier, "top[0]", Snapshot(b""), Settled("counts", FIELDS, rows))
+    files = [kept.answers["counts"] for kept in stored(store, 3)]
+    last = store.write_answer("top[0]", Settled("counts", FIELDS, [("d", 4)]))["counts"]
+    paths = [path for (path,) in [*files, last]]
+    assert len(set(paths)) == 4
+    assert [rows_of(tmp_path / path) for path in paths] == [*parts, [("d", 4)]]
+    assert not [name for name in names_in(tmp_path / RUN / "answer") if name.startswith(".")]
+
+
+def test_older_snapshots_are_forgotten_and_only_those(store: DiskStore, tmp_path: Path) -> None:
+    for barrier in (8, 9, 10, 11):
+        for name in ("a[0]", "b[0]"):
+            store.keep(barrier, name, Snapshot(f"{barrier}{name}".encode()), None)
+    (tmp_path / RUN / "checkpoints").mkdir(parents=True, exist_ok=True)
+    (tmp_path / RUN / "checkpoints" / "notes").write_text("somebody else's")
+    store.forget(10)
+    store.keep(12, "a[0]", Snapshot(b""), None)
+    stored(store, 9)
+    assert names_in(tmp_path / RUN / "checkpoints") == ["10", "11", "12", "notes"]
+    assert store.read(10, "b[0]").operator == b"10b[0]"
+    with pytest.raises(RunError, match=r"checkpoints/9/a\[0\] cannot be read: No such file"):
+        store.read(9, "a[0]")
+
+
+def test_forgetting_where_nothing_has_been_kept_does_no_harm(store: DiskStore) -> None:
+    store.forget(5)
+    store.keep(6, "a[0]", Snapshot(b"x"), None)
+    assert [kept.barrier for kept in stored(store, 1)] == [6]
+
+
+def test_a_snapshot_that_is_not_whole_is_refused_by_name(store: DiskStore, tmp_path: Path) -> None:
+    store.keep(3, "a[0]", Snapshot(b"x" * 1_000, 5, 5), None)
+    stored(store, 1)
+    path = tmp_path / RUN / "checkpoints" / "3" / "a[0]"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(RunError, match=r"checkpoints/3/a\[0\] is a snapshot of 1028 bytes that had 1029"):
+        store.read(3, "a[0]")
+
+
+def test_a_disk_that_does_not_take_a_snapshot_is_reported_and_the_next_one_is_tried(
+    store: DiskStore, tmp_path: Path
+) -> None:
+    (tmp_path / RUN / "checkpoints").mkdir(parents=True)
+    (tmp_path / RUN / "checkpoints" / "1").write_text("in the way")
+    store.keep(1, "a[0]", Snapshot(b"x"), None)
+    with pytest.raises(RunError, match=r"a snapshot cannot be stored: .*checkpoints/1"):
+        stored(store, 1)
+    store.keep(2, "a[0]", Snapshot(b"y"), None)
+    assert [kept.barrier for kept in stored(store, 1)] == [2]
+
+
+def test_rows_that_do_not_follow_their_schema_are_reported_and_name_the_executor(store: DiskStore) -> None:
+    store.keep(1, "top[0]", Snapshot(b""), Settled("counts", FIELDS, [("a", "many")]))
+    with pytest.raises(RunError, match=r"top\[0\]: the answer does not follow"):
+        stored(store, 1)
+
+
+def test_closing_waits_for_what_was_asked_for(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, RUN)
+    for at in range(30):
+        store.keep(1, f"b[{at}]", Snapshot(bytes(10_000)), None)
+    store.close()
+    assert len(names_in(tmp_path / RUN / "checkpoints" / "1")) == 30
+
+
+def test_every_file_is_synced_before_its_name_is_final_and_its_folder_behind_it(
+    store: DiskStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What the power's failure would leave cannot be tried here; the order that decides it can be watched.
+    done: list[tuple[str, str]] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def watched_fsync(descriptor: int) -> None:
+        done.append(("sync", Path(f"/proc/self/fd/{descriptor}").readlink().name))
+        fsync(descriptor)
+
+    def watched_replace(self: Path, target: Path) -> Path:
+        done.append(("rename", self.name))
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    monkeypatch.setattr(Path, "replace", watched_replace)
+    store.keep(7, "a[0]", Snapshot(b"x"), Settled("counts", FIELDS, [("a", 1)]))
+    stored(store, 1)
+    answer = "counts-a[0]@7.arrow"
+    assert done == [
+        ("sync", ".a[0].new"),
+        ("rename", ".a[0].new"),
+        ("sync", "7"),
+        ("rename", f".{answer}.new"),
+        ("sync", answer),
+        ("sync", "answer"),
+    ]
+
+
+WRITER = """
+import resource
+import signal
+import sys
+from pathlib import Path
+from agents.worker.snapshot import Snapshot
+from agents.worker.store import DiskStore
+
+store = DiskStore(Path(sys.argv[1]), "r1")
+fatal = int(sys.argv[2])
+for at in range(1_000_000):
+    if at == fatal:
+        # The kernel kills it in the middle of its next file.
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+    store.keep(at % 3 + 1, "a[0]", Snapshot(bytes([at % 251]) * 2_000_000, at, at % 7), None)
+    while not store.done():
+        pass
+"""
+
+
+def check_whole(node: Path) -> list[int]:
+    """All files under final names must be whole; return the sizes of those under others."""
+    reader, sizes = DiskStore(node, RUN), []
+    for path in (node / RUN / "checkpoints").glob("*/*"):
+        if path.name.startswith("."):
+            sizes.append(path.stat().st_size)
+            continue
+        snapshot = reader.read(int(path.parent.name), path.name)
+        assert snapshot.operator == bytes([snapshot.position % 251]) * 2_000_000
+        assert snapshot.next_tick == snapshot.position % 7
+    reader.close()
+    return sizes
+
+
+@pytest.mark.parametrize("snapshot", [0, 1, 4])
+def test_a_worker_that_dies_in_the_middle_of_a_file_leaves_whole_snapshots_only(tmp_path: Path, snapshot: int) -> None:
+    command = [sys.executable, "-c", WRITER, str(tmp_path), str(snapshot)]
+    died = subprocess.run(command, timeout=60)
+    assert died.returncode == -signal.SIGXFSZ
+    assert check_whole(tmp_path) == [1_000_000]
+    assert len(list((tmp_path / RUN / "checkpoints").glob("*/a*"))) == min(snapshot, 3)
+
+
+def test_a_worker_killed_while_it_writes_leaves_whole_snapshots_only(tmp_path: Path) -> None:
+    for files in range(4):
+        node = tmp_path / str(files)
+        folder = node / RUN / "checkpoints"
+        with subprocess.Popen([sys.executable, "-c", WRITER, str(node), "-1"]) as writer:
+            give_up = time.monotonic() + 60
+            while len(list(folder.glob("*/a*"))) < files or not list(folder.glob("*/.*")):
+                assert time.monotonic() < give_up
+            writer.send_signal(signal.SIGKILL)
+        check_whole(node)
+
+
+def test_a_disk_without_room_is_reported(store: DiskStore, tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
+    try:
+        store.keep(1, "a[0]", Snapshot(bytes(2_000_000)), None)
+        with pytest.raises(RunError, match=r"a snapshot cannot be stored: .*File too large"):
+            stored(store, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with pytest.raises(RunError, match=r"cannot be read"):
+        store.read(1, "a[0]")
