@@ -1,0 +1,227 @@
+"""A barrier at which executors were to move, and that does not come, leaves everything as it was."""
+
+from collections.abc import Iterator, Sequence
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted import Limits, ScriptedRun, run_spec, scripted_run
+from topologies import random_topology
+from witness import SCHEMA, SIDE, Ledger
+
+from agents.protocol import Abandon, Cut, Move, Moved, Passed, Place, Prepare, Ready
+from workloads.operators import Context, Operator
+from workloads.topology import Component, Input, Topology
+
+SLOTS = [Place("n1", 0), Place("n1", 1), Place("n2", 0)]
+OUT = {"default": SCHEMA, SIDE: SCHEMA}
+LINE = Topology(
+    "line",
+    (
+        Component("s", "spout", 2, outputs={"default": SCHEMA}),
+        Component("b", "bolt", 2, outputs=OUT, inputs=(Input("s", "fields", ("record",)),)),
+        Component("c", "bolt", 2, outputs=OUT, inputs=(Input("b"), Input("s", "all"))),
+        Component("__acker", "bolt", 1),
+    ),
+)
+
+
+class Counted(Ledger):
+    """A ledger that knows how many operators are open, and lets the one that is `broken` fail to open."""
+
+    open = 0
+    broken = ""
+
+    def operator(self, component: str) -> Operator:
+        made = super().operator(component)
+        opened, closed = made.open, made.close
+
+        def open_counted(context: Context) -> None:
+            if f"{component}[{context.index}]" == self.broken:
+                raise FileNotFoundError(2, "No such file", "books.txt")
+            opened(context)
+            self.open += 1
+
+        def close_counted() -> None:
+            closed()
+            self.open -= 1
+
+        made.open, made.close = open_counted, close_counted
+        return made
+
+
+def wiring_of(run: ScriptedRun) -> Iterator[object]:
+    """Everything that says who sends what to whom, by identity."""
+    for place, worker in run.workers.items():
+        assembly = worker.assembly
+        yield place, worker.share.plan.place
+        yield {number: id(running) for number, running in assembly.running.items()}
+        yield [id(running) for running in assembly.executors]
+        for ends in (assembly.outgoing, assembly.incoming, assembly._to, assembly._from):
+            yield {key: id(end) for key, end in ends.items()}
+        yield list(assembly.retired), list(assembly.departed)
+        for running in assembly.executors:
+            yield [id(channel) for channel in running.router.channels]
+            yield running.live
+        for bolt in assembly.bolts:
+            # Some may have come to their end meanwhile.
+            yield bolt.inputs.channels <= set(assembly.incoming.values())
+            yield len(bolt.inputs._replaced)
+
+
+def some_moves(random: Random, topology: Topology, places: Sequence[Place]) -> tuple[Move, ...]:
+    """Moves of some executors to other workers."""
+    chosen = random.sample(list(zip(topology.executors, places, strict=True)), random.randint(1, len(places)))
+    there = {executor.name: random.choice([slot for slot in SLOTS if slot != place]) for executor, place in chosen}
+    return tuple(Move(name, place) for name, place in there.items())
+
+
+def answers(run: ScriptedRun) -> dict[Place, Ready]:
+    """What every worker says of being ready, taken from what it has told."""
+    found = {}
+    for place, worker in run.workers.items():
+        (found[place],) = [report for report in worker.reports if isinstance(report, Ready)]
+        worker.reports[:] = [report for report in worker.reports if not isinstance(report, Ready)]
+    return found
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.integers(0, 2**32))
+def test_an_abandoned_move_leaves_everything_as_it_was_and_the_rows_go_on(seed: int) -> None:
+    random = Random(seed)  # noqa: S311 - it must be repeatable
+    topology = random_topology(random)
+    places = [random.choice(SLOTS) for _ in topology.executors]
+    ledger = Counted(topology, random.choice([0, 5, 30]), places)
+    spec = msgspec.structs.replace(run_spec(topology, places, seed), workers=tuple(SLOTS))
+    with scripted_run(spec, ledger.operator, Limits()) as run:
+        for barrier in range(1, 4):
+            for _ in range(random.randint(0, 40)):
+                run.act(random.randint(0, 5_000))
+            before, open_before = list(wiring_of(run)), ledger.open
+            moves = some_moves(random, topology, places)
+            asked = random.sample(SLOTS, random.randint(1, len(SLOTS)))
+            for place in asked:
+                run.command(place, Prepare(epoch=1, barrier=barrier, moves=moves, workers=tuple(SLOTS)))
+                for _ in range(random.randint(0, 10)):
+                    run.act(random.randint(0, 5_000))
+            for place in random.sample(SLOTS, len(SLOTS)):
+                run.command(place, Abandon(epoch=1, barrier=barrier))
+                for _ in range(random.randint(0, 10)):
+                    run.act(random.randint(0, 5_000))
+            assert list(wiring_of(run)) == before
+            assert ledger.open == open_before
+        run.run([], seed)
+    ledger.check()
+
+
+def line(records: int, places: Sequence[Place] = (*SLOTS, *SLOTS, SLOTS[0])) -> Counted:
+    return Counted(LINE, records, list(places))
+
+
+def test_a_worker_on_which_an_operator_cannot_be_opened_refuses_and_is_as_it_was() -> None:
+    ledger = line(20)
+    with scripted_run(run_spec(LINE, ledger.places), ledger.operator) as run:
+        before, open_before = list(wiring_of(run)), ledger.open
+        ledger.broken = "c[1]"
+        there = {"b[0]": SLOTS[0], "c[0]": SLOTS[0], "c[1]": SLOTS[0]}
+        moves = tuple(Move(name, place) for name, place in there.items())
+        for place in SLOTS:
+            run.command(place, Prepare(epoch=1, barrier=1, moves=moves, workers=tuple(SLOTS)))
+        refused = {place: ready.refused for place, ready in answers(run).items()}
+        assert "c[1] cannot be opened: FileNotFoundError" in refused.pop(SLOTS[0])
+        assert set(refused.values()) == {""}
+        for place in SLOTS:
+            run.command(place, Abandon(epoch=1, barrier=1))
+        assert list(wiring_of(run)) == before
+        assert ledger.open == open_before
+        run.run([], 0)
+    ledger.check()
+
+
+@pytest.mark.parametrize(
+    ("moves", "why"),
+    [
+        ((Move("nobody[0]", SLOTS[1]),), r"there is no executor nobody[0]"),
+        ((Move("b[0]", Place("n9", 0)),), "none of its workers"),
+    ],
+)
+def test_moves_of_nobody_or_to_nowhere_are_refused_by_all(moves: tuple[Move, ...], why: str) -> None:
+    ledger = line(20)
+    with scripted_run(run_spec(LINE, ledger.places), ledger.operator) as run:
+        for place in SLOTS:
+            run.command(place, Prepare(epoch=1, barrier=1, moves=moves, workers=tuple(SLOTS)))
+        assert all(why in ready.refused for ready in answers(run).values())
+        run.run([], 0)
+    ledger.check()
+
+
+def test_a_second_barrier_is_refused_while_one_is_on_its_way() -> None:
+    ledger = line(20)
+    with scripted_run(run_spec(LINE, ledger.places), ledger.operator) as run:
+        for barrier, why in ((1, ""), (2, "barrier 1 is not over yet")):
+            for place in SLOTS:
+                run.command(place, Prepare(epoch=1, barrier=barrier))
+            assert {ready.refused for ready in answers(run).values()} == {why}
+        for place in SLOTS:
+            # Of a barrier that it is not about, a command does nothing.
+            run.command(place, Abandon(epoch=1, barrier=2))
+            run.command(place, Cut(epoch=1, barrier=2, tick=1))
+            run.command(place, Abandon(epoch=1, barrier=1))
+            run.command(place, Cut(epoch=1, barrier=1, tick=1))
+        run.run([], 0)
+    ledger.check()
+
+
+def test_where_an_executor_has_ended_moves_are_refused_and_barriers_that_store_are_not() -> None:
+    ledger = line(20)
+    with scripted_run(run_spec(LINE, ledger.places), ledger.operator) as run:
+        while not any(spout.ending for spout in run.spouts):
+            run.sweep(Random(1))  # noqa: S311 - it must be repeatable
+        run.command(SLOTS[0], Prepare(epoch=1, barrier=1, moves=(Move("b[1]", SLOTS[1]),), workers=tuple(SLOTS)))
+        ended = [place for place, worker in run.workers.items() if any(s.ending for s in worker.assembly.spouts)]
+        for place in ended:
+            if place != SLOTS[0]:
+                run.command(place, Prepare(epoch=1, barrier=1, moves=(Move("b[1]", SLOTS[1]),), workers=tuple(SLOTS)))
+            (ready,) = [report for report in run.workers[place].reports if isinstance(report, Ready)]
+            assert "has come to its end" in ready.refused
+            run.command(place, Prepare(epoch=1, barrier=2, store=True))
+            assert not [r for r in run.workers[place].reports if isinstance(r, Ready)][-1].refused
+            run.command(place, Abandon(epoch=1, barrier=2))
+        run.command(SLOTS[0], Abandon(epoch=1, barrier=1))
+        run.run([], 0)
+    ledger.check()
+
+
+def test_an_executor_without_inputs_neither_prevents_moves_nor_stays_behind() -> None:
+    ledger = line(60)
+    with scripted_run(run_spec(LINE, ledger.places), ledger.operator) as run:
+        moves = (Move("__acker[0]", SLOTS[2]), Move("b[0]", SLOTS[0]))
+        for place in SLOTS:
+            run.command(place, Prepare(epoch=1, barrier=1, moves=moves, workers=tuple(SLOTS)))
+        ready = answers(run)
+        assert {each.refused for each in ready.values()} == {""}
+        for place in SLOTS:
+            run.command(place, Cut(epoch=1, barrier=1, tick=max(each.tick for each in ready.values())))
+        told = [report for worker in run.workers.values() for report in worker.reports]
+        random = Random(4)  # noqa: S311 - it must be repeatable
+        while sum(isinstance(report, Passed) for report in told) < 3:
+            assert run.sweep(random) or run.sweep(random, 10**9)
+            told = [report for worker in run.workers.values() for report in worker.reports]
+        assert sorted(report.executor for report in told if isinstance(report, Moved)) == ["__acker[0]", "b[0]"]
+        assert "__acker[0]" in {running.executor.name for running in run.workers[SLOTS[2]].assembly.executors}
+        run.run([], 0)
+    ledger.check()
+
+
+def test_what_arrives_is_made_beside_what_works_and_is_closed_when_the_worker_is() -> None:
+    ledger = line(20)
+    with scripted_run(run_spec(LINE, ledger.places), ledger.operator) as run:
+        before = ledger.open
+        run.command(SLOTS[0], Prepare(epoch=1, barrier=1, moves=(Move("b[0]", SLOTS[0]),), workers=tuple(SLOTS)))
+        assert ledger.open == before + 1
+        assert "b[0]" not in {running.executor.name for running in run.workers[SLOTS[0]].assembly.executors}
+        for worker in run.workers.values():
+            worker.share.close()
+        assert ledger.open == 0
