@@ -54,6 +54,31 @@ def test_neighbouring_blocks_and_executors_choose_independently() -> None:
 
 
 @settings(deadline=None, max_examples=100)
+@given(st.integers(0, 2**64 - 1), st.integers(0, 10**12), st.lists(st.integers(0, 400), max_size=5))
+def test_behind_a_recovery_there_is_one_of_every_block_from_there_on_whatever_was_before(
+    seed: int, first: int, sizes: list[int]
+) -> None:
+    samplers = [Sampler(seed), Sampler(seed)]
+    position = 0
+    for size in sizes:
+        samplers[0].sampled(position, size)
+        position += size
+    for sampler in samplers:
+        sampler.skip(first)
+    chosen = samplers[0].sampled(first, 50 * FIRST_STRIDE)
+    assert [(record - first) // FIRST_STRIDE for record in chosen] == list(range(50))
+    assert samplers[1].sampled(first, 50 * FIRST_STRIDE) == chosen
+
+
+def test_wherever_a_recovery_begins_every_place_of_its_first_block_is_equally_likely() -> None:
+    sampler, places = Sampler(9), Counter[int]()
+    for first in range(20_000):
+        sampler.skip(first)
+        places[sampler.sampled(first, FIRST_STRIDE)[0] - first] += 1
+    assert chi_square([places[at] for at in range(FIRST_STRIDE)]) < bound(FIRST_STRIDE - 1)
+
+
+@settings(deadline=None, max_examples=100)
 @given(st.integers(0, 2**64 - 1), st.lists(st.integers(0, 400), max_size=20))
 def test_the_choice_depends_on_the_seed_and_the_record_and_not_on_the_batches(seed: int, sizes: list[int]) -> None:
     sampler, first, pieced = Sampler(seed), 0, []
