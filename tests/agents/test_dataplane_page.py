@@ -1,5 +1,6 @@
 """The page on the data plane says what the code does: header, limits, sizes, hop kinds, layers."""
 
+import ast
 import re
 import struct
 from pathlib import Path
@@ -13,6 +14,7 @@ from agents.worker.plan import Hop
 from workloads.keys import KEY_GROUPS
 
 ROOT = Path(__file__).parents[2]
+WORKER = ROOT / "agents" / "worker"
 PAGE = (ROOT / "docs" / "dataplane" / "index.md").read_text()
 
 
@@ -55,10 +57,13 @@ def test_fields_lie_where_the_table_says() -> None:
 
 def test_kinds_flags_and_limits_are_the_codes() -> None:
     meaning = {name.strip("`"): text for _, _, name, text in rows("The frame")}
-    assert meaning["kind"] == f"{frame.DATA} = DATA, {frame.CREDIT} = CREDIT, {frame.END} = END"
-    assert f"{frame.STAMPED} = STAMPED" in meaning["flags"]
+    kinds = ("DATA", "CREDIT", "END", "BARRIER", "TICK", "STATE")
+    assert meaning["kind"] == ", ".join(f"{getattr(frame, kind)} = {kind}" for kind in kinds)
+    assert f"DATA: {frame.STAMPED} = STAMPED. STATE: {frame.LAST} = LAST." in meaning["flags"]
     assert f"rows, 1 to {frame.MAX_ROWS:,}." in meaning["count"]
-    assert f"at most {frame.MAX_PAYLOAD:,}." in meaning["length"]
+    assert f"DATA: bytes of payload, at most {frame.MAX_PAYLOAD:,}." in meaning["length"]
+    assert f"STATE: at most {frame.STATE_BYTES:,}." in meaning["length"]
+    assert f"TICK: {len(frame.tick(1, 2, 3, 4, 5, 6, 7)) - frame.HEADER_BYTES}." in meaning["length"]
     assert f"A row may take {frame.MAX_PAYLOAD // 2 // 2**20} MiB at most" in section("The frame")
 
 
@@ -69,8 +74,14 @@ def test_the_stamp_table_is_as_described() -> None:
     assert struct.unpack("<IIqIq", table) == (2, 5, 6, 7, -8)
 
 
+def test_a_ticks_payload_is_as_described() -> None:
+    written = frame.tick(1, 2, 3, 4, 5, 6, -7)
+    assert "The payload of TICK is two `int64`: its stream time and when it was due" in section("The frame")
+    assert struct.unpack("<qq", written[frame.HEADER_BYTES :]) == (6, -7)
+
+
 def test_the_handshakes_messages_have_the_documented_sizes() -> None:
-    opened, asked = Connector(b"k", "r", 1, 0, 1), Acceptor(b"k", "r", 1, 1, 2)
+    opened, asked = Connector(b"k", "r", 1, 0, 1), Acceptor(b"k", "r", 1, 1)
     hello = opened.hello()
     answer = asked.receive(hello)
     sizes = [len(hello), len(answer), len(opened.receive(answer))]
@@ -103,8 +114,21 @@ def test_hop_kinds_are_those_of_the_code() -> None:
     assert [row[0].strip("`") for row in rows("Hop kinds")] == list(get_args(Hop))
 
 
+LAYERS = [layer for row in rows("Layers") for layer in re.findall(r"`(\w+)`", row[0])]
+
+
 def test_every_layer_is_a_file() -> None:
-    layers = {row[0].strip("`") for row in rows("Layers")}
-    files = {path.stem for path in (ROOT / "agents" / "worker").glob("*.py")}
-    assert layers <= files
-    assert files - layers == {"__init__", "__main__", "worker", "report", "answers", "latency"}
+    files = {path.stem for path in WORKER.glob("*.py")}
+    assert set(LAYERS) <= files
+    assert files - set(LAYERS) == {"__init__", "__main__", "worker", "report", "answers", "latency"}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_knows_only_those_above_it(layer: str) -> None:
+    known = set()
+    for node in ast.walk(ast.parse((WORKER / f"{layer}.py").read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "agents.worker":
+            known |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("agents.worker."):
+            known.add(node.module.removeprefix("agents.worker."))
+    assert known & set(LAYERS) <= set(LAYERS[: LAYERS.index(layer)])
