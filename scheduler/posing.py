@@ -33,13 +33,12 @@ def pose(needs: Needs, cluster: Document, topologies: Sequence[Document], traffi
 
 
 def _check_names(documents: Sequence[Document], topologies: Sequence[Topology]) -> None:
-    first: dict[str, str] = {}
+    first: dict[str, Document] = {}
     for document, topology in zip(documents, topologies, strict=True):
         if topology.id in first:
-            raise document.error(
-                ("id",), f"two topologies are called {topology.id!r}; the other one is at {first[topology.id]}"
-            )
-        first[topology.id] = document.where(("id",))
+            other = first[topology.id].where(("id",))
+            raise document.error(("id",), f"two topologies are called {topology.id!r}; the other one is at {other}")
+        first[topology.id] = document
 
 
 def _check_cycle(document: Document, topology: Topology) -> None:
