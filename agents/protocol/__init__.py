@@ -1,0 +1,178 @@
+"""The control channel: one JSON object per line, in both directions, on pipes or over SSH.
+
+Two channels speak this protocol: controller <-> node agent, and node agent <-> each of its workers. Each
+message is one frozen struct with its `type`; `VERSION` is in the first message of each side and a side
+that meets another version stops with an error. Messages of a topology carry its `epoch`: what belongs to an
+older start is ignored.
+
+A channel that ends (end of file) means that the other side is gone: an agent stops its workers and exits,
+a worker exits.
+"""
+
+import msgspec
+from msgspec import Struct
+
+from agents.protocol.commands import (
+    Abandon,
+    Bye,
+    Command,
+    Connect,
+    Cut,
+    Finish,
+    Go,
+    Grow,
+    Heartbeat,
+    Mark,
+    Prepare,
+    Sampling,
+    Start,
+    Stop,
+    Welcome,
+)
+from agents.protocol.pieces import (
+    HEARTBEAT_S,
+    MAX_LINE,
+    SILENCE_S,
+    VERSION,
+    ExecutorSpec,
+    InputFile,
+    Message,
+    Move,
+    Place,
+    RunSpec,
+    workers_of,
+)
+from agents.protocol.reports import (
+    Connected,
+    Drained,
+    Exhausted,
+    Failed,
+    Finished,
+    Hello,
+    Listening,
+    Lost,
+    Moved,
+    Passed,
+    Profile,
+    Profiled,
+    Progress,
+    Pulse,
+    Ready,
+    Report,
+    Sent,
+    Stopped,
+    Stored,
+    Vitals,
+    Work,
+    WorkerReport,
+)
+from inventory.errors import RunError
+
+__all__ = [
+    "HEARTBEAT_S",
+    "MAX_LINE",
+    "SILENCE_S",
+    "VERSION",
+    "Abandon",
+    "Bye",
+    "Command",
+    "Connect",
+    "Connected",
+    "Cut",
+    "Drained",
+    "ExecutorSpec",
+    "Exhausted",
+    "Failed",
+    "Finish",
+    "Finished",
+    "Go",
+    "Grow",
+    "Heartbeat",
+    "Hello",
+    "InputFile",
+    "Listening",
+    "Lost",
+    "Mark",
+    "Message",
+    "Move",
+    "Moved",
+    "Passed",
+    "Place",
+    "Prepare",
+    "Profile",
+    "Profiled",
+    "Progress",
+    "Pulse",
+    "Ready",
+    "Report",
+    "RunSpec",
+    "Sampling",
+    "Sent",
+    "Start",
+    "Stop",
+    "Stopped",
+    "Stored",
+    "Vitals",
+    "Welcome",
+    "Work",
+    "WorkerReport",
+    "decode_command",
+    "decode_report",
+    "encode",
+    "other_version",
+    "workers_of",
+]
+
+_encoder = msgspec.json.Encoder()
+_commands: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
+_reports: msgspec.json.Decoder[Report] = msgspec.json.Decoder(Report)
+
+
+def encode(message: Message) -> bytes:
+    """One message as a line, newline included."""
+    return _encoder.encode(message) + b"\n"
+
+
+class _AnyVersion(Struct):
+    """What the first message of either side has in every version of the protocol."""
+
+    version: int
+
+
+def _explain(what: str, line: bytes, fault: msgspec.DecodeError) -> RunError:
+    try:
+        theirs = msgspec.json.decode(line, type=_AnyVersion).version
+    except msgspec.DecodeError:
+        theirs = VERSION
+    if theirs != VERSION:
+        return other_version(theirs)
+    return RunError(f"not a {what} of control protocol {VERSION}: {fault}: {line[:120]!r}")
+
+
+def other_version(theirs: int) -> RunError:
+    """The error of meeting a side with another version."""
+    return RunError(f"the other side speaks control protocol {theirs}, this one speaks {VERSION}")
+
+
+def decode_command(line: bytes) -> Command:
+    """Read a line that a controller (or an agent, for its worker) sent.
+
+    Raises:
+        RunError: it is not a message of this protocol.
+    """
+    try:
+        return _commands.decode(line)
+    except msgspec.DecodeError as fault:
+        raise _explain("command", line, fault) from None
+
+
+def decode_report(line: bytes) -> Report:
+    """Read a line that an agent (or a worker, for its agent) sent.
+
+    Raises:
+        RunError: it is not a message of this protocol.
+    """
+    try:
+        return _reports.decode(line)
+    except msgspec.DecodeError as fault:
+        raise _explain("report", line, fault) from None

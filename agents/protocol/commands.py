@@ -1,0 +1,142 @@
+"""Controller -> agent, and what an agent passes on to its workers."""
+
+from collections.abc import Mapping
+
+from agents.protocol.pieces import Message, Move, Place, RunSpec
+
+
+class Welcome(Message, frozen=True, tag="welcome"):
+    """First message of the controller: who the agent is and where it may write.
+
+    An agent passes it on to its workers with their `slot`. `folder` is the node's own: prepared inputs lie
+    in `inputs/`, and a run writes below `<run>/`.
+    """
+
+    version: int
+    node: str
+    address: str
+    folder: str
+    campaign: str = ""
+    slot: int = -1
+
+
+class Heartbeat(Message, frozen=True, tag="heartbeat"):
+    """Sent every second; answered by `Pulse`. `sent_ns` is the controller's monotonic clock."""
+
+    sent_ns: int
+
+
+class Start(Message, frozen=True, tag="start"):
+    """Start the workers of one run: spawn, open operators, listen. Answered by `Listening` per worker.
+
+    A `Start` of the same run with a higher epoch begins it again from `spec.restore`: workers that live are kept and
+    start anew, missing ones are spawned, those that are not wanted any more are ended.
+    """
+
+    spec: RunSpec
+    sensors: tuple[str, ...] = ()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that begins."""
+        return self.spec.epoch
+
+
+class Connect(Message, frozen=True, tag="connect"):
+    """Ports of all workers of the run, `node/slot` -> port; workers connect and answer `Connected`."""
+
+    epoch: int
+    ports: Mapping[str, int]
+
+
+class Go(Message, frozen=True, tag="go"):
+    """Sources start at `at_ns` of the node's monotonic clock."""
+
+    epoch: int
+    at_ns: int
+
+
+class Grow(Message, frozen=True, tag="grow"):
+    """Within an epoch: spawn the workers of `spec` that this node lacks. Answered by `Listening` per new worker.
+
+    `at_ns` is when the sources started, as in `Go`.
+    """
+
+    spec: RunSpec
+    at_ns: int
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that it belongs to."""
+        return self.spec.epoch
+
+
+class Prepare(Message, frozen=True, tag="prepare"):
+    """Get ready for a barrier; every worker answers `Ready`, and its spouts neither end nor pass a tick meanwhile.
+
+    Attributes:
+        barrier: its number, higher than all before, of earlier epochs too.
+        store: whether executors store their state when they pass it.
+        moves: executors that change their place when they pass it.
+        workers: all workers of the run by number, with those that were added since the start.
+        ports: `node/slot` -> port of all workers.
+        complete: the last complete checkpoint; older ones may be deleted.
+    """
+
+    epoch: int
+    barrier: int
+    store: bool = False
+    moves: tuple[Move, ...] = ()
+    workers: tuple[Place, ...] = ()
+    ports: Mapping[str, int] = {}
+    complete: int = 0
+
+
+class Cut(Message, frozen=True, tag="cut"):
+    """Spouts emit the prepared barrier now, or just before tick number `tick` if that has not been emitted yet."""
+
+    epoch: int
+    barrier: int
+    tick: int
+
+
+class Abandon(Message, frozen=True, tag="abandon"):
+    """The prepared barrier does not come; what was made ready for it is dropped."""
+
+    epoch: int
+    barrier: int
+
+
+class Mark(Message, frozen=True, tag="mark"):
+    """Write an event with this `kind` into the traces, at the time of receipt."""
+
+    epoch: int
+    kind: str
+
+
+class Sampling(Message, frozen=True, tag="sampling"):
+    """Sample the stacks of all workers from now on, those that are spawned later included; or end it (`Profiled`)."""
+
+    epoch: int
+    on: bool
+
+
+class Stop(Message, frozen=True, tag="stop"):
+    """Sources end their input now (`Stopped`); the topology drains; every worker answers `Drained`."""
+
+    epoch: int
+
+
+class Finish(Message, frozen=True, tag="finish"):
+    """Close operators and files; workers exit, the agent answers `Finished`. Also ends a run that failed."""
+
+    epoch: int
+
+
+class Bye(Message, frozen=True, tag="bye"):
+    """The agent exits with status 0 after it has cleaned up."""
+
+
+Command = (
+    Welcome | Heartbeat | Start | Grow | Connect | Go | Prepare | Cut | Abandon | Mark | Sampling | Stop | Finish | Bye
+)

@@ -1,0 +1,94 @@
+"""What messages are made of: places, executors, and all that a worker must know of a run."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+VERSION = 2
+
+MAX_LINE = 16 * 1024 * 1024
+"""Bytes of the longest line that is accepted."""
+
+HEARTBEAT_S = 1.0
+SILENCE_S = 15.0
+"""An agent without a heartbeat for so long acts as on end of file."""
+
+
+class Message(Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True, omit_defaults=True):
+    """One line."""
+
+
+class Place(Struct, frozen=True, forbid_unknown_fields=True):
+    """A worker process: the node's id and the slot's index on it."""
+
+    node: str
+    slot: int
+
+
+class ExecutorSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """One executor and where it runs; its number is its position in the topology's executor list."""
+
+    component: str
+    index: int
+    place: Place
+
+
+class InputFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A prepared input: name for operators, file name in the node's input folder, checksum."""
+
+    name: str
+    file: str
+    sha256: str
+
+
+def workers_of(executors: Iterable[ExecutorSpec]) -> tuple[Place, ...]:
+    """The workers that these executors need, in the order in which they are numbered at first."""
+    return tuple(sorted({entry.place for entry in executors}, key=lambda place: (place.node, place.slot)))
+
+
+class Move(Struct, frozen=True, forbid_unknown_fields=True):
+    """One executor, by name, and where it goes."""
+
+    executor: str
+    to: Place
+
+
+class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """All that a worker must know to run its part of a topology.
+
+    Attributes:
+        run: id of the run, part of every trace row.
+        epoch: number of this start of the topology, from 1.
+        workload, params: what to make operators from.
+        topology: the topology as a plain document.
+        executors: every executor of the topology in its order, with its place.
+        workers: every worker of the run; a worker's number is its position here, and later ones are added at the end.
+            One without executors waits for a move.
+        addresses: data address of every node in use.
+        key: secret of the run for handshakes, hex.
+        rate: the sources' rate as a plain document (`workloads.rates`).
+        seed: seed of the run.
+        inputs: prepared inputs, present in the node's input folder.
+        shared_clock: whether all nodes read the same monotonic clock (one host).
+        restore: number of the checkpoint to begin from, whose snapshots lie in the node's folder; 0: from nothing.
+        until: positions at which spout executors end, because they had been stopped there before.
+        seen: positions that spout executors are known to have reached before; what comes again is counted apart.
+    """
+
+    run: str
+    epoch: int
+    workload: str
+    params: Mapping[str, Any]
+    topology: Mapping[str, Any]
+    executors: tuple[ExecutorSpec, ...]
+    addresses: Mapping[str, str]
+    key: str
+    rate: Mapping[str, Any]
+    seed: int
+    workers: tuple[Place, ...]
+    inputs: tuple[InputFile, ...] = ()
+    shared_clock: bool = True
+    restore: int = 0
+    until: Mapping[str, int] = {}
+    seen: Mapping[str, int] = {}

@@ -1,0 +1,246 @@
+"""Agent -> controller, and worker -> agent."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from agents.protocol.pieces import Message, Place
+
+
+class Hello(Message, frozen=True, tag="hello"):
+    """First message of an agent."""
+
+    version: int
+    pid: int
+    python: str
+    facts: Mapping[str, Any]
+
+
+class Pulse(Message, frozen=True, tag="pulse"):
+    """Answer to `Heartbeat`: its `sent_ns`, and the agent's monotonic clock at receipt and at answer."""
+
+    sent_ns: int
+    received_ns: int
+    answered_ns: int
+
+
+class Listening(Message, frozen=True, tag="listening"):
+    """A worker's data port is open; its operators are open too."""
+
+    epoch: int
+    slot: int
+    pid: int
+    port: int
+
+
+class Connected(Message, frozen=True, tag="connected"):
+    """A worker has all its links."""
+
+    epoch: int
+    slot: int
+
+
+class Ready(Message, frozen=True, tag="ready"):
+    """A worker is ready for the prepared barrier.
+
+    `tick` is the highest number of a next tick among its spouts (0 without any), which they hold back until `Cut` or
+    `Abandon`. With `refused`, it cannot take part, and says why.
+    """
+
+    epoch: int
+    slot: int
+    barrier: int
+    tick: int = 0
+    refused: str = ""
+
+
+class Stored(Message, frozen=True, tag="stored"):
+    """An executor's state at a barrier is on this node's disk.
+
+    Attributes:
+        executor: its name.
+        file: where, relative to the node's folder.
+        nbytes: size of the state.
+        position: records emitted, of a spout executor; None for bolts.
+        answers: files of answer rows that were settled, relative to the node's folder, by table.
+    """
+
+    epoch: int
+    slot: int
+    barrier: int
+    executor: str
+    file: str
+    nbytes: int
+    position: int | None = None
+    answers: Mapping[str, tuple[str, ...]] = {}
+
+
+class Passed(Message, frozen=True, tag="passed"):
+    """All executors of a worker have passed the barrier, those that came to it by a move included."""
+
+    epoch: int
+    slot: int
+    barrier: int
+
+
+class Moved(Message, frozen=True, tag="moved"):
+    """An executor works in its new place; sent by the new worker.
+
+    Attributes:
+        executor: its name.
+        state_bytes: size of its state.
+        buffered: rows that waited for it here when it went to work.
+        cut_ns: when its last work in the old place ended, on that node's monotonic clock.
+        live_ns: when it went to work, on this node's monotonic clock.
+        cpu_ns: CPU time for taking, packing, unpacking and restoring the state, in both places.
+    """
+
+    epoch: int
+    slot: int
+    barrier: int
+    executor: str
+    state_bytes: int
+    buffered: int
+    cut_ns: int
+    live_ns: int
+    cpu_ns: int
+
+
+class Lost(Message, frozen=True, tag="lost"):
+    """A worker has lost its link to the worker `peer`, and waits for what the controller decides."""
+
+    epoch: int
+    slot: int
+    peer: Place
+    reason: str
+
+
+class Stopped(Message, frozen=True, tag="stopped"):
+    """A worker's sources have ended: spout executor -> records emitted."""
+
+    epoch: int
+    slot: int
+    positions: Mapping[str, int] = {}
+
+
+class Work(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What an executor has done since this start of the topology, and `queued`, the rows that wait for it now.
+
+    `busy_ns` is CPU time, `blocked_ns` time with work but without credit. Of spouts, `processed` and `queued` are null,
+    and `late_ns` is how late the last record left, if there is a schedule.
+    """
+
+    emitted: int
+    processed: int | None
+    queued: int | None
+    busy_ns: int
+    blocked_ns: int
+    late_ns: int | None = None
+
+
+class Sent(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a worker has sent to one node over one kind of hop; `nbytes` is null within a worker: nothing is encoded."""
+
+    hop: str
+    node: str
+    tuples: int
+    nbytes: int | None
+
+
+class Progress(Message, frozen=True, tag="progress"):
+    """Once a second from every worker: totals since this start of the topology, for live display only.
+
+    `at_ns` is the node's monotonic clock; `executors` are by name; `latency_p50_ns` is over the last second, null
+    without samples.
+    """
+
+    epoch: int
+    slot: int
+    at_ns: int
+    emitted: int
+    sunk: int
+    latency_p50_ns: int | None = None
+    executors: Mapping[str, Work] = {}
+    sent: tuple[Sent, ...] = ()
+
+
+class Vitals(Message, frozen=True, tag="vitals"):
+    """Once a second from every agent whose run has the sensor `cpu`, for live display only.
+
+    CPU seconds per second of the node, as in the trace table `cpu`, and of its workers by slot; null before a rate is
+    known.
+    """
+
+    epoch: int
+    cores: float | None = None
+    workers: Mapping[int, float] = {}
+
+
+class Profile(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The sampled stacks of one worker process.
+
+    Attributes:
+        slot: the worker's.
+        file: of collapsed stacks, relative to the node's folder; empty where there is none.
+        samples: stacks that were read while the worker was at work or waited for a processor.
+        reason: why there is no file.
+    """
+
+    slot: int
+    file: str = ""
+    samples: int = 0
+    reason: str = ""
+
+
+class Profiled(Message, frozen=True, tag="profiled"):
+    """Answer to the end of `Sampling`: one entry per worker process."""
+
+    epoch: int
+    profiles: tuple[Profile, ...] = ()
+
+
+class Exhausted(Message, frozen=True, tag="exhausted"):
+    """All sources of a worker have reached the end of a finite input."""
+
+    epoch: int
+    slot: int
+
+
+class Drained(Message, frozen=True, tag="drained"):
+    """All executors of a worker have seen the end of all inputs; answers are written.
+
+    `positions`: spout executor -> records emitted. `answers`: files of answer parts, relative to the node's folder,
+    by table.
+    """
+
+    epoch: int
+    slot: int
+    positions: Mapping[str, int] = {}
+    answers: Mapping[str, tuple[str, ...]] = {}
+
+
+class Finished(Message, frozen=True, tag="finished"):
+    """All workers of the run are gone and the agent's trace files are closed."""
+
+    epoch: int
+
+
+class Failed(Message, frozen=True, tag="failed"):
+    """Something went wrong; `slot` -1 is the agent itself. `log` is the path of the log on the node.
+
+    `died` tells of a worker process that ended without a word, which a new start of the topology can mend; what a
+    worker says itself would only happen again.
+    """
+
+    epoch: int
+    slot: int
+    reason: str
+    log: str = ""
+    died: bool = False
+
+
+WorkerReport = (
+    Listening | Connected | Ready | Stored | Passed | Moved | Lost | Stopped | Progress | Exhausted | Drained | Failed
+)
+Report = Hello | Pulse | Vitals | Profiled | Finished | WorkerReport
