@@ -36,7 +36,7 @@ class ISchedulerParams:
         theta: seconds allowed for the optimiser; 0 = never use it.
         phi: most vertices given to the optimiser; None = what it solves within theta.
         T: executors per worker at most.
-        partitioner: parts by halving again and again, or all at once.
+        partitioner: parts by halving again and again, or all at once; more than 128 executors are always dealt at once.
         seed: of all random choices.
     """
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from scheduler.graph.assembling import assemble, parts_of
+from scheduler.graph.compiling import compiled
 from scheduler.graph.finding import SMALL, find, looks_for
 from scheduler.graph.infeasible import placeable
 from scheduler.graph.instance import Instance
@@ -49,7 +50,7 @@ class LocalSearchParams:
 
 
 class LocalSearch:
-    """Greedy growth, tabu search and multilevel refinement."""
+    """Greedy growth; tabu search, or annealing of a few nodes at a time."""
 
     name: ClassVar[str] = "local-search"
     paper: ClassVar[str] = "Millrace's own"
@@ -64,6 +65,8 @@ class LocalSearch:
     def place(self, problem: Problem) -> Plan:
         """All topologies together; those that do not fit beside the earlier ones are not placed."""
         params = self._params
+        if sum(len(topology.executors) for topology in problem.topologies) > SMALL:
+            compiled()  # the search's time does not count what the first one on a machine takes longer
         end = perf_counter() + SHARE * params.time_limit_s
         efforts: list[Effort] = []
 

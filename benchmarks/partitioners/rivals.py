@@ -12,7 +12,7 @@ from heapq import heapify, heappop
 from pathlib import Path
 
 from scheduler.graph.instance import Instance
-from scheduler.graph.rows import Rows
+from scheduler.graph.rows import listed
 
 HERE = Path(__file__).parent
 PACKAGES = ("pymetis==2025.2.2", "ortools==9.15.6755")
@@ -39,7 +39,7 @@ def ask(tasks: list[dict]) -> list[dict]:
 
 def posed(instance: Instance) -> tuple[dict, list[int]]:
     """The graph for a peer, and the nodes, the largest first, that its parts stand for."""
-    graph = Rows(False).listed(instance)
+    graph = listed(instance)
     order = sorted(range(len(instance.capacity)), key=lambda node: -instance.capacity[node])
     caps = [instance.capacity[node] for node in order]
     return {"xadj": graph.xadj, "adj": graph.adj, "wgt": graph.wgt, "cap": caps}, order

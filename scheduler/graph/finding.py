@@ -2,11 +2,9 @@
 
 from scheduler.graph.dealing import deal
 from scheduler.graph.instance import Instance
-from scheduler.graph.multilevel import Depth, search_large
+from scheduler.graph.large import search_large
 from scheduler.graph.small import search_small
 from scheduler.graph.tabu import Effort
-
-__all__ = ["SMALL", "Depth", "find", "looks_for"]
 
 SMALL = 128
 """Up to so many executors tabu search looks at every move and swap."""
@@ -16,8 +14,10 @@ MOST_PAIRS = 4_000_000
 
 
 def looks_for(instance: Instance) -> int:
-    """A reasonable effort: 20 ms of looks for some dozen executors, more for more."""
-    return 80_000 + 60 * max(0, min(instance.executors, SMALL) - 32) ** 2
+    """A reasonable effort: 20 ms for some dozen executors, half a second for 1,000, a dozen for 100,000."""
+    if instance.executors <= SMALL:
+        return 80_000 + 60 * max(0, instance.executors - 32) ** 2
+    return 300_000 * int(instance.executors ** (2 / 3))
 
 
 def find(
@@ -26,7 +26,6 @@ def find(
     seed: int = 0,
     target: int = 0,
     node_weight: int = 0,
-    depth: Depth = "full",
 ) -> list[int] | None:
     """The best placement found (executor -> node), None when none was found that keeps all limits.
 
@@ -37,9 +36,8 @@ def find(
         target: a cost known to be the lowest possible.
         node_weight: what a node in use costs, in units of rate; large searches take as few nodes as hold the load
             anyway.
-        depth: how far large searches go.
     """
     if instance.executors <= SMALL:
         return search_small(instance, effort, seed, target, node_weight)
-    nodes = deal(instance) if instance.pairs > MOST_PAIRS else search_large(instance, effort, seed, depth)
+    nodes = deal(instance) if instance.pairs > MOST_PAIRS else search_large(instance, effort, seed)
     return nodes if nodes is not None and instance.fits(nodes) else None

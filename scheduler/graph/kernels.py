@@ -1,275 +1,52 @@
-"""The inner loops of the multilevel search, in the part of Python that Numba compiles too.
+"""The inner loops of the search for large instances, in the part of Python that Numba turns into machine code.
 
-For some thousand executors they run as they are, on lists, which starts at once; above they are compiled
-(`scheduler.graph.multilevel`) and run on arrays. Graphs come in compressed rows: the neighbours of vertex v are
-adj[xadj[v]:xadj[v+1]], the rates to them stand at the same places of `wgt`. All numbers are whole.
+Nothing is allocated here, and arrays come as pointers (`scheduler.graph.compiling`): so compiling takes little, and
+the code needs nothing of Numba when it runs. The functions run as they are on lists, slowly, with the same answers.
+Graphs come in compressed rows: the neighbours of vertex v are adj[xadj[v]:xadj[v+1]], the rates to them stand at the
+same places of `wgt`; vertices have a load `vw` and a memory `vm`, parts hold `cap` and `room`. All these are whole.
 """
 
-from heapq import heappop, heappush
-from typing import Any
+from collections.abc import MutableSequence, Sequence
 
-Ints = Any
-"""A list of integers, or an array of them where the code is compiled."""
+Ints = MutableSequence[int]
+"""A list or an array of integers; a pointer to them where the code is compiled."""
 
-KERNELS = ("match", "contract", "pick", "cut", "grow", "halve", "refine", "fill")
-"""In the order in which they use each other."""
+Floats = Sequence[float]
+"""The same of floats."""
 
+STAGES = 128
+"""Temperatures of one annealing."""
 
-def match(xadj: Ints, adj: Ints, wgt: Ints, vw: Ints, part: Ints, order: Ints, limit: int, coarse: Ints) -> int:
-    """Pair vertices of one part that communicate much for their load; fills vertex -> coarse vertex, counts these."""
-    count = 0
-    for v in order:
-        if coarse[v] >= 0:
-            continue
-        best, chosen = 0.0, -1
-        for e in range(xadj[v], xadj[v + 1]):
-            u = adj[e]
-            if coarse[u] < 0 and u != v and part[u] == part[v] and vw[u] + vw[v] <= limit:
-                rating = wgt[e] / (max(vw[u], 1) * max(vw[v], 1))
-                if rating > best or (rating == best and u < chosen):
-                    best, chosen = rating, u
-        coarse[v] = count
-        if chosen >= 0:
-            coarse[chosen] = count
-        count += 1
-    return count
+DRAWS = 4096
+"""Tabled logarithms: -ln(u) for u at equal distances in (0, 1)."""
+
+LOOK_AHEAD = 1000
+"""So many waiting vertices are tried as the first of a part."""
+
+MASK = 0xFFFFFFFF
+"""Of the 32 random bits."""
 
 
-def contract(
-    xadj: Ints,
-    adj: Ints,
-    wgt: Ints,
-    coarse: Ints,
-    first: Ints,
-    second: Ints,
-    count: int,
-    new_xadj: Ints,
-    new_adj: Ints,
-    new_wgt: Ints,
-) -> int:
-    """The graph of coarse vertices, each made of `first` and `second` (or -1); returns how many entries it has."""
-    place = [-1] * count
-    end = 0
-    for c in range(count):
-        start = end
-        for side in range(2):
-            v = first[c] if side == 0 else second[c]
-            if v < 0:
-                continue
-            for e in range(xadj[v], xadj[v + 1]):
-                d = coarse[adj[e]]
-                if d == c:
-                    continue
-                at = place[d]
-                if at < start:
-                    place[d] = end
-                    new_adj[end] = d
-                    new_wgt[end] = wgt[e]
-                    end += 1
-                else:
-                    new_wgt[at] += wgt[e]
-        new_xadj[c + 1] = end
-    return end
+def drawn(x: int) -> int:
+    """The number after x > 0 of a sequence of 32 random bits (xorshift; Marsaglia, 2003)."""
+    x ^= (x << 13) & MASK
+    x ^= x >> 17
+    return x ^ ((x << 5) & MASK)
 
 
-def pick(
-    xadj: Ints, adj: Ints, wgt: Ints, inside: Ints, local: Ints, new_xadj: Ints, new_adj: Ints, new_wgt: Ints
-) -> int:
-    """The graph on the vertices `inside`; `local` is -1 everywhere before and after. Returns its entries."""
-    end = 0
-    for i in range(len(inside)):
-        local[inside[i]] = i
-    for i in range(len(inside)):
-        v = inside[i]
-        for e in range(xadj[v], xadj[v + 1]):
-            if local[adj[e]] >= 0:
-                new_adj[end] = local[adj[e]]
-                new_wgt[end] = wgt[e]
-                end += 1
-        new_xadj[i + 1] = end
-    for i in range(len(inside)):
-        local[inside[i]] = -1
-    return end
-
-
-def cut(xadj: Ints, adj: Ints, wgt: Ints, part: Ints) -> int:
+def cut(n: int, xadj: Ints, adj: Ints, wgt: Ints, part: Ints) -> int:
     """Twice the rate between parts."""
     total = 0
-    for v in range(len(part)):
+    for v in range(n):
         for e in range(xadj[v], xadj[v + 1]):
             if part[adj[e]] != part[v]:
                 total += wgt[e]
     return total
 
 
-def grow(xadj: Ints, adj: Ints, wgt: Ints, vw: Ints, side: Ints, seed: int, target: int) -> int:
-    """Side 0 grows from vertex `seed`, by least new cut, up to load `target`; the others are side 1. Returns it."""
-    n = len(xadj) - 1
-    gain = [0] * n
-    for v in range(n):
-        side[v] = 1
-    heap = [(0, 0, seed)]
-    load = clock = scan = 0
-    while True:
-        if not heap:
-            while scan < n and side[scan] != 1:
-                scan += 1
-            if scan == n or load >= target:
-                break
-            heappush(heap, (0, 0, scan))
-            side[scan] = 2
-        _, _, v = heappop(heap)
-        if side[v] == 0:
-            continue
-        if load + vw[v] > target:
-            if side[v] == 2:
-                side[v] = 3  # looked at, too heavy
-            continue
-        side[v] = 0
-        load += vw[v]
-        for e in range(xadj[v], xadj[v + 1]):
-            u = adj[e]
-            if side[u] == 1 or side[u] == 2:
-                if side[u] == 1:
-                    side[u] = 2
-                    for f in range(xadj[u], xadj[u + 1]):
-                        gain[u] -= wgt[f]
-                gain[u] += 2 * wgt[e]
-                clock += 1
-                heappush(heap, (-gain[u], clock, u))
-    for v in range(n):
-        if side[v] != 0:
-            side[v] = 1
-    return load
-
-
-def halve(
-    xadj: Ints,
-    adj: Ints,
-    wgt: Ints,
-    vw: Ints,
-    vm: Ints,
-    side: Ints,
-    cap0: int,
-    cap1: int,
-    room0: int,
-    room1: int,
-    passes: int,
-    patience: int,
-) -> int:
-    """Move vertices between two sides to lower the cut (Fiduccia and Mattheyses); returns by how much it fell.
-
-    Limits on load and memory of both sides are first restored, where they are broken, then kept; on the way a side may
-    be above them by one vertex.
-    """
-    n = len(xadj) - 1
-    gain, stamp, moved = [0] * n, [0] * n, [0] * n
-    load, memory = [0, 0], [0, 0]
-    heaviest = most = 0
-    for v in range(n):
-        heaviest, most = max(heaviest, vw[v]), max(most, vm[v])
-        load[side[v]] += vw[v]
-        memory[side[v]] += vm[v]
-    total = 0
-    for turn in range(1, passes + 1):
-        heap0 = [(0, 0, 0)]
-        heap1 = [(0, 0, 0)]
-        heap0.pop()
-        heap1.pop()
-        excess = max(load[0] - cap0, 0) + max(load[1] - cap1, 0) + max(memory[0] - room0, 0) + max(memory[1] - room1, 0)
-        for v in range(n):
-            inner = outer = 0
-            for e in range(xadj[v], xadj[v + 1]):
-                if side[adj[e]] == side[v]:
-                    inner += wgt[e]
-                else:
-                    outer += wgt[e]
-            gain[v] = outer - inner
-            if outer > 0 or excess > 0 or inner == 0:
-                heappush(heap0 if side[v] == 0 else heap1, (-gain[v], v, stamp[v]))
-        trail = [0]
-        trail.pop()
-        change = best_change = best_length = idle = 0
-        best_excess = excess
-        while idle < patience:
-            while heap0 and (moved[heap0[0][1]] == turn or side[heap0[0][1]] != 0 or stamp[heap0[0][1]] != heap0[0][2]):
-                heappop(heap0)
-            while heap1 and (moved[heap1[0][1]] == turn or side[heap1[0][1]] != 1 or stamp[heap1[0][1]] != heap1[0][2]):
-                heappop(heap1)
-            over0 = load[0] > cap0 or memory[0] > room0
-            over1 = load[1] > cap1 or memory[1] > room1
-            source = -1
-            if over0 and heap0:
-                source = 0
-            elif over1 and heap1 and not over0:
-                source = 1
-            elif not over0 and not over1:
-                fits0 = fits1 = False
-                if heap0:
-                    v = heap0[0][1]
-                    fits0 = load[1] + vw[v] <= cap1 + heaviest and memory[1] + vm[v] <= room1 + most
-                if heap1:
-                    v = heap1[0][1]
-                    fits1 = load[0] + vw[v] <= cap0 + heaviest and memory[0] + vm[v] <= room0 + most
-                if fits0 and fits1:
-                    if heap0[0][0] != heap1[0][0]:
-                        source = 0 if heap0[0][0] < heap1[0][0] else 1
-                    else:
-                        source = 0 if load[0] - cap0 >= load[1] - cap1 else 1
-                elif fits0:
-                    source = 0
-                elif fits1:
-                    source = 1
-                elif heap0 or heap1:
-                    heappop(heap0 or heap1)
-                    continue
-            if source < 0:
-                break
-            _, v, _ = heappop(heap0 if source == 0 else heap1)
-            moved[v] = turn
-            side[v] = 1 - source
-            load[source] -= vw[v]
-            load[1 - source] += vw[v]
-            memory[source] -= vm[v]
-            memory[1 - source] += vm[v]
-            change -= gain[v]
-            trail.append(v)
-            for e in range(xadj[v], xadj[v + 1]):
-                u = adj[e]
-                if side[u] == source:
-                    gain[u] += 2 * wgt[e]
-                else:
-                    gain[u] -= 2 * wgt[e]
-                if moved[u] != turn:
-                    stamp[u] += 1
-                    heappush(heap0 if side[u] == 0 else heap1, (-gain[u], u, stamp[u]))
-            excess = 0  # written out: calls of max cost more than all the rest where this is interpreted
-            if load[0] > cap0:
-                excess += load[0] - cap0
-            if load[1] > cap1:
-                excess += load[1] - cap1
-            if memory[0] > room0:
-                excess += memory[0] - room0
-            if memory[1] > room1:
-                excess += memory[1] - room1
-            idle += 1
-            if excess < best_excess or (excess == best_excess and change < best_change):
-                best_change, best_excess, best_length, idle = change, excess, len(trail), 0
-        while len(trail) > best_length:
-            v = trail.pop()
-            back = 1 - side[v]
-            load[side[v]] -= vw[v]
-            load[back] += vw[v]
-            memory[side[v]] -= vm[v]
-            memory[back] += vm[v]
-            side[v] = back
-        total -= best_change
-        if best_change == 0:
-            break
-    return total
-
-
-def refine(
+def anneal(
+    n: int,
+    k: int,
     xadj: Ints,
     adj: Ints,
     wgt: Ints,
@@ -278,107 +55,459 @@ def refine(
     part: Ints,
     cap: Ints,
     room: Ints,
-    dirty: Ints,
-    passes: int,
-    patience: int,
+    cooling: Floats,
+    draws: Floats,
+    hot: float,
+    block: int,
+    x: int,
+    best: Ints,
+    load: Ints,
+    memory: Ints,
+    count: Ints,
+    start: Ints,
+    member: Ints,
+    place: Ints,
 ) -> int:
-    """Let every two parts that communicate exchange vertices; returns by how much the cut fell.
+    """Simulated annealing (Kirkpatrick, Gelatt, Vecchi, 1983); returns by how much the cut fell.
 
-    `dirty` marks the parts that changed since their pairs were looked at; it is brought up to date.
+    A step moves a vertex to the part of a neighbour or, where that is full, swaps it with any vertex there. Leaves the
+    best placement found in `best` and something else in `part`. Limits that are kept stay kept.
+
+    Args:
+        hot: the first temperature, in units of rate; `cooling` has the factors of all.
+        block: steps at each temperature.
+        x: random bits, not 0.
+        draws: see `DRAWS`.
+    The arrays behind `best` are scratch.
     """
-    n = len(xadj) - 1
-    k = len(cap)
-    head = [-1] * k
-    after = [-1] * n
-    for v in range(n - 1, -1, -1):
+    for p in range(k):
+        load[p] = memory[p] = count[p] = 0
+    for v in range(n):
+        load[part[v]] += vw[v]
+        memory[part[v]] += vm[v]
+        count[part[v]] += 1
+        best[v] = part[v]
+    end = 0
+    for p in range(k):
+        start[p] = end
+        end += count[p] + (n - count[p]) // k + 8
+        count[p] = 0
+    start[k] = end
+    for v in range(n):
+        p = part[v]
+        place[v] = start[p] + count[p]
+        member[place[v]] = v
+        count[p] += 1
+    change = lowest = 0
+    for stage in range(STAGES):
+        heat = hot * cooling[stage]
+        for _ in range(block):
+            x = drawn(x)
+            v = (x * n) >> 32
+            degree = xadj[v + 1] - xadj[v]
+            if degree == 0:
+                continue
+            x = drawn(x)
+            p = part[v]
+            q = part[adj[xadj[v] + ((x * degree) >> 32)]]
+            if p == q:
+                continue
+            rise = 0
+            for e in range(xadj[v], xadj[v + 1]):
+                other = part[adj[e]]
+                if other == p:
+                    rise += wgt[e]
+                elif other == q:
+                    rise -= wgt[e]
+            x = drawn(x)
+            accepted = heat * draws[x & (DRAWS - 1)]
+            if load[q] + vw[v] <= cap[q] and memory[q] + vm[v] <= room[q]:
+                if rise <= accepted and start[q] + count[q] < start[q + 1]:
+                    count[p] -= 1
+                    last = member[start[p] + count[p]]
+                    member[place[v]] = last
+                    place[last] = place[v]
+                    place[v] = start[q] + count[q]
+                    member[place[v]] = v
+                    count[q] += 1
+                    part[v] = q
+                    load[p] -= vw[v]
+                    load[q] += vw[v]
+                    memory[p] -= vm[v]
+                    memory[q] += vm[v]
+                    change += rise
+            elif count[q] > 0:
+                u = member[start[q] + (((x >> 12) * count[q]) >> 20)]
+                heavier, larger = vw[v] - vw[u], vm[v] - vm[u]
+                if heavier > 0 and load[q] + heavier > cap[q]:
+                    continue
+                if heavier < 0 and load[p] - heavier > cap[p]:
+                    continue
+                if larger > 0 and memory[q] + larger > room[q]:
+                    continue
+                if larger < 0 and memory[p] - larger > room[p]:
+                    continue
+                for e in range(xadj[u], xadj[u + 1]):
+                    other = part[adj[e]]
+                    if other == q:
+                        rise += wgt[e]
+                    elif other == p:
+                        rise -= wgt[e]
+                    if adj[e] == v:
+                        rise += 2 * wgt[e]
+                if rise <= accepted:
+                    part[v] = q
+                    part[u] = p
+                    member[place[v]] = u
+                    member[place[u]] = v
+                    here = place[v]
+                    place[v] = place[u]
+                    place[u] = here
+                    load[p] -= heavier
+                    load[q] += heavier
+                    memory[p] -= larger
+                    memory[q] += larger
+                    change += rise
+        if change < lowest:
+            lowest = change
+            for v in range(n):
+                best[v] = part[v]
+    return -lowest
+
+
+def rework(
+    n: int,
+    k: int,
+    xadj: Ints,
+    adj: Ints,
+    wgt: Ints,
+    vw: Ints,
+    vm: Ints,
+    part: Ints,
+    cap: Ints,
+    room: Ints,
+    cooling: Floats,
+    draws: Floats,
+    state: Ints,
+    size: int,
+    fewest: int,
+    heat: float,
+    steps: int,
+    looks: int,
+    head: Ints,
+    after: Ints,
+    local: Ints,
+    vertex: Ints,
+    number: Ints,
+    region: Ints,
+    r_xadj: Ints,
+    r_adj: Ints,
+    r_wgt: Ints,
+    r_vw: Ints,
+    r_vm: Ints,
+    r_part: Ints,
+    r_cap: Ints,
+    r_room: Ints,
+    best: Ints,
+    load: Ints,
+    memory: Ints,
+    count: Ints,
+    start: Ints,
+    member: Ints,
+    place: Ints,
+) -> int:
+    """Anneal a few parts that communicate, and keep what is better; again and again. Returns by how much the cut fell.
+
+    Parts are drawn by rate, and an empty one or two join them. Annealing starts at `heat` times the region's mean rate
+    per vertex, or at a quarter, 1/16 or 1/64 of that.
+
+    Args:
+        state: one number, the random bits; brought up to date.
+        size: a region has so many vertices at least,
+        fewest: and so many parts.
+        steps: per vertex of a region.
+        looks: steps in all.
+    The arrays from `head` on are scratch.
+    """
+    x = state[0]
+    for p in range(k):
+        head[p] = number[p] = -1
+    for i in range(n):
+        v = n - 1 - i
         after[v] = head[part[v]]
         head[part[v]] = v
-    local = [-1] * n
-    seen = [-1] * k
-    was = [0] * k
-    for a in range(k):
-        was[a] = dirty[a]
-        dirty[a] = 0
+        local[v] = -1
     total = 0
-    for a in range(k):
-        others = [0]
-        others.pop()
-        v = head[a]
-        while v >= 0:
-            for e in range(xadj[v], xadj[v + 1]):
-                b = part[adj[e]]
-                if b > a and seen[b] != a:
-                    seen[b] = a
-                    if was[a] or was[b] or dirty[a] or dirty[b]:
-                        others.append(b)
-            v = after[v]
-        for b in others:
-            vertices = [0]
-            vertices.pop()
-            for p in (a, b):
+    while looks > 0:
+        x = drawn(x)
+        v = (x * n) >> 32
+        m = parts = tries = 0
+        p = part[v]
+        while True:
+            if number[p] < 0:
+                number[p] = parts
+                region[parts] = p
+                parts += 1
                 v = head[p]
                 while v >= 0:
-                    local[v] = len(vertices)
-                    vertices.append(v)
+                    local[v] = m
+                    vertex[m] = v
+                    m += 1
                     v = after[v]
-            m = len(vertices)
-            sub_xadj = [0] * (m + 1)
-            sub_adj = [0]
-            sub_wgt = [0]
-            sub_adj.pop()
-            sub_wgt.pop()
-            sub_vw = [0] * m
-            sub_vm = [0] * m
-            side = [0] * m
-            for i in range(m):
-                v = vertices[i]
-                sub_vw[i] = vw[v]
-                sub_vm[i] = vm[v]
-                side[i] = 0 if part[v] == a else 1
-                for e in range(xadj[v], xadj[v + 1]):
-                    u = local[adj[e]]
-                    if u >= 0:
-                        sub_adj.append(u)
-                        sub_wgt.append(wgt[e])
-                sub_xadj[i + 1] = len(sub_adj)
-            gained = halve(
-                sub_xadj, sub_adj, sub_wgt, sub_vw, sub_vm, side, cap[a], cap[b], room[a], room[b], passes, patience
+            tries += 1
+            if (m >= size and parts >= fewest) or tries > 40 or parts == k:
+                break
+            x = drawn(x)
+            v = vertex[(x * m) >> 32]
+            outside = 0
+            for e in range(xadj[v], xadj[v + 1]):
+                if local[adj[e]] < 0:
+                    outside += wgt[e]
+            if outside == 0:
+                continue
+            x = drawn(x)
+            at = int(outside * (x / 4294967296.0))
+            for e in range(xadj[v], xadj[v + 1]):
+                if local[adj[e]] < 0:
+                    p = part[adj[e]]
+                    at -= wgt[e]
+                    if at < 0:
+                        break
+        # the largest empty part, and another empty one
+        x = drawn(x)
+        first = (x * k) >> 32
+        for turn in range(2):
+            for i in range(k):
+                p = i if turn == 0 else (first + i) % k
+                if head[p] < 0 and number[p] < 0 and cap[p] > 0:
+                    number[p] = parts
+                    region[parts] = p
+                    parts += 1
+                    break
+        end = 0
+        r_xadj[0] = 0
+        for i in range(m):
+            v = vertex[i]
+            r_vw[i] = vw[v]
+            r_vm[i] = vm[v]
+            r_part[i] = number[part[v]]
+            for e in range(xadj[v], xadj[v + 1]):
+                if local[adj[e]] >= 0:
+                    r_adj[end] = local[adj[e]]
+                    r_wgt[end] = wgt[e]
+                    end += 1
+            r_xadj[i + 1] = end
+        rates = 0
+        for e in range(end):
+            rates += r_wgt[e]
+        for a in range(parts):
+            r_cap[a] = cap[region[a]]
+            r_room[a] = room[region[a]]
+        x = drawn(x)
+        hot = heat * rates / m / (1 << 2 * (x & 3))
+        x = drawn(x)
+        block = 1 + m * steps // STAGES
+        gained = 0
+        if parts > 1 and end > 0:
+            gained = anneal(
+                m,
+                parts,
+                r_xadj,
+                r_adj,
+                r_wgt,
+                r_vw,
+                r_vm,
+                r_part,
+                r_cap,
+                r_room,
+                cooling,
+                draws,
+                hot,
+                block,
+                x,
+                best,
+                load,
+                memory,
+                count,
+                start,
+                member,
+                place,
             )
-            changed = False
-            for i in range(m):
-                v = vertices[i]
-                local[v] = -1
-                now = a if side[i] == 0 else b
-                if part[v] != now:
-                    part[v] = now
-                    changed = True
-            if changed:
-                total += gained
-                if gained:
-                    dirty[a] = dirty[b] = 1
-                head[a] = head[b] = -1
-                for i in range(m - 1, -1, -1):
-                    v = vertices[i]
-                    after[v] = head[part[v]]
-                    head[part[v]] = v
+        looks -= block * STAGES
+        for a in range(parts):
+            number[region[a]] = -1
+            if gained > 0:
+                head[region[a]] = -1
+        for i in range(m):
+            j = m - 1 - i
+            v = vertex[j]
+            local[v] = -1
+            if gained > 0:
+                part[v] = region[best[j]]
+                after[v] = head[part[v]]
+                head[part[v]] = v
+        total += gained
+    state[0] = x
     return total
 
 
-def fill(order: Ints, vw: Ints, vm: Ints, cap: Ints, room: Ints, part: Ints) -> bool:
-    """Fill the parts one after the other with vertices in `order`, each part as far as the next vertices fit.
+def grow(
+    n: int,
+    k: int,
+    xadj: Ints,
+    adj: Ints,
+    wgt: Ints,
+    vw: Ints,
+    vm: Ints,
+    cap: Ints,
+    room: Ints,
+    order: Ints,
+    part: Ints,
+    inner: Ints,
+    waiting: Ints,
+    border: Ints,
+) -> int:
+    """Fill the parts one after the other with vertices that communicate; returns how many found no room (part -1).
 
-    A part that the next vertex does not fit into is closed. Returns whether all vertices found a part.
+    A part starts with the first vertex in `order` that waits; next comes the one with the largest (rate to the
+    part)^2 / (1 + rate to others that wait).
     """
-    k = len(cap)
-    at = 0
-    load = memory = 0
-    for v in order:
-        while at < k and (load + vw[v] > cap[at] or memory + vm[v] > room[at]):
-            at += 1
-            load = memory = 0
-        if at == k:
-            return False
-        part[v] = at
-        load += vw[v]
-        memory += vm[v]
-    return True
+    for v in range(n):
+        part[v] = inner[v] = -1
+        waiting[v] = 0
+        for e in range(xadj[v], xadj[v + 1]):
+            waiting[v] += wgt[e]
+    first = placed = 0
+    for p in range(k):
+        load = memory = m = 0
+        while True:
+            chosen, highest, i = -1, -1.0, 0
+            while i < m:
+                v = border[i]
+                if part[v] >= 0:
+                    m -= 1
+                    border[i] = border[m]
+                    continue
+                i += 1
+                if load + vw[v] <= cap[p] and memory + vm[v] <= room[p]:
+                    worth = 1.0 * inner[v] * inner[v] / (1.0 + waiting[v])
+                    if worth > highest:
+                        highest = worth
+                        chosen = v
+            if chosen < 0:
+                while first < n and part[order[first]] >= 0:
+                    first += 1
+                i = first
+                while i < n and i < first + LOOK_AHEAD and chosen < 0:
+                    v = order[i]
+                    if part[v] < 0 and load + vw[v] <= cap[p] and memory + vm[v] <= room[p]:
+                        chosen = v
+                    i += 1
+            if chosen < 0:
+                break
+            part[chosen] = p
+            placed += 1
+            load += vw[chosen]
+            memory += vm[chosen]
+            for e in range(xadj[chosen], xadj[chosen + 1]):
+                u = adj[e]
+                waiting[u] -= wgt[e]
+                if part[u] < 0:
+                    if inner[u] < 0:
+                        inner[u] = 0
+                        border[m] = u
+                        m += 1
+                    inner[u] += wgt[e]
+        for i in range(m):
+            inner[border[i]] = -1
+    return n - placed
+
+
+def match(
+    n: int,
+    xadj: Ints,
+    adj: Ints,
+    wgt: Ints,
+    vw: Ints,
+    vm: Ints,
+    order: Ints,
+    heaviest: int,
+    largest: int,
+    coarse: Ints,
+    first: Ints,
+    second: Ints,
+) -> int:
+    """Pair vertices that communicate much for their load; returns how many coarse vertices there are.
+
+    Fills vertex -> coarse vertex, and coarse vertex -> its `first` and `second` (or -1). A pair's load is at most
+    `heaviest`, its memory `largest`.
+    """
+    for v in range(n):
+        coarse[v] = -1
+    count = 0
+    for i in range(n):
+        v = order[i]
+        if coarse[v] >= 0:
+            continue
+        highest, chosen = 0.0, -1
+        for e in range(xadj[v], xadj[v + 1]):
+            u = adj[e]
+            if coarse[u] < 0 and vw[u] + vw[v] <= heaviest and vm[u] + vm[v] <= largest:
+                rating = wgt[e] / (1.0 + vw[u])
+                if rating > highest or (rating == highest and u < chosen):
+                    highest = rating
+                    chosen = u
+        coarse[v] = count
+        first[count] = v
+        second[count] = chosen
+        if chosen >= 0:
+            coarse[chosen] = count
+        count += 1
+    return count
+
+
+def contract(
+    count: int,
+    xadj: Ints,
+    adj: Ints,
+    wgt: Ints,
+    vw: Ints,
+    vm: Ints,
+    coarse: Ints,
+    first: Ints,
+    second: Ints,
+    place: Ints,
+    new_xadj: Ints,
+    new_adj: Ints,
+    new_wgt: Ints,
+    new_vw: Ints,
+    new_vm: Ints,
+) -> int:
+    """The graph of coarse vertices; returns how many entries it has."""
+    for c in range(count):
+        place[c] = -1
+    end = 0
+    new_xadj[0] = 0
+    for c in range(count):
+        begin = end
+        new_vw[c] = new_vm[c] = 0
+        for side in range(2):
+            v = first[c] if side == 0 else second[c]
+            if v < 0:
+                continue
+            new_vw[c] += vw[v]
+            new_vm[c] += vm[v]
+            for e in range(xadj[v], xadj[v + 1]):
+                d = coarse[adj[e]]
+                if d == c:
+                    continue
+                at = place[d]
+                if at < begin:
+                    place[d] = end
+                    new_adj[end] = d
+                    new_wgt[end] = wgt[e]
+                    end += 1
+                else:
+                    new_wgt[at] += wgt[e]
+        new_xadj[c + 1] = end
+    return end

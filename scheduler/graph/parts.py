@@ -3,14 +3,17 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from scheduler.graph.finding import SMALL, Depth, find
+from scheduler.graph.finding import SMALL, find
 from scheduler.graph.instance import Instance
 from scheduler.graph.tabu import Effort
 
 Partitioner = Literal["recursive", "kway"]
 
 LOOKS = 100
-"""Moves valued per executor and part, where a part is small enough for tabu search."""
+"""Moves valued per executor and part."""
+
+MOST_PARTS = 60
+"""More parts are not counted: an executor has reason to go to few of them."""
 
 FEWEST_LOOKS = 3_000
 """Moves valued at least."""
@@ -109,15 +112,14 @@ def partition(
         executors: numbers, ascending.
         load: class -> load of a member.
         limits: part -> load that it takes.
-        partitioner: halve again and again (`recursive`), or all parts at once (`kway`).
+        partitioner: halve again and again (`recursive`), or all parts at once (`kway`); more executors than tabu search
+            takes are always dealt to all parts at once.
         seed: of the search.
     """
     if len(limits) == 1:
         weight = sum(load[instance.class_of[executor]] for executor in executors)
         return [list(executors)] if weight <= limits[0] else None
-    if len(executors) > SMALL:
-        return _dealt(instance, executors, load, limits, seed, "split" if partitioner == "recursive" else "refined")
-    if partitioner == "recursive":
+    if partitioner == "recursive" and len(executors) <= SMALL:
         middle = (len(limits) + 1) // 2
         halves = _dealt(instance, executors, load, [sum(limits[:middle]), sum(limits[middle:])], seed)
         if halves is not None:
@@ -135,11 +137,10 @@ def _dealt(
     load: Sequence[int],
     limits: Sequence[int],
     seed: int,
-    depth: Depth = "full",
 ) -> list[list[int]] | None:
     smaller = induced(instance, executors, load, limits)
-    effort = Effort(max(FEWEST_LOOKS, LOOKS * len(executors) * len(limits) // 2), lambda: False)
-    nodes = find(smaller, effort, seed, depth=depth)
+    looks = LOOKS * len(executors) * min(len(limits), MOST_PARTS) // 2
+    nodes = find(smaller, Effort(max(FEWEST_LOOKS, looks), lambda: False), seed)
     if nodes is None:
         return None
     parts: list[list[int]] = [[] for _ in limits]
