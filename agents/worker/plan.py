@@ -19,6 +19,13 @@ from workloads.topology import Executor, Input, Topology
 Hop = Literal["intra_worker", "inter_worker", "inter_node"]
 
 
+def hop(worker: Place, other: Place) -> Hop:
+    """What lies between two workers."""
+    if worker == other:
+        return "intra_worker"
+    return "inter_worker" if worker.node == other.node else "inter_node"
+
+
 class ChannelPlan(NamedTuple):
     """From one executor to another on one stream; executors and stream by number."""
 
@@ -60,12 +67,6 @@ class RunPlan:
         component, name = self.streams[stream]
         outputs = self.topology.component[component].outputs or {}
         return outputs[name]
-
-    def hop(self, worker: int, other: int) -> Hop:
-        """What lies between two workers."""
-        if worker == other:
-            return "intra_worker"
-        return "inter_worker" if self.places[worker].node == self.places[other].node else "inter_node"
 
     @cached_property
     def channels(self) -> tuple[ChannelPlan, ...]:

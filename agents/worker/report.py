@@ -8,6 +8,7 @@ from agents.trace import TraceWriter
 from agents.worker.bolt import BoltExecutor
 from agents.worker.channel import Outgoing
 from agents.worker.latency import percentile
+from agents.worker.plan import hop
 from agents.worker.remote import RemoteOutgoing
 from agents.worker.share import Share
 from agents.worker.spout import SpoutExecutor
@@ -89,25 +90,27 @@ class Reporter:
             self._last_channel[channel] = total
             tuples, batches, nbytes = (a - b for a, b in zip(total, before, strict=True))
             sender, receiver, stream = channel.id
-            hop, node = plan.hop(self._share.me, channel.peer), plan.places[channel.peer].node
-            self._count(hop, node, tuples, None if hop == "intra_worker" else nbytes)
+            # In the middle of a move the plan does not know the new workers yet.
+            other = self._share.place_of(channel.peer)
+            kind, node = hop(self._share.place_of(self._share.me), other), other.node
+            self._count(kind, node, tuples, None if kind == "intra_worker" else nbytes)
             self._traces.add(
                 "channel",
                 now_ns,
                 plan.executors[sender].name,
                 plan.executors[receiver].name,
                 plan.streams[stream][1],
-                hop,
+                kind,
                 node,
                 tuples,
                 batches,
-                None if hop == "intra_worker" else nbytes,
+                None if kind == "intra_worker" else nbytes,
             )
 
-    def _count(self, hop: str, node: str, tuples: int, nbytes: int | None) -> None:
-        before = self._sent.get((hop, node), Sent(hop, node, 0, None if nbytes is None else 0))
+    def _count(self, kind: str, node: str, tuples: int, nbytes: int | None) -> None:
+        before = self._sent.get((kind, node), Sent(kind, node, 0, None if nbytes is None else 0))
         total = None if nbytes is None else nbytes + (before.nbytes or 0)
-        self._sent[hop, node] = Sent(hop, node, before.tuples + tuples, total)
+        self._sent[kind, node] = Sent(kind, node, before.tuples + tuples, total)
 
     def refused(self, now_ns: int, reasons: Mapping[str, int]) -> None:
         """Write down which connections were turned away, and why."""

@@ -13,7 +13,7 @@ from witness import SCHEMA, SIDE, Ledger, Numbers, Relay
 from agents.protocol import ExecutorSpec, Move, Place, RunSpec
 from agents.worker.assembly import Assembly
 from agents.worker.channel import Ager, window
-from agents.worker.plan import RunPlan
+from agents.worker.plan import RunPlan, hop
 from agents.worker.remote import RemoteIncoming, RemoteOutgoing
 from agents.worker.wiring import Wiring, assemble
 from inventory.errors import RunError
@@ -80,7 +80,7 @@ def test_a_grouping_gives_channels_to_whom_it_may_send() -> None:
 
 def test_hops_are_told_apart_by_slot_and_node() -> None:
     plan = RunPlan(spec())
-    hops = [plan.hop(0, plan.worker[number]) for number in (2, 3, 4)]
+    hops = [hop(plan.places[0], plan.place[number]) for number in (2, 3, 4)]
     assert hops == ["intra_worker", "inter_worker", "inter_node"]
 
 
