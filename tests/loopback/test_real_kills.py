@@ -1,0 +1,242 @@
+"""Real processes are killed at every phase of a run, again and again on the same agents; every answer is exact."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+from ground import LONG_S, Ground, Play, ground, kill
+
+from agents.protocol import (
+    Connect,
+    Connected,
+    Cut,
+    Drained,
+    Finish,
+    Go,
+    Grow,
+    Listening,
+    Message,
+    Moved,
+    Passed,
+    Prepare,
+    Ready,
+    Start,
+    Stop,
+    Stopped,
+    Stored,
+)
+from campaign.control.moves import MovePlan, Wish
+from campaign.control.session import Course
+from workloads.registry import load_workload
+from workloads.workload import Workload
+
+pytestmark = pytest.mark.loopback
+
+SEED = 20_240_117
+CHECKPOINT_S = 0.15
+RATE = {"kind": "constant", "tuples_per_s": 3000.0}
+PLACES = {
+    "spout[0]": "n1/0",
+    "split[0]": "n1/0",
+    "count[0]": "n1/0",
+    "spout[1]": "n1/1",
+    "split[1]": "n2/0",
+    "count[1]": "n2/0",
+}
+MOVES = (
+    MovePlan(0.3, (Wish("count[0]", "n2", 1), Wish("spout[1]", "n2", 0))),
+    MovePlan(0.6, (Wish("count[0]", "n1", 0),)),
+)
+
+
+class Moment(NamedTuple):
+    """Something that the controller says or hears, and what the barrier under way is for."""
+
+    way: str
+    node: str
+    message: Message
+    is_first_epoch: bool
+    prepared: Prepare | None
+
+
+def first(kind: type[Message], way: str, *, again: bool = False) -> Callable[[Moment], bool]:
+    """The first message of its kind; `again`: in an epoch that mends something."""
+    return lambda m: m.way == way and isinstance(m.message, kind) and m.is_first_epoch is not again
+
+
+def barrier(kind: type[Message], way: str, *, store: bool) -> Callable[[Moment], bool]:
+    """The first message of its kind about a checkpoint, or about moves."""
+
+    def found(m: Moment) -> bool:
+        about = m.prepared is not None and m.prepared.store is store
+        return about and m.way == way and isinstance(m.message, kind)
+
+    return found
+
+
+PHASES: Mapping[str, Callable[[Moment], bool]] = {
+    "start": first(Listening, "heard"),
+    "connect: told": first(Connect, "told"),
+    "connect: done": first(Connected, "heard"),
+    "go": first(Go, "told"),
+    "checkpoint: prepare": barrier(Prepare, "told", store=True),
+    "checkpoint: ready": barrier(Ready, "heard", store=True),
+    "checkpoint: cut": barrier(Cut, "told", store=True),
+    "checkpoint: stored": barrier(Stored, "heard", store=True),
+    "checkpoint: passed": barrier(Passed, "heard", store=True),
+    "move: grow": first(Grow, "told"),
+    "move: prepare": barrier(Prepare, "told", store=False),
+    "move: ready": barrier(Ready, "heard", store=False),
+    "move: cut": barrier(Cut, "told", store=False),
+    "move: moved": barrier(Moved, "heard", store=False),
+    "move: passed": barrier(Passed, "heard", store=False),
+    "recovery: start": first(Start, "told", again=True),
+    "recovery: listening": first(Listening, "heard", again=True),
+    "recovery: connected": first(Connected, "heard", again=True),
+    "recovery: go": first(Go, "told", again=True),
+    "drain: stop": lambda m: m.way == "told" and isinstance(m.message, Stop),
+    "drain: stopped": lambda m: m.way == "heard" and isinstance(m.message, Stopped),
+    "drain: drained": lambda m: m.way == "heard" and isinstance(m.message, Drained),
+    "finish": lambda m: m.way == "told" and isinstance(m.message, Finish),
+}
+
+ONE, TWO, ALL, AGENT, AGENTS, MIXED = "a worker", "two workers", "all workers", "an agent", "all agents", "one of each"
+
+SCENES: Sequence[Sequence[tuple[str, str]]] = (
+    [("start", ONE)],
+    [("start", AGENT)],
+    [("connect: told", TWO)],
+    [("connect: done", MIXED)],
+    [("go", ONE)],
+    [("go", AGENTS)],
+    [("checkpoint: prepare", ONE)],
+    [("checkpoint: prepare", AGENT)],
+    [("checkpoint: ready", TWO)],
+    [("checkpoint: cut", ONE)],
+    [("checkpoint: stored", ALL)],
+    [("checkpoint: stored", AGENT)],
+    [("checkpoint: passed", MIXED)],
+    [("move: grow", ONE)],
+    [("move: prepare", TWO)],
+    [("move: ready", AGENT)],
+    [("move: cut", ONE)],
+    [("move: moved", ALL)],
+    [("move: passed", ONE)],
+    [("checkpoint: cut", ONE), ("recovery: start", TWO)],
+    [("move: cut", AGENT), ("recovery: listening", ONE)],
+    [("checkpoint: stored", ONE), ("recovery: connected", AGENT)],
+    [("checkpoint: ready", ALL), ("recovery: go", ALL), ("recovery: listening", ONE)],
+    [("drain: stop", ONE)],
+    [("drain: stop", AGENT)],
+    [("drain: stopped", TWO)],
+    [("drain: drained", ONE)],
+    [("finish", AGENT)],
+    [("checkpoint: passed", ONE)],
+)
+"""What is killed when, one list per run; whatever a run leaves of the agents, the next one begins with."""
+
+
+class Killer:
+    """Waits for the phases of a scene, one after the other, and kills at once when one comes."""
+
+    def __init__(self, ground: Ground, scene: Sequence[tuple[str, str]], random: Random) -> None:
+        self._ground, self._random = ground, random
+        self._left = list(scene)
+        self._prepared: Prepare | None = None
+        self.play: Play | None = None
+
+    @property
+    def done(self) -> bool:
+        return not self._left
+
+    def watch(self, way: str, node: str, message: Message) -> None:
+        play = self.play
+        assert play is not None
+        if isinstance(message, Prepare):
+            self._prepared = message
+        if isinstance(message, Start) and way == "told":
+            self._prepared = None
+        epoch = getattr(message, "epoch", play.spec.epoch)
+        if not self._left or epoch < play.spec.epoch:
+            return
+        phase, victims = self._left[0]
+        if PHASES[phase](Moment(way, node, message, epoch == play.spec.epoch, self._prepared)):
+            self._left.pop(0)
+            number = str(self._prepared.barrier) if self._prepared and phase.startswith("checkpoint") else ""
+            play.note("killed", phase, number, None)
+            self._kill(play, victims)
+
+    def _kill(self, play: Play, victims: str) -> None:
+        workers = [process for process in play.workers.values() if process is not None and process.is_alive()]
+        agents = sorted(self._ground.agent_processes)
+        self._random.shuffle(workers)
+        for process in workers[: {ONE: 1, TWO: 2, ALL: len(workers), MIXED: 1}.get(victims, 0)]:
+            kill(process)
+        for node in self._random.sample(agents, {AGENT: 1, MIXED: 1, AGENTS: len(agents)}.get(victims, 0)):
+            self._ground.kill_agent(node)
+
+
+async def act(ground: Ground, workload: Workload, scene: Sequence[tuple[str, str]], random: Random) -> list[Any]:
+    """Play one scene to its end; return the events of its traces in order of time."""
+    killer = Killer(ground, scene, random)
+    moves = MOVES if any(phase.startswith("move") for phase, _ in scene) else ()
+    course = Course(checkpoint_s=CHECKPOINT_S, moves=moves)
+    async with ground.run(workload, PLACES, RATE, course, killer.watch) as play:
+        killer.play = play
+        await play.session.start()
+        at_the_end = scene[-1][0].startswith(("drain", "finish"))
+        journal = play.session.journal
+        await play.until(lambda: at_the_end or (killer.done and bool(journal.recoveries)), f"the recovery of {scene}")
+        made = journal.checkpoints
+        await play.until(lambda: journal.checkpoints > made + at_the_end, f"a checkpoint behind {scene}")
+        verdict = await asyncio.wait_for(play.end(), LONG_S)
+        assert killer.done, scene
+        assert verdict.passed, (scene, verdict.message)
+        assert verdict.checked > 0
+        assert sum(play.session.positions.values()) > 0
+        return sorted(play.traces()["event"].to_pylist(), key=lambda row: row["t_ns"])
+
+
+def check(scene: Sequence[tuple[str, str]], events: Sequence[Mapping[str, Any]]) -> None:
+    """The traces show the phases in which was killed, and what came of it."""
+    ours = [row for row in events if row["node"] == ""]
+    struck = [at for at, row in enumerate(ours) if row["kind"] == "killed"]
+    assert [ours[at]["subject"] for at in struck] == [phase for phase, _ in scene]
+    for at in struck:
+        phase, number = ours[at]["subject"], ours[at]["detail"]
+        if phase.startswith("checkpoint"):
+            done = [row["subject"] for row in ours[:at] if row["kind"] == "checkpoint"]
+            assert number not in done
+        if phase.startswith("recovery"):
+            assert at > struck[0]
+        if not phase.startswith(("drain: drained", "finish")):
+            assert any(row["kind"] == "recovery" and row["value"] > 0 for row in ours[at:]), (scene, ours)
+
+
+async def play_all(folder: Path) -> Counter[str]:
+    (folder / "text.txt").write_text("to be or not to be\nthat is the question\n\nto die to sleep\n" * 20)
+    params = {"text": str(folder / "text.txt"), "ackers": 0, "parallelism": {"spout": 2, "split": 2, "count": 2}}
+    workload = load_workload("wordcount", params)
+    random = Random(SEED)  # noqa: S311 - it must be repeatable
+    kinds: Counter[str] = Counter()
+    async with ground(folder) as agents:
+        for scene in SCENES:
+            events = await act(agents, workload, scene, random)
+            check(scene, events)
+            kinds.update(row["kind"] for row in events)
+            kinds.update(row["subject"] for row in events if row["kind"] == "killed")
+    return kinds
+
+
+def test_whoever_is_killed_in_whichever_phase_the_answer_is_exact_and_the_agents_go_on(tmp_path: Path) -> None:
+    assert {phase for scene in SCENES for phase, _ in scene} == PHASES.keys()
+    kinds = asyncio.run(play_all(tmp_path))
+    assert kinds.keys() >= PHASES.keys()
+    assert kinds["killed"] == sum(map(len, SCENES))
+    assert kinds["recovery"] >= len(SCENES) - 3
+    assert kinds["worker_failed"] > 0
+    assert kinds["move"] > 0

@@ -1,0 +1,201 @@
+"""Real node agents that outlive runs, and runs on them: the campaign's own control, with all it says and hears watched.
+
+What a campaign takes from an agenda and a scheduler the test gives: who runs where, at which rate, what happens when.
+"""
+
+import os
+import secrets
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from agents.protocol import ExecutorSpec, InputFile, Listening, Message, Place, Report, RunSpec, workers_of
+from agents.trace import AGENT, TraceWriter, collect
+from campaign.cluster import Agents, Member
+from campaign.collect import HERE, collect_answer
+from campaign.control.journal import CONTROLLER
+from campaign.control.session import Course, Session
+from campaign.control.world import World
+from campaign.copies import FolderCopies
+from campaign.process import Process, identify
+from campaign.transport import LoopbackTransport
+from inventory.documents import to_plain
+from inventory.errors import RunError
+from workloads.workload import Verdict, Workload
+
+EPOCHS = 100
+"""Epochs that one run may use up; those of the next run on the same agents are higher."""
+
+LONG_S = 100.0
+"""How long a test waits for what must come; never what it measures."""
+
+POLL_NS = 10_000_000
+
+Watch = Callable[[str, str, Message], None]
+"""Is told (`told` or `heard`, node, message) of all that goes between controller and agents, before it takes effect."""
+
+
+def unwatched(_way: str, _node: str, _message: Message) -> None:
+    """Watch nothing."""
+
+
+def place_of(text: str) -> Place:
+    """`n1/0` as a place."""
+    node, _, slot = text.partition("/")
+    return Place(node, int(slot))
+
+
+class Play:
+    """One run.
+
+    Attributes:
+        session: its control.
+        workers: processes of the workers that listened last, by place.
+    """
+
+    def __init__(self, ground: "Ground", spec: RunSpec, workload: Workload, course: Course, watch: Watch) -> None:
+        self._ground, self._workload, self._watch = ground, workload, watch
+        self.spec = spec
+        self.workers: dict[Place, Process | None] = {}
+        self.folder = ground.folder / "runs" / spec.run
+        self._copies = FolderCopies(self.folder / "copies", {n: m.transport for n, m in ground.members.items()})
+        self.notes = TraceWriter(self.folder / "traces", spec.run, CONTROLLER, AGENT)
+        self._supplied: set[str] = set()
+        world = World(
+            nodes=tuple(ground.members),
+            tell=self._tell,
+            restart=ground.agents.restart,
+            supply=self._supply,
+            place=self._place,
+            offset=ground.agents.offset,
+            copies=self._copies,
+            note=self.note,
+        )
+        self.session = Session(spec, world, course)
+
+    def note(self, kind: str, subject: str, detail: str, value: float | None) -> None:
+        """Write an event of the controller."""
+        self.notes.add("event", time.monotonic_ns(), kind, subject, detail, value)
+
+    def take(self, node: str, report: Report) -> None:
+        """See `cluster.Listener`."""
+        if isinstance(report, Listening) and report.epoch >= self.spec.epoch:
+            self.workers[Place(node, report.slot)] = identify(report.pid)
+        self._watch("heard", node, report)
+        self.session.take(node, report)
+
+    def gone(self, node: str, reason: str) -> None:
+        """See `cluster.Listener`."""
+        self.session.gone(node, reason)
+
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for what must come; a run that fails meanwhile raises why."""
+        deadline = time.monotonic() + LONG_S
+        while not condition():
+            assert time.monotonic() < deadline, f"{what} did not come within {LONG_S:g} s"
+            await self.session.wait_until(time.monotonic_ns() + POLL_NS)
+
+    async def _tell(self, node: str, message: Message) -> None:
+        self._watch("told", node, message)
+        await self._ground.agents.tell(node, message)
+
+    async def _supply(self, node: str) -> None:
+        for entry in self._ground.inputs:
+            await self._ground.members[node].transport.put(entry.path, str(HERE.input(entry.path.name)))
+
+    async def _place(self, lost: Set[str]) -> Mapping[str, Place]:
+        raise RunError(f"no node was to be lost here, but {lost} is")
+
+    async def end(self) -> Verdict:
+        """Stop, drain, finish; return whether the answer is the right one."""
+        await self.session.stop()
+        await self.session.finish()
+        parts = [(part.table, self._copies.path(part.name)) for part in self.session.answer]
+        answer = collect_answer(parts, self.folder / "answer")
+        spouts = {c.id for c in self._workload.topology().components if c.kind == "spout"}
+        names = [e.name for e in self._workload.topology().executors if e.component in spouts]
+        positions = [self.session.positions[name] for name in names]
+        return self._workload.compare(answer, self._workload.reference(positions, self._ground.inputs))
+
+    def traces(self) -> dict[str, pa.Table]:
+        """All traces of the run, by table."""
+        self.notes.close()
+        below = [self._ground.folder / "nodes" / node / self.spec.run / "traces" for node in self._ground.members]
+        collect([*below, self.folder / "traces"], self.folder / "parquet")
+        return {path.stem: pyarrow.parquet.read_table(path) for path in (self.folder / "parquet").glob("*.parquet")}
+
+
+class Ground:
+    """Agents that are up, and what runs on them, one run after the other."""
+
+    def __init__(self, folder: Path, agents: Agents, processes: Mapping[str, Process | None]) -> None:
+        self.folder, self.agents, self.agent_processes = folder, agents, processes
+        self.members = agents.members
+        self.inputs: Sequence[Any] = ()
+        self._runs = 0
+
+    @asynccontextmanager
+    async def run(
+        self,
+        workload: Workload,
+        places: Mapping[str, str],
+        rate: Mapping[str, Any],
+        course: Course,
+        watch: Watch = unwatched,
+    ) -> AsyncIterator[Play]:
+        """Begin a run; `places` has a `node/slot` for every executor."""
+        self._runs += 1
+        self.inputs = workload.prepare(self.folder / "prepared")
+        topology = workload.topology()
+        executors = tuple(ExecutorSpec(e.component, e.index, place_of(places[e.name])) for e in topology.executors)
+        spec = RunSpec(
+            run=f"run-{self._runs}",
+            epoch=self._runs * EPOCHS,
+            workload=workload.name,
+            params=to_plain(workload.params),
+            topology=to_plain(topology),
+            executors=executors,
+            workers=workers_of(executors),
+            addresses={node: member.address for node, member in self.members.items()},
+            key=secrets.token_hex(32),
+            rate=rate,
+            seed=self._runs,
+            inputs=tuple(InputFile(entry.name, entry.path.name, entry.sha256) for entry in self.inputs),
+            shared_clock=True,
+        )
+        play = Play(self, spec, workload, course, watch)
+        self.agents.listen(play)
+        async with play.session:
+            yield play
+
+    def kill_agent(self, node: str) -> None:
+        """Kill -9."""
+        kill(self.agent_processes[node])
+
+
+def kill(process: Process | None) -> None:
+    """Kill -9; who is gone already is not missed, and nobody else is hit."""
+    if process is not None and process.is_alive():
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+
+
+@asynccontextmanager
+async def ground(folder: Path, nodes: Sequence[str] = ("n1", "n2")) -> AsyncIterator[Ground]:
+    """Agents on these nodes; whatever happens, none is left."""
+    members = {
+        node: Member(f"127.0.0.{at + 2}", LoopbackTransport(folder / "nodes" / node)) for at, node in enumerate(nodes)
+    }
+    processes: dict[str, Process | None] = {}
+
+    def started(node: str, pid: int) -> None:
+        processes[node] = identify(pid)
+
+    async with Agents(members, "proofs", started) as agents:
+        yield Ground(folder, agents, processes)
