@@ -5,11 +5,10 @@ takes its reports. It is told what the controller says (`obey`), what other work
 done (`stored`); whoever drives it gives its executors their turns and calls `after_turns`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import chain
 from struct import Struct
-from typing import Protocol
 
 from agents.protocol import (
     Abandon,
@@ -27,83 +26,25 @@ from agents.protocol import (
     Stop,
     Stopped,
     Stored,
+    TimeSlot,
 )
 from agents.worker import frame
 from agents.worker.bolt import BoltExecutor
 from agents.worker.channel import Ager
 from agents.worker.plan import RunPlan
-from agents.worker.remote import Wire
 from agents.worker.rewiring import Rewiring
 from agents.worker.running import Running
 from agents.worker.snapshot import Snapshot
 from agents.worker.spout import SpoutExecutor
+from agents.worker.surroundings import Clocks, Network, Settled, Store
+from agents.worker.time_slots import TimeSlots
 from agents.worker.wiring import Wiring, assemble
 from inventory.errors import RunError
-from workloads.operators import Operator, Row
+from workloads.operators import Operator
 from workloads.rates import rate_of
 
 _MOVED = Struct("<qq")
 """Before a moved executor's snapshot: when its last work ended and the CPU time spent on it, both in ns."""
-
-
-class Network(Protocol):
-    """Links to other workers, by number."""
-
-    def wire(self, peer: int) -> Wire:
-        """What leads to `peer`; bytes written before there is a connection wait for it."""
-        ...
-
-    def connect(self, peers: set[int], places: Sequence[Place], ports: Mapping[str, int]) -> None:
-        """Want links to these; `places` are all workers by number, `ports` by `node/slot`."""
-        ...
-
-    @property
-    def complete(self) -> bool:
-        """Whether all wanted links are there."""
-        ...
-
-
-class Store(Protocol):
-    """Where snapshots and answers go."""
-
-    def read(self, barrier: int, executor: str) -> Snapshot:
-        """The snapshot of an executor at a barrier.
-
-        Raises:
-            RunError: it is not there, or not whole.
-        """
-        ...
-
-    def keep(self, barrier: int, executor: str, snapshot: Snapshot, settled: "Settled | None") -> None:
-        """Store both, in the background; whoever drives the share tells it by `stored`."""
-        ...
-
-    def forget(self, before: int) -> None:
-        """Snapshots at lower barriers are not wanted any more."""
-        ...
-
-    def write_answer(self, executor: str, answer: "Settled") -> Mapping[str, tuple[str, ...]]:
-        """Write the last part of an answer now; return its files by table."""
-        ...
-
-
-class Settled:
-    """Rows of a sink's answer, with where they belong."""
-
-    def __init__(self, table: str, schema: Mapping[str, str], rows: Sequence[Row]) -> None:
-        self.table, self.schema, self.rows = table, schema, rows
-
-
-class Clocks(Protocol):
-    """The two clocks that moves are reported by."""
-
-    def now_ns(self) -> int:
-        """This node's monotonic clock."""
-        ...
-
-    def cpu_ns(self) -> int:
-        """CPU time of this thread."""
-        ...
 
 
 class _Passage:
@@ -142,7 +83,8 @@ class Share:
             raise RunError(f"slot {place.slot} of {place.node} is no worker of run {spec.run}")
         self.me = self.plan.places.index(place)
         self._network, self._store, self._clocks, self._send = network, store, clocks, send
-        self._wiring = Wiring(self.me, network.wire, ager, operator, rate_of(spec.rate), inputs)
+        self._slots = TimeSlots(spec.gates, self.plan, place, clocks.now_ns) if spec.gates is not None else None
+        self._wiring = Wiring(self.me, network.wire, ager, operator, rate_of(spec.rate), inputs, self._slots)
         self.assembly = assemble(self.plan, self._wiring)
         for running in self.assembly.executors:
             running.on_barrier = self._on_barrier
@@ -169,6 +111,8 @@ class Share:
                 self._cut(barrier, tick)
             case Abandon(barrier=barrier):
                 self._abandon(barrier)
+            case TimeSlot(number=number) if self._slots is not None:
+                self._slots.begin(number, self.assembly, lambda worker: self.place_of(worker).node)
             case Stop():
                 self._stopping = True
                 for spout in self.assembly.spouts:
@@ -218,6 +162,10 @@ class Share:
         if self._stopping and not self._stopped and all(spout.ending for spout in spouts):
             self._stopped = True
             self._send(Stopped(epoch=self.epoch, slot=self._place.slot, positions=self.positions))
+        if self._slots is not None:
+            done = self._slots.done(self.assembly)
+            if done is not None:
+                self._send(done)
 
     @property
     def is_over(self) -> bool:

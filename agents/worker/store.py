@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from agents.folders import NodeFolder, file_name
 from agents.worker.answers import write_rows
-from agents.worker.share import Settled
 from agents.worker.snapshot import Snapshot
+from agents.worker.surroundings import Settled
 from inventory.errors import RunError
 
 
@@ -54,7 +54,7 @@ class DiskStore:
         self._thread: Thread | None = None
 
     def read(self, barrier: int, executor: str) -> Snapshot:
-        """See `share.Store.read`."""
+        """See `surroundings.Store.read`."""
         path = self._run.snapshot(barrier, executor)
         try:
             return Snapshot.read(path.read_bytes())
@@ -64,15 +64,15 @@ class DiskStore:
             raise RunError(f"{path} is {fault}") from None
 
     def keep(self, barrier: int, executor: str, snapshot: Snapshot, settled: Settled | None) -> None:
-        """See `share.Store.keep`."""
+        """See `surroundings.Store.keep`."""
         self._put(_Task(barrier, executor, snapshot, settled))
 
     def forget(self, before: int) -> None:
-        """See `share.Store.forget`."""
+        """See `surroundings.Store.forget`."""
         self._put(before)
 
     def write_answer(self, executor: str, answer: Settled) -> Mapping[str, tuple[str, ...]]:
-        """See `share.Store.write_answer`."""
+        """See `surroundings.Store.write_answer`."""
         return self._write_rows(f"{answer.table}-{executor}", executor, answer)
 
     def done(self) -> list[Kept]:

@@ -39,13 +39,13 @@ class Links:
         self.by_peer: dict[int, Link] = {}
 
     def wire(self, peer: int) -> Link:
-        """See `share.Network.wire`."""
+        """See `surroundings.Network.wire`."""
         if peer not in self.by_peer:
             self.by_peer[peer] = Link(peer, self._epoch)
         return self.by_peer[peer]
 
     def connect(self, peers: set[int], places: Sequence[Place], ports: Mapping[str, int]) -> None:
-        """See `share.Network.connect`."""
+        """See `surroundings.Network.connect`."""
         self._mesh.connect(
             {
                 peer: (self._addresses[places[peer].node], ports[f"{places[peer].node}/{places[peer].slot}"])
@@ -55,7 +55,7 @@ class Links:
 
     @property
     def complete(self) -> bool:
-        """See `share.Network.complete`."""
+        """See `surroundings.Network.complete`."""
         return self._mesh.complete
 
     @property
@@ -65,7 +65,7 @@ class Links:
 
 
 class MonotonicClocks:
-    """See `share.Clocks`."""
+    """See `surroundings.Clocks`."""
 
     now_ns = staticmethod(time.monotonic_ns)
     cpu_ns = staticmethod(time.thread_time_ns)
@@ -150,9 +150,9 @@ class Worker:
 
     def close(self) -> None:
         """Close operators, links, traces and the disk."""
-        self._reporter.refused(self._ager.now_ns, self._mesh.refused)
         self.loop.close()
         self._mesh.close()
+        self._reporter.refused(self._ager.now_ns, self._mesh.refused)
         for link in self._links.by_peer.values():
             link.close()
         self._selector.unregister(self._store.waker)
@@ -193,6 +193,7 @@ class Worker:
     def _report(self, now_ns: int) -> None:
         self._mesh.expire(now_ns / 1e9)
         self._send(self._reporter.report(now_ns))
+        self._reporter.refused(now_ns, self._mesh.refused)
         self._traces.flush()
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from agents.worker.share import Settled
 from agents.worker.snapshot import Snapshot
 from agents.worker.store import DiskStore, Kept
+from agents.worker.surroundings import Settled
 from inventory.errors import RunError
 
 RUN = "r1"

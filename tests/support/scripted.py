@@ -22,9 +22,10 @@ from agents.worker.channel import FLUSH_AGE_NS, Ager, ChannelId, Incoming, Outgo
 from agents.worker.frame import Frame, FrameReader
 from agents.worker.plan import RunPlan
 from agents.worker.running import Running
-from agents.worker.share import Settled, Share
+from agents.worker.share import Share
 from agents.worker.snapshot import Snapshot
 from agents.worker.spout import SpoutExecutor
+from agents.worker.surroundings import Settled
 from workloads.operators import Operator
 from workloads.topology import Topology
 
@@ -121,22 +122,22 @@ class Shelf:
         self._coming: deque[tuple[int, str, Snapshot, Settled | None]] = deque()
 
     def read(self, barrier: int, executor: str) -> Snapshot:
-        """See `share.Store.read`; what is read has been bytes in between."""
+        """See `surroundings.Store.read`; what is read has been bytes in between."""
         kept = self.files[f"{barrier}/{executor}"]
         assert isinstance(kept, Snapshot)
         return Snapshot.read(b"".join(kept.pieces()))
 
     def keep(self, barrier: int, executor: str, snapshot: Snapshot, settled: Settled | None) -> None:
-        """See `share.Store.keep`."""
+        """See `surroundings.Store.keep`."""
         self._coming.append((barrier, executor, snapshot, settled))
 
     def forget(self, before: int) -> None:
-        """See `share.Store.forget`."""
+        """See `surroundings.Store.forget`."""
         for name in [name for name in self.files if int(name.partition("/")[0]) < before]:
             del self.files[name]
 
     def write_answer(self, executor: str, answer: Settled) -> Mapping[str, tuple[str, ...]]:
-        """See `share.Store.write_answer`."""
+        """See `surroundings.Store.write_answer`."""
         name = f"{LAST}/{executor}"
         self.files[name] = answer
         return {answer.table: (name,)}

@@ -12,11 +12,24 @@ from random import Random
 
 from scripted import CHUNKS, Disk, Limits, ScriptedRun
 
-from agents.protocol import Failed, Finish, Finished, Grow, Listening, Lost, Message, Place, Report, RunSpec, Start
-from agents.worker.share import Settled
+from agents.protocol import (
+    Failed,
+    Finish,
+    Finished,
+    Gates,
+    Grow,
+    Listening,
+    Lost,
+    Message,
+    Place,
+    Report,
+    RunSpec,
+    Start,
+)
+from agents.worker.surroundings import Settled
 from campaign.clock import Offset
 from campaign.control.session import Course, Session
-from campaign.control.world import World
+from campaign.control.world import Seats, SlotRecord, World
 from inventory.errors import RunError
 from workloads.operators import Operator
 from workloads.rates import NS
@@ -73,16 +86,18 @@ class ScriptedCluster:
         course: Course,
         nodes: Iterable[str],
         place: Callable[[Set[str]], Mapping[str, Place]],
+        gates: Callable[[Set[str]], Gates | None] = lambda _lost: None,
     ) -> None:
         self.nodes = {name: ScriptedNode(name) for name in nodes}
         self.run = ScriptedRun(operator, limits)
         self.copies = Copies(self.nodes)
         self.events: list[tuple[str, str, str, float | None]] = []
+        self.slots: list[SlotRecord] = []
         self._halted: set[Place] = set()
         self._place = place
 
-        async def placing(lost: Set[str]) -> Mapping[str, Place]:
-            return self._place(lost)
+        async def placing(lost: Set[str]) -> Seats:
+            return Seats(self._place(lost), gates(lost))
 
         world = World(
             nodes=frozenset(self.nodes),
@@ -93,6 +108,7 @@ class ScriptedCluster:
             offset=lambda node: Offset(0, 0),
             copies=self.copies,
             note=lambda *event: self.events.append(event),
+            note_slot=self.slots.append,
         )
         self.session = Session(spec, world, course)
 
