@@ -1,4 +1,4 @@
-"""The page on the data plane says what the code does: header, limits, sizes, hop kinds, layers."""
+"""The pages on the data plane say what the code does: header, limits, sizes, hop kinds, layers, waiting times."""
 
 import ast
 import re
@@ -11,24 +11,29 @@ import pytest
 from agents.worker import channel, frame, handshake, latency
 from agents.worker.handshake import Acceptor, Connector
 from agents.worker.plan import Hop
+from agents.worker.snapshot import Snapshot
+from campaign.control import barrier, failures, session
 from workloads.keys import KEY_GROUPS
 
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "agents" / "worker"
-PAGE = (ROOT / "docs" / "dataplane" / "index.md").read_text()
+PAGES = "\n".join(page.read_text() for page in sorted((ROOT / "docs" / "dataplane").glob("*.md")))
+
+
+def text_of(heading: str) -> str:
+    """The one section of that name on all pages."""
+    found = re.findall(rf"^## {heading}\n(.*?)(?=^##? |\Z)", PAGES, re.DOTALL | re.MULTILINE)
+    assert len(found) == 1, f"{len(found)} sections {heading!r}"
+    return str(found[0])
 
 
 def section(heading: str) -> str:
-    found = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
-    assert found
-    return " ".join(found.group(1).split())
+    return " ".join(text_of(heading).split())
 
 
 def rows(heading: str) -> list[list[str]]:
     """Cells of the section's table, without its head."""
-    found = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
-    assert found
-    lines = [line for line in found.group(1).splitlines() if line.startswith("|")]
+    lines = [line for line in text_of(heading).splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
@@ -64,20 +69,29 @@ def test_kinds_flags_and_limits_are_the_codes() -> None:
     assert f"DATA: bytes of payload, at most {frame.MAX_PAYLOAD:,}." in meaning["length"]
     assert f"STATE: at most {frame.STATE_BYTES:,}." in meaning["length"]
     assert f"TICK: {len(frame.tick(1, 2, 3, 4, 5, 6, 7)) - frame.HEADER_BYTES}." in meaning["length"]
-    assert f"A row may take {frame.MAX_PAYLOAD // 2 // 2**20} MiB at most" in section("The frame")
+    assert [row[0] for row in rows("The kinds")] == list(kinds)
+    assert f"A row may take {frame.MAX_PAYLOAD // 2 // 2**20} MiB at most" in section("The kinds")
 
 
 def test_the_stamp_table_is_as_described() -> None:
     first, _ = frame.data(1, 2, 3, 4, 9, b"rows", [(5, 6), (7, -8)])
     table = first[frame.HEADER_BYTES :]
-    assert "a `uint32` n, then n times a `uint32` row and an `int64`" in section("The frame")
+    assert "a `uint32` n, then n times a `uint32` row and an `int64`" in section("The kinds")
     assert struct.unpack("<IIqIq", table) == (2, 5, 6, 7, -8)
 
 
 def test_a_ticks_payload_is_as_described() -> None:
     written = frame.tick(1, 2, 3, 4, 5, 6, -7)
-    assert "The payload of TICK is two `int64`: its stream time and when it was due" in section("The frame")
+    assert "The payload of TICK is two `int64`: its stream time and when it was due" in section("The kinds")
     assert struct.unpack("<qq", written[frame.HEADER_BYTES :]) == (6, -7)
+
+
+def test_a_snapshots_head_is_as_described() -> None:
+    head, state = Snapshot(b"state", 7, 8).pieces()
+    places = [(int(offset), int(size or len(state))) for offset, size, _, _ in rows("Checkpoints")]
+    found = [(head + state)[offset : offset + size] for offset, size in places]
+    expected = [b"MLRS", b"\1", *(number.to_bytes(8, "little") for number in (7, 8, len(state))), state]
+    assert found == expected
 
 
 def test_the_handshakes_messages_have_the_documented_sizes() -> None:
@@ -97,11 +111,18 @@ def test_the_handshakes_messages_have_the_documented_sizes() -> None:
         ("A row's way", f"({channel.BATCH_ROWS} rows, or {channel.BATCH_BYTES // 1024} KiB)"),
         ("A row's way", f"has waited {channel.FLUSH_AGE_NS / 1e6:g} ms"),
         ("A row's way", f"modulo {KEY_GROUPS} is its key group"),
-        ("Credit", f"room for {channel.QUEUE_ROWS:,} rows and {channel.QUEUE_BYTES // 2**20} MiB"),
+        ("The rule", f"room for {channel.QUEUE_ROWS:,} rows and {channel.QUEUE_BYTES // 2**20} MiB"),
         (
-            "Credit",
+            "The rule",
             f"of {channel.window(10**9)[0]} rows and {channel.window(10**9)[1] // 1024} KiB at least",
         ),
+        ("An example", f"the window of each is {channel.window(4)[0]:,} rows and {channel.window(4)[1] // 2**20} MiB"),
+        ("The kinds", f"at most {frame.STATE_BYTES // 2**20} MiB each"),
+        ("The protocol of a barrier", f"not all are ready within {barrier.READY_S:g} s"),
+        ("The protocol of a barrier", f"do not pass within {barrier.PASS_S:g} s"),
+        ("When it does not come about", f"not all are ready within {barrier.READY_S:g} s"),
+        ("Recovery", f"a moment ({failures.GATHER_S:g} s)"),
+        ("Recovery", f"after {session.MOST_RECOVERIES} in a row"),
         ("Latency", f"At first a block is {latency.FIRST_STRIDE} records"),
         ("Latency", f"keep to {latency.SAMPLES_PER_S:,} samples per second"),
     ],
