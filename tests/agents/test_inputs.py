@@ -284,6 +284,7 @@ def test_a_source_that_is_over_brings_barriers_without_the_ticks_before_them() -
         ([Barrier(1)], [Barrier(2)]),
         ([Tick(1, 10, 0), Tick(2, 20, 0)], [Tick(1, 10, 0), Tick(1, 10, 0)]),
         ([Tick(1, 10, 0), Barrier(1), Tick(2, 20, 0)], [Barrier(1), Tick(1, 10, 0)]),
+        ([Tick(1, 10, 0), Barrier(1), End()], [Barrier(1), Tick(1, 10, 0)]),
     ],
 )
 def test_channels_that_disagree_on_the_order_of_marks_are_refused_by_name(
