@@ -6,7 +6,7 @@
                                         the workers that live
     <- Grow                             the run gets more workers
     <- Connect, Go, Prepare, Cut,       passed on to the run's workers, whose reports are passed back
-       Abandon, Mark, Stop
+       Abandon, TimeSlot, Mark, Stop
     <- Sampling, -> Profiled            the stacks of the workers are sampled, and no longer
     <- Finish, -> Finished              the run ends; the next `Start` has a higher epoch
     <- Bye                              the agent ends with status 0
@@ -55,6 +55,7 @@ from agents.protocol import (
     Sampling,
     Start,
     Stop,
+    TimeSlot,
     Welcome,
 )
 from agents.spawner import WORKER, Spawner
@@ -67,7 +68,7 @@ _UNFIT = 3
 _GRACE_S = 0.2
 """After a silence, what lies in the pipe is read first: it was not the controller who slept if we did."""
 
-_RunCommand = Grow | Connect | Go | Prepare | Cut | Abandon | Stop | Mark | Sampling | Finish
+_RunCommand = Grow | Connect | Go | Prepare | Cut | Abandon | TimeSlot | Stop | Mark | Sampling | Finish
 
 _log = logging.getLogger(__name__)
 
@@ -144,7 +145,7 @@ class Agent(asyncio.Protocol):
                 raise RunError(f"{type(command).__name__} before Welcome")
             case Start():
                 self._begin(self._welcome, command)
-            case Grow() | Connect() | Go() | Prepare() | Cut() | Abandon() | Stop() | Mark() | Sampling() | Finish():
+            case _:
                 self._obey_for_run(command)
 
     def _greet(self, welcome: Welcome) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.facts import gather
-from agents.protocol import ExecutorSpec, InputFile, Place, RunSpec, workers_of
+from agents.protocol import ExecutorSpec, InputFile, RunSpec, workers_of
 from agents.trace import AGENT, TraceWriter
 from campaign.cluster import Agents, Member
 from campaign.collect import HERE, collect_answer, collect_logs, collect_profiles, collect_traces
@@ -20,7 +20,7 @@ from campaign.control.flow import Flow
 from campaign.control.journal import CONTROLLER
 from campaign.control.moves import MovePlan
 from campaign.control.session import Course, Session
-from campaign.control.world import World
+from campaign.control.world import Seats, World
 from campaign.copies import FolderCopies
 from campaign.live import Board
 from campaign.measured import measure
@@ -229,8 +229,8 @@ class Execution:
             self._supplied.discard(node)
             await agents.restart(node)
 
-        async def place(lost: Set[str]) -> Mapping[str, Place]:
-            return (await asyncio.to_thread(self._job.place_without, lost)).places
+        async def place(lost: Set[str]) -> Seats:
+            return Seats((await asyncio.to_thread(self._job.place_without, lost)).places)
 
         return World(
             nodes=tuple(self._job.members),

@@ -211,6 +211,22 @@ class Topology(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
             sorter.done(*ready)
         return tuple(order)
 
+    @cached_property
+    def level(self) -> dict[str, int]:
+        """Component id -> links on the longest path that leads to it; as `order`, it needs a topology without cycles.
+
+        The links that leave a component belong to the stage of the same number.
+        """
+        level: dict[str, int] = {}
+        for name in self.order:
+            level[name] = max((level[entry.source] + 1 for entry in self.component[name].inputs), default=0)
+        return level
+
+    @property
+    def stages(self) -> int:
+        """Stages of the pipeline that its links form; 0 without links."""
+        return max(self.level.values(), default=0)
+
 
 def load_topology(path: str | Path) -> Topology:
     """Read a topology file.

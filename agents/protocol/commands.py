@@ -107,6 +107,13 @@ class Abandon(Message, frozen=True, tag="abandon"):
     barrier: int
 
 
+class TimeSlot(Message, frozen=True, tag="time_slot"):
+    """In a run with gates: time slot `number` begins, counted from 0 in every epoch; answered by `SlotDone`."""
+
+    epoch: int
+    number: int
+
+
 class Mark(Message, frozen=True, tag="mark"):
     """Write an event with this `kind` into the traces, at the time of receipt."""
 
@@ -138,5 +145,19 @@ class Bye(Message, frozen=True, tag="bye"):
 
 
 Command = (
-    Welcome | Heartbeat | Start | Grow | Connect | Go | Prepare | Cut | Abandon | Mark | Sampling | Stop | Finish | Bye
+    Welcome
+    | Heartbeat
+    | Start
+    | Grow
+    | Connect
+    | Go
+    | Prepare
+    | Cut
+    | Abandon
+    | TimeSlot
+    | Mark
+    | Sampling
+    | Stop
+    | Finish
+    | Bye
 )

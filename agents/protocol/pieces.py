@@ -54,6 +54,33 @@ class Move(Struct, frozen=True, forbid_unknown_fields=True):
     to: Place
 
 
+class Gates(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A communication schedule: to which node each node may send in which time slot, and how much.
+
+    Attributes:
+        nodes: ids; a node's number is its position here.
+        steps: per step, per sending node, the number of the node that it may send to; None: to none. A round is
+            one time slot per step.
+        stages: of the pipeline: what leaves components of level l is one step behind what leaves those of level l - 1;
+            1: all are at the same step.
+        part_tuples: most tuples that one executor may send to another in one time slot.
+    """
+
+    nodes: tuple[str, ...]
+    steps: tuple[tuple[int | None, ...], ...]
+    stages: int
+    part_tuples: int
+
+    def steps_in(self, number: int) -> tuple[int | None, ...]:
+        """The step of every stage in time slot `number`; None: the stage is still empty.
+
+        >>> Gates(nodes=("a", "b"), steps=((0, 1), (1, 0)), stages=3, part_tuples=1).steps_in(1)
+        (1, 0, None)
+        """
+        period = len(self.steps)
+        return tuple((number - stage) % period if number >= stage else None for stage in range(self.stages))
+
+
 class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """All that a worker must know to run its part of a topology.
 
@@ -74,6 +101,7 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
         restore: number of the checkpoint to begin from, whose snapshots lie in the node's folder; 0: from nothing.
         until: positions at which spout executors end, because they had been stopped there before.
         seen: positions that spout executors are known to have reached before; what comes again is counted apart.
+        gates: the communication schedule that the run follows; None: everything leaves when it can.
     """
 
     run: str
@@ -92,3 +120,4 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     restore: int = 0
     until: Mapping[str, int] = {}
     seen: Mapping[str, int] = {}
+    gates: Gates | None = None

@@ -107,6 +107,35 @@ class Moved(Message, frozen=True, tag="moved"):
     cpu_ns: int
 
 
+class SlotDone(Message, frozen=True, tag="slot_done"):
+    """A worker has let go what may leave in a time slot, and has nothing to do until more arrives or the next begins.
+
+    It comes again whenever that is so with more rows received.
+
+    Attributes:
+        number: of the time slot.
+        sent: rows that have left here since this start of the topology, within this worker too.
+        received: rows that have arrived here since then. They are processed, or wait for what no time slot brings by
+            itself: a mark on other channels, or room in an outbox.
+        parts: number of the receiving executor -> parts that have left here for it in this time slot.
+        waiting, largest: rows in all outboxes here now, and in the fullest one.
+        first_ns: from the beginning of the time slot, as heard here, until every executor here that processed
+            anything had done so once; None: none did.
+        last_ns: likewise, until the last was done.
+    """
+
+    epoch: int
+    slot: int
+    number: int
+    sent: int
+    received: int
+    parts: Mapping[int, int] = {}
+    waiting: int = 0
+    largest: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+
+
 class Lost(Message, frozen=True, tag="lost"):
     """A worker has lost its link to the worker `peer`, and waits for what the controller decides."""
 
@@ -241,6 +270,18 @@ class Failed(Message, frozen=True, tag="failed"):
 
 
 WorkerReport = (
-    Listening | Connected | Ready | Stored | Passed | Moved | Lost | Stopped | Progress | Exhausted | Drained | Failed
+    Listening
+    | Connected
+    | Ready
+    | Stored
+    | Passed
+    | Moved
+    | SlotDone
+    | Lost
+    | Stopped
+    | Progress
+    | Exhausted
+    | Drained
+    | Failed
 )
 Report = Hello | Pulse | Vitals | Profiled | Finished | WorkerReport

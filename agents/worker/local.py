@@ -35,8 +35,17 @@ class LocalOutgoing(Outgoing):
 
 
 def local_channel(
-    channel: ChannelId, here: int, names: tuple[str, str], inbox: Inbox, window: Window, ager: Ager
+    channel: ChannelId,
+    here: int,
+    names: tuple[str, str],
+    inbox: Inbox,
+    window: Window,
+    ager: Ager,
+    kind: type[LocalOutgoing] = LocalOutgoing,
 ) -> tuple[LocalOutgoing, LocalIncoming]:
-    """Both ends; `here` is this worker's number, `names` those of the sending component and its stream."""
+    """Both ends; `here` is this worker's number, `names` those of the sending component and its stream.
+
+    `kind` is what the sender's end is to be.
+    """
     incoming = LocalIncoming(*names, inbox, window)
-    return LocalOutgoing(channel, here, window, ager, incoming), incoming
+    return kind(channel, here, window, ager, incoming), incoming

@@ -56,6 +56,10 @@ class RunPlan:
         strangers = set(self.place) - set(self.places)
         if strangers:
             raise RunError(f"run {spec.run}: executors are placed on {strangers.pop()}, which is none of its workers")
+        if spec.gates is not None:
+            unscheduled = {place.node for place in self.place} - set(spec.gates.nodes)
+            if unscheduled:
+                raise RunError(f"node {min(unscheduled)} has no part in the run's communication schedule")
 
     @cached_property
     def streams(self) -> tuple[tuple[str, str], ...]:

@@ -4,11 +4,14 @@ A grouping deals the rows of one stream over the channels to one subscribed comp
 rows and on how many were dealt before, never on time.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Protocol
 
 from agents.worker.channel import Outgoing
+from agents.worker.frame import Stamps
 from agents.worker.local import LocalOutgoing
 from agents.worker.marks import Mark
 from inventory.errors import RunError, nearest
@@ -20,8 +23,8 @@ from workloads.topology import Input
 class Grouping(Protocol):
     """Deals rows over channels."""
 
-    def deal(self, rows: Sequence[Row], stamp: int | None) -> None:
-        """Add each row to the channel or channels it belongs to."""
+    def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
+        """Add each row, with its stamp if it has one, to the channel or channels it belongs to."""
         ...
 
 
@@ -32,11 +35,12 @@ class Shuffle:
         self._channels = channels
         self._next = first % len(channels)
 
-    def deal(self, rows: Sequence[Row], stamp: int | None) -> None:
+    def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
         channels, start = self._channels, self._next
         count = len(channels)
         for offset in range(min(count, len(rows))):
-            channels[(start + offset) % count].add(rows[offset::count], stamp)
+            share = [(row // count, stamp) for row, stamp in stamps if row % count == offset] if stamps else ()
+            channels[(start + offset) % count].add(rows[offset::count], share)
         self._next = (start + len(rows)) % count
 
 
@@ -45,28 +49,30 @@ class Fields:
 
     def __init__(self, channels: Sequence[Outgoing], places: Sequence[int], width: int) -> None:
         self._channels = channels
-        self._route = KeyRouter(len(channels)).route
-        self._places = tuple(places)
-        # A row that consists of its key is its key.
-        self._whole = self._places == tuple(range(width))
-        self._several = itemgetter(*self._places) if len(self._places) > 1 else None
+        router = KeyRouter(len(channels))
+        # A row that consists of its key is its key; a key of one field is looked up by that field.
+        self._route = router.route if len(places) > 1 else router.route_value
+        self._key_of = None if len(places) > 1 and list(places) == list(range(width)) else itemgetter(*places)
 
-    def deal(self, rows: Sequence[Row], stamp: int | None) -> None:
+    def _targets(self, rows: Sequence[Row]) -> Iterator[int]:
+        return map(self._route, rows if self._key_of is None else map(self._key_of, rows))
+
+    def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
         dealt: list[list[Row]] = [[] for _ in self._channels]
+        stamped: list[list[tuple[int, int]]] = [[] for _ in self._channels]
         appends = [part.append for part in dealt]
-        if self._whole:
-            for row, target in zip(rows, map(self._route, rows), strict=True):
+        pairs = zip(rows, self._targets(rows), strict=True)
+        done = 0
+        for at, stamp in stamps:
+            for row, target in islice(pairs, at + 1 - done):
                 appends[target](row)
-        elif self._several is not None:
-            for row, target in zip(rows, map(self._route, map(self._several, rows)), strict=True):
-                appends[target](row)
-        else:
-            (place,) = self._places
-            for row in rows:
-                appends[self._route((row[place],))](row)
-        for channel, part in zip(self._channels, dealt, strict=True):
+            stamped[target].append((len(dealt[target]) - 1, stamp))
+            done = at + 1
+        for row, target in pairs:
+            appends[target](row)
+        for channel, part, times in zip(self._channels, dealt, stamped, strict=True):
             if part:
-                channel.add(part, stamp)
+                channel.add(part, times)
 
 
 class Global:
@@ -75,8 +81,8 @@ class Global:
     def __init__(self, channel: Outgoing) -> None:
         self._channel = channel
 
-    def deal(self, rows: Sequence[Row], stamp: int | None) -> None:
-        self._channel.add(rows, stamp)
+    def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
+        self._channel.add(rows, stamps)
 
 
 class All:
@@ -85,9 +91,9 @@ class All:
     def __init__(self, channels: Sequence[Outgoing]) -> None:
         self._channels = channels
 
-    def deal(self, rows: Sequence[Row], stamp: int | None) -> None:
+    def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
         for channel in self._channels:
-            channel.add(rows, stamp)
+            channel.add(rows, stamps)
 
 
 class Direct:
@@ -97,15 +103,22 @@ class Direct:
         self._channels = channels
         self._place = place
 
-    def deal(self, rows: Sequence[Row], stamp: int | None) -> None:
-        for row in rows:
+    def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
+        stamp_of = dict(stamps)
+        for at, row in enumerate(rows):
             target = row[self._place]
             if not 0 <= target < len(self._channels):
                 raise RunError(f"a direct grouping names executor {target} of {len(self._channels)}")
-            self._channels[target].add((row,), stamp)
+            self._channels[target].add((row,), ((0, stamp_of[at]),) if at in stamp_of else ())
 
 
-def grouping_of(entry: Input, schema: Mapping[str, str], channels: Sequence[Outgoing], sender: int) -> Grouping:
+def grouping_of(
+    entry: Input,
+    schema: Mapping[str, str],
+    channels: Sequence[Outgoing],
+    sender: int,
+    shuffle: Callable[[Sequence[Outgoing], int], Grouping] = Shuffle,
+) -> Grouping:
     """The grouping of one subscription, for one sending executor.
 
     Args:
@@ -113,6 +126,7 @@ def grouping_of(entry: Input, schema: Mapping[str, str], channels: Sequence[Outg
         schema: field -> type of its stream.
         channels: to the executors of the subscribed component, by index.
         sender: number of the sending executor.
+        shuffle: makes groupings in which any executor will do, from their channels and the one to begin with.
 
     Raises:
         RunError: a direct grouping without a field that can hold an index.
@@ -120,10 +134,10 @@ def grouping_of(entry: Input, schema: Mapping[str, str], channels: Sequence[Outg
     names = list(schema)
     match entry.grouping:
         case "shuffle":
-            return Shuffle(channels, sender)
+            return shuffle(channels, sender)
         case "local-or-shuffle":
             local = [channel for channel in channels if isinstance(channel, LocalOutgoing)]
-            return Shuffle(local or channels, sender)
+            return shuffle(local or channels, sender)
         case "fields":
             return Fields(channels, [names.index(name) for name in entry.fields], len(names))
         case "global":
@@ -145,8 +159,8 @@ class Router:
         self._streams = streams
         self.channels = channels
 
-    def emit(self, emitted: Emitted, stamp: int | None) -> int:
-        """Deal what an operator emitted; return the number of rows.
+    def emit(self, emitted: Emitted, stamps: Mapping[str, Stamps] = MappingProxyType({})) -> int:
+        """Deal what an operator emitted, with stamps by stream; return the number of rows.
 
         Raises:
             RunError: the operator emitted on a stream that its component does not declare.
@@ -162,13 +176,16 @@ class Router:
                 )
             count += len(rows)
             for grouping in groupings:
-                grouping.deal(rows, stamp)
+                grouping.deal(rows, stamps.get(stream, ()))
         return count
 
     @property
     def blocked(self) -> bool:
         """Whether some channel has a full batch, or a mark, and no credit."""
-        return any(channel.blocked for channel in self.channels)
+        for channel in self.channels:  # noqa: SIM110 - asked for every turn, and a generator costs twice as much
+            if channel.blocked:
+                return True
+        return False
 
     def mark(self, mark: Mark) -> None:
         """Send a mark on all channels, behind all that was emitted."""

@@ -8,14 +8,16 @@ from agents.worker.assembly import Assembly
 from agents.worker.bolt import BoltExecutor
 from agents.worker.channel import Ager, ChannelId, Incoming, Outgoing, window
 from agents.worker.codec import Codec
+from agents.worker.gates import Counted, Gated, GatedLocal, GatedRemote, GatedRouter, Pool
 from agents.worker.inputs import Inputs
 from agents.worker.latency import mix
-from agents.worker.local import local_channel
+from agents.worker.local import LocalOutgoing, local_channel
 from agents.worker.plan import ChannelPlan, RunPlan
 from agents.worker.remote import RemoteIncoming, RemoteOutgoing, Wire
-from agents.worker.router import Grouping, Router, grouping_of
+from agents.worker.router import Grouping, Router, Shuffle, grouping_of
 from agents.worker.running import Running
 from agents.worker.spout import SpoutExecutor
+from agents.worker.time_slots import TimeSlots
 from inventory.errors import RunError
 from workloads.operators import Bolt, Context, Operator, Spout
 from workloads.rates import Rate
@@ -50,6 +52,7 @@ class Wiring:
         operator: Callable[[str], Operator],
         rate: Rate,
         inputs: Mapping[str, str],
+        slots: TimeSlots | None = None,
     ) -> None:
         """Know how.
 
@@ -60,10 +63,12 @@ class Wiring:
             operator: makes a new operator for a component.
             rate: of the sources.
             inputs: prepared input files by name, local paths.
+            slots: the worker's part in the time slots of a run with gates.
         """
         self.me = me
         self._wire, self._ager, self._operator = wire, ager, operator
         self._rate, self._inputs = rate, inputs
+        self._slots = slots
 
     def concerns(self, plan: RunPlan, channel: ChannelPlan) -> bool:
         """Whether an end of the channel is here."""
@@ -74,17 +79,23 @@ class Wiring:
         sender, receiver = plan.worker[channel.sender], plan.worker[channel.receiver]
         names = (plan.executors[channel.sender].component, plan.streams[channel.stream][1])
         size = window(plan.fan_in[channel.receiver])
+        local, remote = (LocalOutgoing, RemoteOutgoing) if self._slots is None else (GatedLocal, GatedRemote)
         if inputs is None:
             codec = Codec(plan.schema(channel.stream))
-            outgoing = RemoteOutgoing(
-                channel.id, receiver, size, self._ager, codec, plan.spec.epoch, self._wire(receiver)
-            )
-            return Ends(outgoing, None, receiver)
+            outgoing = remote(channel.id, receiver, size, self._ager, codec, plan.spec.epoch, self._wire(receiver))
+            return Ends(self._gated(outgoing), None, receiver)
+        inbox = inputs if self._slots is None else Counted(inputs, self._slots.arrived)
         if sender == receiver:
-            return Ends(*local_channel(channel.id, self.me, names, inputs, size, self._ager), self.me)
+            both = local_channel(channel.id, self.me, names, inbox, size, self._ager, local)
+            return Ends(self._gated(both[0]), both[1], self.me)
         codec = Codec(plan.schema(channel.stream))
-        incoming = RemoteIncoming(channel.id, names, inputs, size, codec, plan.spec.epoch, self._wire(sender))
+        incoming = RemoteIncoming(channel.id, names, inbox, size, codec, plan.spec.epoch, self._wire(sender))
         return Ends(None, incoming, sender)
+
+    def _gated(self, outgoing: Outgoing) -> Outgoing:
+        if isinstance(outgoing, Gated) and self._slots is not None:
+            outgoing.part_tuples = self._slots.part_tuples
+        return outgoing
 
     def router(self, plan: RunPlan, number: int, outgoing: Mapping[ChannelId, Outgoing]) -> Router:
         """The groupings of an executor over its channels."""
@@ -102,9 +113,10 @@ class Wiring:
                 if mine is None:
                     # No record can reach this executor, so that it will never emit.
                     continue
-                streams[entry.stream].append(grouping_of(entry, declared[entry.stream], mine, number))
+                shuffle = Shuffle if self._slots is None else Pool
+                streams[entry.stream].append(grouping_of(entry, declared[entry.stream], mine, number, shuffle))
                 channels.extend(mine)
-        return Router(executor.name, streams, channels)
+        return (Router if self._slots is None else GatedRouter)(executor.name, streams, channels)
 
     def executor(self, plan: RunPlan, number: int, router: Router, inputs: Inputs | None) -> Running:
         """Make and open an executor; `inputs` is None for a spout.

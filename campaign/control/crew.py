@@ -20,6 +20,7 @@ from agents.protocol import (
     Ready,
     Report,
     RunSpec,
+    SlotDone,
     Stopped,
     Stored,
 )
@@ -52,6 +53,7 @@ class Crew:
         nodes: those whose agents have been told `Start`.
         ports: of the workers that listen.
         connected, exhausted, stopped, drained: what workers have come to.
+        slots: how far they are with the time slots, in a run with gates.
         ready, passed: answers to the barrier under way, by worker; moved, stored: by executor.
     """
 
@@ -67,6 +69,7 @@ class Crew:
         self.exhausted: set[Place] = set()
         self.stopped: dict[Place, Stopped] = {}
         self.drained: dict[Place, Drained] = {}
+        self.slots: dict[Place, SlotDone] = {}
         self.forget_barrier(0)
 
     @property
@@ -104,6 +107,8 @@ class Crew:
                 self.stopped[Place(node, slot)] = report
             case Drained(slot=slot):
                 self.drained[Place(node, slot)] = report
+            case SlotDone(slot=slot):
+                self.slots[Place(node, slot)] = report
             case Ready(slot=slot, barrier=self._barrier):
                 self.ready[Place(node, slot)] = report
             case Passed(slot=slot, barrier=self._barrier):

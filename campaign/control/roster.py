@@ -1,12 +1,10 @@
 """Which nodes a run can use: agents that are gone are started again; where that fails, it is tried now and then."""
 
 import asyncio
-from collections.abc import Mapping
 
-from agents.protocol import Place
 from campaign.control.journal import Journal
 from campaign.control.news import News, all_of
-from campaign.control.world import World
+from campaign.control.world import Seats, World
 from inventory.errors import MillraceError, RunError
 
 RESTART_S = 20.0
@@ -71,14 +69,14 @@ class Roster:
                 self._journal.node_returned(node)
                 self._news.tell()
 
-    async def place_again(self, places: Mapping[str, Place]) -> Mapping[str, Place]:
+    async def place_again(self, seats: Seats) -> Seats:
         """The places that executors have from now on: the same, unless one of them is on a lost node.
 
         Raises:
             RunError: there is no placement without the lost nodes.
         """
-        if not any(place.node in self.lost for place in places.values()):
-            return places
+        if not any(place.node in self.lost for place in seats.places.values()):
+            return seats
         try:
             return await self._world.place(frozenset(self.lost))
         except MillraceError as fault:

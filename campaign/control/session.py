@@ -28,8 +28,9 @@ from campaign.control.news import News, all_of, unless
 from campaign.control.profiles import Profiles
 from campaign.control.reached import Reached
 from campaign.control.roster import Roster
+from campaign.control.slots import SlotClock
 from campaign.control.vault import Part, Vault
-from campaign.control.world import World
+from campaign.control.world import Seats, World
 from inventory.errors import RunError
 from workloads.rates import NS
 
@@ -246,12 +247,19 @@ class Session:
         await epoch.go(crew, self._start_ns, self._world)
         self._news.tell()
         self._note_recovery()
-        await self._tend(crew)
-        await epoch.drain(crew)
+        if crew.spec.gates is None:
+            await self._flow(crew)
+        else:
+            await unless(self._flow(crew), SlotClock(crew, crew.spec.gates, self._world.note_slot).run())
         self.answer = await explained(self._vault.keep_last(crew.spec.epoch, crew.drained))
         self.positions = {name: at for said in crew.drained.values() for name, at in said.positions.items()}
         self._over = True
         self._failures = self._failures.unmendable()
+
+    async def _flow(self, crew: Crew) -> None:
+        """From the start of the sources to the last tuple."""
+        await self._tend(crew)
+        await epoch.drain(crew)
 
     async def _mend(self) -> None:
         """Have agents, places and snapshots for the next epoch.
@@ -263,11 +271,12 @@ class Session:
             await self._vault.discard(self._barrier)
         await self._roster.restart()
         spec = self._spec
-        places = await self._roster.place_again({name_of(executor): executor.place for executor in spec.executors})
+        before = {name_of(executor): executor.place for executor in spec.executors}
+        places, gates = await self._roster.place_again(Seats(before, spec.gates))
         executors = tuple(replace(executor, place=places[name_of(executor)]) for executor in spec.executors)
         await explained(self._vault.spread(places))
         seen = self._reached.begin(spec.epoch)
-        self._spec = replace(spec, executors=executors, workers=workers_of(executors), seen=seen)
+        self._spec = replace(spec, executors=executors, workers=workers_of(executors), seen=seen, gates=gates)
 
     async def _tend(self, crew: Crew) -> None:
         """Until the run is to stop: checkpoints and moves when they are due, one barrier at a time."""

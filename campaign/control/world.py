@@ -2,12 +2,20 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from agents.protocol import Message, Place
+from agents.protocol import Gates, Message, Place
 from campaign.clock import Offset
 
-Placing = Callable[[Set[str]], Awaitable[Mapping[str, Place]]]
+
+class Seats(NamedTuple):
+    """Where executors (by name) run, and the communication schedule that goes with that, if they follow one."""
+
+    places: Mapping[str, Place]
+    gates: Gates | None = None
+
+
+Placing = Callable[[Set[str]], Awaitable[Seats]]
 """Places all executors (by name) again, on nodes other than those given.
 
 Raises:
@@ -16,6 +24,23 @@ Raises:
 
 Note = Callable[[str, str, str, float | None], None]
 """Takes an event for the traces: kind, subject, detail, value."""
+
+
+class SlotRecord(NamedTuple):
+    """A time slot that is over; the columns of the trace table `slot` (docs/reference/traces.md)."""
+
+    epoch: int
+    number: int
+    steps: str
+    length_ns: int
+    parts: int
+    tuples: int
+    largest_parts: int
+    h_ns: int | None
+    stall_predicted_ns: int | None
+    stall_ns: int | None
+    waiting: int
+    largest_outbox: int
 
 
 class Copies(Protocol):
@@ -56,6 +81,7 @@ class World:
         offset: a node's monotonic clock against ours.
         copies: second copies of files.
         note: takes events.
+        note_slot: takes time slots, of runs with gates.
     """
 
     nodes: Collection[str]
@@ -66,3 +92,4 @@ class World:
     offset: Callable[[str], Offset]
     copies: Copies
     note: Note
+    note_slot: Callable[[SlotRecord], None] = lambda _: None

@@ -39,7 +39,7 @@ from agents.protocol import (
 from campaign.clock import Offset
 from campaign.control.crew import name_of
 from campaign.control.session import Course, Session
-from campaign.control.world import World
+from campaign.control.world import Seats, World
 from inventory.errors import RunError
 
 LAG_S = 0.01
@@ -189,12 +189,12 @@ class Obedient:
     async def _supply(self, node: str) -> None:
         await asyncio.sleep(LAG_S)
 
-    async def _place(self, lost: Set[str]) -> Mapping[str, Place]:
+    async def _place(self, lost: Set[str]) -> Seats:
         await asyncio.sleep(LAG_S)
         left = [node for node in NODES if node not in lost]
         if len(left) < 2:
             raise RunError("two nodes are needed")
-        return {name: Place(left[at % 2], 0) for at, name in enumerate(PLACES)}
+        return Seats({name: Place(left[at % 2], 0) for at, name in enumerate(PLACES)})
 
     # --- what nodes do -------------------------------------------------------------------------------------------
 

@@ -1,0 +1,262 @@
+"""Runs that follow a communication schedule: whatever happens, nothing leaves out of its time slot, and all arrives.
+
+The session of `campaign.control`, its slot clock and the shares of all workers are the real ones; wires, disks,
+processes and time are scripted.
+"""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+from unittest import mock
+
+import hypothesis
+import virtual_time
+from exact import ExactLedger
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from scripted import Limits, run_spec
+from scripted_cluster import ScriptedCluster
+from topologies import random_topology
+
+from agents.protocol import Gates, Place, TimeSlot
+from agents.worker.channel import Incoming, Outgoing
+from agents.worker.gates import Gated
+from agents.worker.local import LocalOutgoing
+from agents.worker.remote import RemoteOutgoing
+from agents.worker.share import Share
+from campaign.control.moves import MovePlan, Wish
+from campaign.control.session import Course
+from workloads.topology import Topology
+
+STEP_S = 0.001
+PATIENCE_S = 900.0
+"""Virtual time after which a run is stuck."""
+
+
+def level_of(topology: Topology, component: str) -> int:
+    """Links on the longest path to a component."""
+    inputs = topology.component[component].inputs
+    return max((level_of(topology, entry.source) + 1 for entry in inputs), default=0)
+
+
+def random_gates(random: Random, topology: Topology, nodes: Sequence[str]) -> Gates:
+    """A schedule in which every pair of nodes has its turn once a round, in any order, with idle steps or without."""
+    size = len(nodes)
+    rows, columns, labels = (random.sample(range(size), size) for _ in range(3))
+    steps: list[tuple[int | None, ...]] = [tuple(labels[(row + column) % size] for column in columns) for row in rows]
+    for _ in range(random.choice([0, 0, 2])):
+        steps.insert(random.randint(0, len(steps)), (None,) * size)
+    stages = random.choice([1, max(1, max(level_of(topology, c.id) for c in topology.components))])
+    return Gates(nodes=tuple(nodes), steps=tuple(steps), stages=stages, part_tuples=random.randint(1, 9))
+
+
+class Gatekeeper:
+    """Watches everything that leaves: it must be the turn of its node, and one part per pair."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._now: tuple[Share, int] | None = None
+        self._last: dict[Share, int] = {}
+        self._left: Counter[tuple[Share, int, int, int]] = Counter()
+        self.on_the_way: Counter[int] = Counter()
+        self.pairs: dict[tuple[int, int], set[tuple[str, str]]] = defaultdict(set)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Stand at all gates."""
+        obey, release, deliver = Share.obey, Gated.release, Incoming.deliver
+        keeper = self
+
+        def obeying(share: Share, command: Any) -> None:
+            if not isinstance(command, TimeSlot):
+                obey(share, command)
+                return
+            assert command.number == keeper._last.get(share, command.number - 1) + 1, "a time slot was left out"
+            first = all(other.epoch != share.epoch or at < command.number for other, at in keeper._last.items())
+            if first and len({other.epoch for other in keeper._last}) <= 1:
+                assert not keeper.on_the_way.total(), "a time slot began before the last one was over"
+            keeper._last[share] = command.number
+            keeper._now = share, command.number
+            obey(share, command)
+            keeper._now = None
+
+        def releasing(channel: Gated, most: int) -> int:
+            rows = release(channel, most)
+            keeper._release(channel, rows)
+            return rows
+
+        def arriving(channel: Incoming, rows: Sequence[Any], *rest: Any) -> None:
+            keeper.on_the_way[0] -= len(rows)
+            deliver(channel, rows, *rest)
+
+        with (
+            mock.patch.object(Share, "obey", obeying),
+            mock.patch.object(Gated, "release", releasing),
+            mock.patch.object(Incoming, "deliver", arriving),
+            mock.patch.object(LocalOutgoing, "_deliver", self._checked(LocalOutgoing._deliver)),
+            mock.patch.object(RemoteOutgoing, "_deliver", self._checked(RemoteOutgoing._deliver)),
+        ):
+            yield
+
+    def _checked(self, deliver: Callable[..., Any]) -> Callable[..., Any]:
+        def delivering(channel: Outgoing, rows: Any) -> Any:
+            assert self._now is not None, "rows left outside the beginning of a time slot"
+            assert self._is_open(channel), "rows left through a shut gate"
+            return deliver(channel, rows)
+
+        return delivering
+
+    def _is_open(self, channel: Outgoing) -> bool:
+        assert self._now is not None
+        share, number = self._now
+        gates = share.plan.spec.gates
+        component = share.plan.executors[channel.id.sender].component
+        stage = level_of(self._topology, component) if gates.stages > 1 else 0
+        if number < stage:
+            return False
+        target = gates.steps[(number - stage) % len(gates.steps)][gates.nodes.index(share._place.node)]
+        return target is not None and share.place_of(channel.peer).node == gates.nodes[target]
+
+    def _release(self, channel: Gated, rows: int) -> None:
+        assert self._now is not None
+        share, number = self._now
+        pair = channel.id.sender, channel.id.receiver
+        self._left[share, number, *pair] += rows
+        assert self._left[share, number, *pair] <= share.plan.spec.gates.part_tuples, "more than a part in one slot"
+        self.on_the_way[0] += rows
+        if rows:
+            names = [share.plan.executors[at].name for at in pair]
+            self.pairs[share.epoch, number].add((names[0], names[1]))
+
+
+class GatedRun:
+    """A topology, its placement and its schedule, and what happens to it."""
+
+    def __init__(self, random: Random, seed: int, *, disturbed: bool) -> None:
+        topology = random_topology(random)
+        self.nodes = [f"n{at}" for at in range(random.randint(1, 4))]
+        slots = [Place(node, slot) for node in self.nodes for slot in range(2)]
+        self.places = [random.choice(slots) for _ in topology.executors]
+        records = random.choice([200, 60, 7, 0])
+        self.ledger = ExactLedger(topology, records, self.places, tick_every=random.choice([0, 0, 5]))
+        self.gates = random_gates(random, topology, self.nodes)
+        self.limits = Limits(
+            batch_rows=random.randint(1, 6),
+            window_rows=random.randint(1, 12),
+            window_bytes=random.choice([50, 400, 100_000]),
+            turn_rows=random.randint(1, 8),
+        )
+        self.stop_ns = random.choice([0, 100_000_000, 10**12])
+        names = [executor.name for executor in topology.executors]
+        self.moves = [
+            MovePlan(round(random.uniform(0.0, 0.1), 3), (Wish(random.choice(names), random.choice(self.nodes)),))
+            for _ in range(random.choice([0, 2]))
+        ]
+        self.faults = []
+        if disturbed:
+            self.faults = [
+                (random.uniform(0.0, 0.3), random.choice(["worker", "link", "node"]))
+                for _ in range(random.choice([1, 2]))
+            ]
+        self.seed = seed
+
+    def __repr__(self) -> str:
+        parts = [f"seed={self.seed}", f"records={self.ledger.records}", f"tick_every={self.ledger.tick_every}"]
+        parts += [f"{name}={getattr(self, name)}" for name in ("gates", "limits", "faults", "moves", "stop_ns")]
+        for component in self.ledger.topology.components:
+            inputs = [(entry.source, entry.stream, entry.grouping, entry.fields) for entry in component.inputs]
+            parts.append(f"{component.id}*{component.parallelism}{inputs}")
+        where = zip(self.ledger.topology.executors, self.places, strict=True)
+        parts.append(", ".join(f"{executor.name}@{place.node}/{place.slot}" for executor, place in where))
+        return "GatedRun(" + "; ".join(parts) + ")"
+
+    async def play(self) -> ScriptedCluster:
+        random = Random(self.seed)  # noqa: S311 - it must be repeatable
+        topology = self.ledger.topology
+
+        def left_of(lost: Set[str]) -> list[str]:
+            return [node for node in self.nodes if node not in lost]
+
+        def place(lost: Set[str]) -> Mapping[str, Place]:
+            return {e.name: Place(random.choice(left_of(lost)), random.randint(0, 1)) for e in topology.executors}
+
+        def gates(lost: Set[str]) -> Gates:
+            return random_gates(random, topology, left_of(lost))
+
+        spec = replace(run_spec(topology, self.places, self.seed), gates=self.gates)
+        course = Course((), 0.05, tuple(sorted(self.moves, key=lambda plan: plan.at_s)))
+        cluster = ScriptedCluster(spec, self.ledger.operator, self.limits, course, self.nodes, place, gates)
+        faults = list(self.faults)
+        async with cluster.session as session:
+            running = asyncio.create_task(_conduct(session, self.stop_ns))
+            loop = asyncio.get_running_loop()
+            while not running.done():
+                await asyncio.sleep(STEP_S)
+                for fault in [fault for fault in faults if fault[0] <= loop.time()]:
+                    faults.remove(fault)
+                    _break(cluster, fault[1], random)
+                cluster.step(random, random.choice([0, 3_000_000]))
+                assert loop.time() < PATIENCE_S, "stuck"
+            running.result()
+        return cluster
+
+
+async def _conduct(session: Any, stop_ns: int) -> None:
+    started = await session.start()
+    await session.wait_until(started + stop_ns)
+    await session.stop()
+    await session.finish()
+
+
+def _break(cluster: ScriptedCluster, what: str, random: Random) -> None:
+    workers = list(cluster.run.workers)
+    if what == "worker" and workers:
+        cluster.kill_worker(random.choice(workers))
+    elif what == "link" and len(workers) > 1:
+        cluster.cut_link(*random.sample(workers, 2))
+    elif what == "node" and sum(node.reachable for node in cluster.nodes.values()) > 1:
+        cluster.lose_node(random.choice([name for name, node in cluster.nodes.items() if node.reachable]))
+
+
+def play(run: GatedRun) -> tuple[ScriptedCluster, Gatekeeper]:
+    """Play it and check its answer and its time slots."""
+    keeper = Gatekeeper(run.ledger.topology)
+    with run.limits.applied(), keeper.watching():
+        cluster = virtual_time.run(run.play())
+    run.ledger.positions = cluster.session.positions
+    run.ledger.check_answer(cluster.answer())
+    by_epoch: dict[int, list[int]] = defaultdict(list)
+    for record in cluster.slots:
+        by_epoch[record.epoch].append(record.number)
+        assert record.parts <= record.tuples
+        assert (record.parts == 0) == (record.tuples == 0)
+        assert 0 <= record.largest_parts <= record.parts
+        assert record.largest_outbox <= record.waiting
+        assert record.stall_ns is None or record.stall_ns >= 0
+    for numbers in by_epoch.values():
+        assert numbers == list(range(len(numbers)))
+    return cluster, keeper
+
+
+SETTINGS = hypothesis.settings(
+    max_examples=25, deadline=None, suppress_health_check=list(hypothesis.HealthCheck), print_blob=False
+)
+RANDOM, SEEDS = st.randoms(use_true_random=False), st.integers(0, 2**32)
+
+
+@SETTINGS
+@given(RANDOM, SEEDS)
+def test_nothing_leaves_out_of_its_time_slot_and_all_of_it_arrives(random: Random, seed: int) -> None:
+    cluster, keeper = play(GatedRun(random, seed, disturbed=False))
+    assert not keeper.on_the_way.total()
+    assert {record.epoch for record in cluster.slots} <= {1}
+
+
+@SETTINGS
+@given(RANDOM, SEEDS)
+def test_a_gated_run_outlives_kills_and_begins_again_with_slot_0(random: Random, seed: int) -> None:
+    play(GatedRun(random, seed, disturbed=True))
