@@ -4,7 +4,8 @@
 
 Three sets: I-Scheduler's 72 micro-benchmarks, its applications, and random layered graphs and chains on nodes of five
 sizes. W is the rate between nodes; every placement is checked. METIS (k-way and recursive, several tolerances) is
-made to fit and refined. `--calibrate` prints theta and phi for `scheduler/i_scheduler.py` instead.
+made to fit, and also refined as `local-search` refines its own starts. Seconds are CPU seconds.
+`--calibrate` prints theta and phi for `scheduler/i_scheduler.py` instead.
 """
 
 import argparse
@@ -14,9 +15,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from time import perf_counter
+from time import perf_counter, process_time
 
-from partitioners.rivals import ask, legal, metis_tasks, polish, posed
+from partitioners.rivals import ask, legal, metis_tasks, posed, refined
 
 from inventory.cluster import Cluster, Node
 from scheduler.checking import Checked
@@ -32,6 +33,17 @@ from workloads.shapes import MICRO_SIZES, chain, diamond, layered, linear, smart
 
 LIMITS = {1_000: 1, 10_000: 5, 100_000: 30}
 SIZES = (8, 16, 24, 32, 48)
+
+
+MARKS = (
+    ("local-search", "o", "C3"),
+    ("METIS recursive, refined", "s", "C0"),
+    ("METIS k-way, refined", "^", "C1"),
+    ("METIS recursive", "s", "C9"),
+    ("METIS k-way", "^", "C8"),
+    ("greedy", "x", "0.3"),
+)
+"""Tool, marker and colour in the figure."""
 
 
 @dataclass
@@ -78,45 +90,50 @@ def w(problem: Problem, plan: Plan) -> float | None:
 
 
 def run(scheduler: Checked, problem: Problem) -> tuple[Result, Plan]:
-    start = perf_counter()
+    start = process_time()
     plan = scheduler.place(problem)
-    seconds = perf_counter() - start
+    seconds = process_time() - start
     return Result(w(problem, plan), seconds, bool(plan.details.get("proven"))), plan
 
 
-def timed(instance: Instance, method: Callable[[Instance], list[int] | None]) -> Result:
-    start = perf_counter()
-    nodes = method(instance)
-    seconds = perf_counter() - start
+def timed(instance: Instance, method: Callable[[], list[int] | None], before: float = 0) -> Result:
+    """W and seconds of `method`, `before` more."""
+    start = process_time()
+    nodes = method()
+    seconds = before + process_time() - start
     if nodes is None or not instance.fits(nodes):
         return Result(None, seconds)
     return Result(instance.cut(nodes) / instance.rate_scale, seconds)
 
 
-def peers(instance: Instance, quick: bool, cp_seconds: float) -> dict[str, list[Result]]:
-    """METIS by kind, every attempt; CP-SAT where it gets time."""
-    task, _ = posed(instance)
-    caps = task["cap"]
-    tasks = metis_tasks(task, quick)
-    if cp_seconds:
-        tasks.append({**task, "peer": "cp-sat", "seconds": cp_seconds})
-    found: dict[str, list[Result]] = {"METIS recursive": [], "METIS k-way": [], "CP-SAT": []}
+def metis(instance: Instance) -> dict[str, list[Result]]:
+    """METIS by kind, every attempt, as it comes and refined."""
+    task, order = posed(instance)
+    found: dict[str, list[Result]] = {}
+    tasks = metis_tasks(task)
     for asked, answer in zip(tasks, ask(tasks), strict=True):
-        start = perf_counter()
-        part = answer["part"]
-        if asked["peer"] == "metis":
-            part = legal(task, caps, part)
-            if part is not None:
-                polish(task, caps, part)
-        seconds = answer["seconds"] + perf_counter() - start
-        total = None
-        if part is not None:
-            order = sorted(range(len(caps)), key=lambda node: -instance.capacity[node])
-            nodes = [order[p] for p in part]
-            total = instance.cut(nodes) / instance.rate_scale if instance.fits(nodes) else None
-        kind = "CP-SAT" if asked["peer"] == "cp-sat" else f"METIS {'recursive' if asked['recursive'] else 'k-way'}"
-        found[kind].append(Result(total, seconds, bool(answer.get("proven"))))
-    return {kind: results for kind, results in found.items() if results}
+        kind = f"METIS {'recursive' if asked['recursive'] else 'k-way'}"
+        start = process_time()
+        part = answer["part"] and legal(task, task["cap"], answer["part"])
+        seconds = answer["seconds"] + process_time() - start
+        if part is None:
+            found.setdefault(kind, []).append(Result(None, seconds))
+            continue
+        plain = timed(instance, lambda part=part: [order[p] for p in part], seconds)
+        found.setdefault(kind, []).append(plain)
+        better = timed(instance, lambda part=part: refined(instance, order, part), seconds)
+        found.setdefault(f"{kind}, refined", []).append(better)
+    return found
+
+
+def cp_sat(instance: Instance, limit: float) -> Result:
+    """CP-SAT alone."""
+    task, order = posed(instance)
+    (answer,) = ask([{**task, "peer": "cp-sat", "seconds": limit}])
+    part = answer["part"]
+    nodes = part and [order[p] for p in part]
+    total = instance.cut(nodes) / instance.rate_scale if nodes and instance.fits(nodes) else None
+    return Result(total, answer["seconds"], answer["proven"])
 
 
 def best(results: list[Result]) -> Result:
@@ -145,9 +162,11 @@ def published(cases: list[tuple[str, Problem]], cp_seconds: float) -> None:
         instance = instance_of(problem, problem.topologies)
         for tool, scheduler in tools.items():
             into.setdefault(tool, []).append(run(scheduler, problem)[0])
-        into.setdefault("greedy", []).append(timed(instance, deal))
-        for tool, results in peers(instance, False, cp_seconds).items():
+        into.setdefault("greedy", []).append(timed(instance, lambda instance=instance: deal(instance)))
+        for tool, results in metis(instance).items():
             into.setdefault(tool, []).append(best(results))
+        if cp_seconds:
+            into.setdefault("CP-SAT", []).append(cp_sat(instance, cp_seconds))
     rows = []
     for name, results in groups.items():
         optima = [result.w for result in results["optimal"]]
@@ -178,13 +197,15 @@ def scale(largest: int) -> list[tuple[int, str, Result]]:
             ("layered", Problem(mixed(executors, 5), (topology,), traffic)),
             ("chain", Problem(mixed(executors, 5), (chain(executors),))),
         ):
-            result, _ = run(Checked(LocalSearch, LocalSearchParams(time_limit_s=LIMITS[executors])), problem)
+            # The clock must not decide: others may be at work on the machine.
+            result, _ = run(Checked(LocalSearch, LocalSearchParams(time_limit_s=10 * LIMITS[executors])), problem)
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
             instance = instance_of(problem, problem.topologies)
             need, least = executors, -1
             for capacity in sorted(instance.capacity, reverse=True):
                 need, least = need - capacity, least + (need > 0)
-            attempts = {"local-search": [result], "greedy": [timed(instance, deal)]}
-            attempts |= peers(instance, executors > 1_000, 0)
+            greedy = timed(instance, lambda instance=instance: deal(instance))
+            attempts = {"local-search": [result], "greedy": [greedy], **metis(instance)}
             lowest = min(r.w for all_of_them in attempts.values() for r in all_of_them if r.w is not None)
             for tool, results in attempts.items():
                 first = best(results)
@@ -197,11 +218,12 @@ def scale(largest: int) -> list[tuple[int, str, Result]]:
                         "" if first.w is None else f"{first.w:g}",
                         "" if first.w is None else f"{first.w / lowest:.3f}",
                         f"{least}" if name == "chain" else "",
+                        f"{len(results)}",
                         f"{first.seconds:.2f}",
+                        f"{peak}" if tool == "local-search" else "",
                     )
                 )
-    table(("graph", "tool", "W", "W / best", "lower bound", "seconds, all attempts"), rows)
-    print(f"\nmemory, peak: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB")
+    table(("graph", "tool", "W", "W / best", "lower bound", "attempts", "CPU s, all attempts", "peak MB so far"), rows)
     return points
 
 
@@ -218,10 +240,11 @@ def draw(points: list[tuple[int, str, Result]], path: Path) -> None:
     for panel, size in zip(panels[0], sizes, strict=True):
         mine = [(tool, r) for at, tool, r in points if at == size and r.w is not None]
         lowest = min(r.w for _, r in mine)
-        for tool, marker in (("local-search", "o"), ("METIS recursive", "s"), ("METIS k-way", "^"), ("greedy", "x")):
+        for tool, marker, colour in MARKS:
             chosen = [r for name, r in mine if name == tool]
-            panel.scatter([r.seconds for r in chosen], [r.w / lowest for r in chosen], marker=marker, label=tool, s=28)
-        panel.set(xscale="log", yscale="log", title=f"{size:,} executors", xlabel="seconds", ylabel="W / lowest W")
+            seconds, ratios = [r.seconds for r in chosen], [r.w / lowest for r in chosen]
+            panel.scatter(seconds, ratios, marker=marker, color=colour, label=tool, s=28)
+        panel.set(xscale="log", yscale="log", title=f"{size:,} executors", xlabel="CPU seconds", ylabel="W / lowest W")
         panel.grid(True, which="both", alpha=0.25)
     panels[0][0].legend(frameon=False, fontsize=8)
     figure.savefig(path, metadata={"Date": None})

@@ -1,18 +1,24 @@
 """Peers beside our schedulers: METIS and CP-SAT in an environment of their own, and greedy growth.
 
-METIS balances within a tolerance and knows no hard limits; so its answers are made to fit (`legal`) and refined
-by moves and swaps until nothing helps (`polish`), and its tolerance and number of parts are tuned.
+METIS balances within a tolerance and knows no hard limits; so its tolerance and number of parts are tuned, and its
+answers are made to fit (`legal`). What our own refinement makes of them (`refined`) counts apart.
 """
 
 import json
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
 from heapq import heapify, heappop
 from pathlib import Path
 
+from scheduler.graph.counts import counts_of
+from scheduler.graph.finding import SMALL, looks_for
 from scheduler.graph.instance import Instance
+from scheduler.graph.large import search_large
 from scheduler.graph.rows import listed
+from scheduler.graph.small import PATIENCE
+from scheduler.graph.tabu import Effort, improve
 
 HERE = Path(__file__).parent
 PACKAGES = ("pymetis==2025.2.2", "ortools==9.15.6755")
@@ -29,12 +35,18 @@ def interpreter() -> Path:
     return python
 
 
-def ask(tasks: list[dict]) -> list[dict]:
-    """What the peers answer, task by task."""
-    done = subprocess.run(
-        [interpreter(), HERE / "peers.py"], input=json.dumps(tasks), capture_output=True, text=True, check=True
-    )
-    return json.loads(done.stdout)
+def ask(tasks: list[dict]) -> Iterator[dict]:
+    """What the peers answer, task by task; large graphs are handed over one at a time."""
+    some = len(tasks) if len(tasks[0]["xadj"]) <= 10_000 else 1
+    for at in range(0, len(tasks), some):
+        done = subprocess.run(
+            [interpreter(), HERE / "peers.py"],
+            input=json.dumps(tasks[at : at + some]),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        yield from json.loads(done.stdout)
 
 
 def posed(instance: Instance) -> tuple[dict, list[int]]:
@@ -42,22 +54,24 @@ def posed(instance: Instance) -> tuple[dict, list[int]]:
     graph = listed(instance)
     order = sorted(range(len(instance.capacity)), key=lambda node: -instance.capacity[node])
     caps = [instance.capacity[node] for node in order]
-    return {"xadj": graph.xadj, "adj": graph.adj, "wgt": graph.wgt, "cap": caps}, order
+    return {"xadj": list(graph.xadj), "adj": list(graph.adj), "wgt": list(graph.wgt), "cap": caps}, order
 
 
-def metis_tasks(task: dict, quick: bool) -> list[dict]:
-    """METIS with several tolerances (per mille) and numbers of parts."""
+def metis_tasks(task: dict) -> list[dict]:
+    """METIS with several tolerances (per mille) and numbers of parts; fewer for large graphs."""
     total = len(task["xadj"]) - 1
+    slacks = (1.0, 1.02, 1.1) if total <= 1_000 else (1.02, 1.15) if total <= 10_000 else (1.02,)
+    tolerances = (1, 5, 20, 50, 100, 200) if total <= 1_000 else (1, 30, 200)
     tasks = []
-    for slack in (1.02,) if quick else (1.0, 1.02, 1.1):
+    for slack in slacks:
         held = count = 0
         while count < len(task["cap"]) and held < slack * total:
             held += task["cap"][count]
             count += 1
         tasks.extend(
-            {**task, "peer": "metis", "cap": task["cap"][:count], "recursive": recursive, "ufactor": ufactor}
+            {**task, "peer": "metis", "cap": task["cap"][:count], "recursive": recursive, "ufactor": tolerance}
             for recursive in (True, False)
-            for ufactor in ((1, 30) if quick else (1, 5, 20, 50))
+            for tolerance in tolerances
         )
     return tasks
 
@@ -92,51 +106,10 @@ def legal(task: dict, caps: list[int], part: list[int]) -> list[int] | None:
     return part
 
 
-def polish(task: dict, caps: list[int], part: list[int], rounds: int = 8) -> None:
-    """Moves and swaps of neighbours that lower the cut, until none does."""
-    xadj, adj, wgt = task["xadj"], task["adj"], task["wgt"]
-    load = [0] * len(caps)
-    members: list[set[int]] = [set() for _ in caps]
-    for v, p in enumerate(part):
-        load[p] += 1
-        members[p].add(v)
-
-    def rates(v: int) -> dict[int, int]:
-        found: dict[int, int] = {}
-        for e in range(xadj[v], xadj[v + 1]):
-            found[part[adj[e]]] = found.get(part[adj[e]], 0) + wgt[e]
-        return found
-
-    def move(v: int, to: int) -> None:
-        members[part[v]].remove(v)
-        load[part[v]] -= 1
-        part[v] = to
-        members[to].add(v)
-        load[to] += 1
-
-    for _ in range(rounds):
-        changed = False
-        for v in range(len(part)):
-            near, home = rates(v), part[v]
-            for p, rate in sorted(near.items(), key=lambda item: -item[1]):
-                gain = rate - near.get(home, 0)
-                if p == home or gain <= 0:
-                    continue
-                if load[p] < caps[p]:
-                    move(v, p)
-                    changed = True
-                    break
-                best, partner = 0, -1
-                for u in sorted(members[p]):
-                    theirs = rates(u)
-                    between = sum(wgt[e] for e in range(xadj[u], xadj[u + 1]) if adj[e] == v)
-                    total = gain + theirs.get(home, 0) - theirs.get(p, 0) - 2 * between
-                    if total > best:
-                        best, partner = total, u
-                if partner >= 0:
-                    move(partner, home)
-                    move(v, p)
-                    changed = True
-                    break
-        if not changed:
-            return
+def refined(instance: Instance, order: list[int], part: list[int]) -> list[int] | None:
+    """What `local-search` makes of such a placement instead of its own starts, with its usual effort."""
+    effort = Effort(looks_for(instance), lambda: False)
+    nodes = [order[p] for p in part]
+    if instance.executors <= SMALL:
+        return improve(counts_of(instance, nodes), effort, 0, PATIENCE, 0).node_of()
+    return search_large(instance, effort, start=nodes)

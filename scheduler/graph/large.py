@@ -6,7 +6,7 @@ is improved: a few parts that communicate are annealed, what is better stays (la
 1998; simulated annealing after Kirkpatrick, Gelatt and Vecchi, 1983). Chains and what runs already are starts too.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import log
 from random import Random
 
@@ -38,7 +38,9 @@ BATCH = 2_000_000
 """Steps between two looks at the clock."""
 
 
-def search_large(instance: Instance, effort: Effort, seed: int = 0) -> list[int] | None:
+def search_large(
+    instance: Instance, effort: Effort, seed: int = 0, start: Sequence[int] | None = None
+) -> list[int] | None:
     """The best placement found (executor -> node), None when none was found that keeps all limits.
 
     A placement that runs already is only left for a better one.
@@ -47,13 +49,15 @@ def search_large(instance: Instance, effort: Effort, seed: int = 0) -> list[int]
         instance: what is to be placed; all its pairs are listed.
         effort: when to stop, in steps of annealing.
         seed: of all random choices.
+        start: executor -> node, to be improved; None: starts of our own.
     """
-    return _Large(instance, effort, seed).run()
+    return _Large(instance, effort, seed, start).run()
 
 
 class _Large:
-    def __init__(self, instance: Instance, effort: Effort, seed: int) -> None:
+    def __init__(self, instance: Instance, effort: Effort, seed: int, start: Sequence[int] | None) -> None:
         self._instance = instance
+        self._start = start
         self._effort = effort
         self._random = Random(seed)  # noqa: S311 - no secret
         self._do = compiled()
@@ -109,6 +113,9 @@ class _Large:
     def _starts(self) -> Iterator[Ints]:
         """Placements as part per vertex; what runs already is the first."""
         part_of = {node: part for part, node in enumerate(self._order)}
+        if self._start is not None:
+            yield ints(part_of[node] for node in self._start)
+            return
         if all(node in part_of for node in self._instance.home):
             yield ints(part_of[node] for node in self._instance.home)
         if self._sparse:
