@@ -9,7 +9,6 @@ them. A full outbox stops its executor; it is never opened out of turn.
 Runs without gates make none of this: their channels and routers are the plain ones.
 """
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from agents.worker.channel import Delivery, Inbox, Outgoing
@@ -69,18 +68,19 @@ class Pool:
     def __init__(self, channels: Sequence[Outgoing], first: int) -> None:
         self._channels = [channel for channel in channels if isinstance(channel, Gated)]
         self._evenly = Shuffle(channels, first)
-        self._dealt: deque[tuple[Sequence[Row], Stamps]] = deque()
+        self._stamps: list[tuple[int, int]] = []
         self._turn = 0
-        self.rows = 0
+        self.rows: list[Row] = []
 
     def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
-        self._dealt.append((rows, stamps))
-        self.rows += len(rows)
+        first = len(self.rows)
+        self._stamps += [(first + at, stamp) for at, stamp in stamps]
+        self.rows += rows
 
     @property
     def full(self) -> bool:
         """Whether there are as many rows as outboxes of the channels would hold."""
-        return self.rows >= sum(OUTBOX_PARTS * channel.part_tuples for channel in self._channels)
+        return len(self.rows) >= sum(OUTBOX_PARTS * channel.part_tuples for channel in self._channels)
 
     def pour(self, is_open: Callable[[Outgoing], bool]) -> None:
         """Give rows to the channels whose gates open, as many as will leave, to each the same."""
@@ -90,25 +90,21 @@ class Pool:
         self._turn += 1
         for at in range(len(opened)):
             channel = opened[(self._turn + at) % len(opened)]
-            share = -(-self.rows // (len(opened) - at))
-            self._pour(channel, min(share, channel.room))
-
-    def _pour(self, channel: Outgoing, count: int) -> None:
-        self.rows -= count
-        while count:
-            rows, stamps = self._dealt.popleft()
-            if len(rows) > count:
-                kept = [(row - count, stamp) for row, stamp in stamps if row >= count]
-                self._dealt.appendleft((rows[count:], kept))
-                rows, stamps = rows[:count], [entry for entry in stamps if entry[0] < count]
-            channel.add(rows, stamps)
-            count -= len(rows)
+            share = min(-(-len(self.rows) // (len(opened) - at)), channel.room)
+            if share:
+                channel.add(*self._take(share))
 
     def settle(self) -> None:
         """A mark comes behind the rows: they go to all channels, in turn."""
-        while self._dealt:
-            self._evenly.deal(*self._dealt.popleft())
-        self.rows = 0
+        if self.rows:
+            self._evenly.deal(*self._take(len(self.rows)))
+
+    def _take(self, count: int) -> tuple[list[Row], Stamps]:
+        """The first `count` rows with their stamps."""
+        taken, self.rows = self.rows[:count], self.rows[count:]
+        stamps = [entry for entry in self._stamps if entry[0] < count]
+        self._stamps = [(at - count, stamp) for at, stamp in self._stamps if at >= count]
+        return taken, stamps
 
 
 class GatedRouter(Router):

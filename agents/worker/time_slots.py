@@ -93,7 +93,7 @@ class TimeSlots:
         waiting = [len(channel.pending) for channel in assembly.senders]
         for running in assembly.executors:
             if isinstance(running.router, GatedRouter):
-                waiting += [pool.rows for pool in running.router.pools]
+                waiting += [len(pool.rows) for pool in running.router.pools]
         return SlotDone(
             epoch=self._epoch,
             slot=self._place.slot,
