@@ -48,19 +48,21 @@ class KeyRouter:
     """Remembers which executor each key belongs to.
 
     `route(key)` is a lookup without a Python frame for a key that was seen before; `map(router.route, keys)` is the
-    quick way to route a batch.
+    quick way to route a batch. `route_value(field)` is quicker yet, for a key of one field without its tuple.
 
     >>> router = KeyRouter(12)
-    >>> [router.route(("whale",)), router(("ship",))]
-    [5, 3]
+    >>> [router.route(("whale",)), router(("ship",)), router.route_value("ship")]
+    [5, 3, 3]
     """
 
     route: Callable[[Key], int]
+    route_value: Callable[[Any], int]
 
     def __init__(self, parallelism: int) -> None:
         if parallelism < 1:
             raise ValueError(f"parallelism is {parallelism}, it must be at least 1")
         self.route = _Cache(parallelism).__getitem__
+        self.route_value = _ValueCache(parallelism).__getitem__
 
     def __call__(self, key: Key) -> int:
         """Index of the executor that `key` belongs to."""
@@ -80,6 +82,21 @@ class _Cache(dict[Key, int]):
         # The canonical key is equal to `key`, but never keeps a received frame alive through a view into it.
         kept = tuple(map(_canonical, key))
         executor = self[kept] = executor_of(key_group(kept), self._parallelism)
+        return executor
+
+
+class _ValueCache(dict[Any, int]):
+    """The same for keys of one field, by that field."""
+
+    def __init__(self, parallelism: int) -> None:
+        super().__init__()
+        self._parallelism = parallelism
+
+    def __missing__(self, value: Any) -> int:
+        if len(self) >= MOST_CACHED:
+            self.clear()
+        kept = _canonical(value)
+        executor = self[kept] = executor_of(key_group((kept,)), self._parallelism)
         return executor
 
 

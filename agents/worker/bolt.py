@@ -1,10 +1,12 @@
 """A bolt executor: its input, its turn, its latencies.
 
 It gets a turn when it has input and none of its channels is blocked; a turn is one batch, or one mark, to completion. A
-sampled row is processed apart from its neighbours, so that what it causes downstream inherits its stamp.
+sampled row is processed apart from its neighbours, so that what it causes downstream inherits its stamp. In a sink it
+causes nothing: there a batch stays whole, and its rows have arrived when it is done.
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from agents.worker.channel import Delivery
@@ -70,23 +72,35 @@ class BoltExecutor(Running):
 
     def _take(self, delivery: Delivery) -> None:
         channel, rows, stamps, nbytes, _ = delivery
-        if stamps:
-            for piece, stamp in _pieces(rows, stamps):
-                self._process(Batch(channel.source, channel.stream, piece), stamp)
+        if stamps and self.latency is None:
+            self._take_apart(delivery)
         else:
-            self._process(Batch(channel.source, channel.stream, rows), None)
+            self.meter.emitted += self.router.emit(self.bolt.process(Batch(channel.source, channel.stream, rows)))
+            if stamps and self.latency is not None:
+                self.latency.record_all(time.monotonic_ns(), stamps)
         self.meter.processed += len(rows)
         channel.consumed(len(rows), nbytes)
 
-    def _process(self, batch: Batch, stamp: int | None) -> None:
-        self.meter.emitted += self.router.emit(self.bolt.process(batch), stamp)
-        if stamp is not None and self.latency is not None:
-            self.latency.record(time.monotonic_ns() - stamp, len(batch.rows))
+    def _take_apart(self, delivery: Delivery) -> None:
+        """Process sampled rows apart, and emit all that came of the batch at once."""
+        channel = delivery.channel
+        emitted: defaultdict[str, list[Row]] = defaultdict(list)
+        stamps: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        for piece, stamp in _pieces(delivery.rows, delivery.stamps):
+            for stream, rows in self.bolt.process(Batch(channel.source, channel.stream, piece)).items():
+                so_far = emitted[stream]
+                if stamp is not None:
+                    first = len(so_far)
+                    stamps[stream] += [(first + at, stamp) for at in range(len(rows))]
+                so_far += rows
+        self.meter.emitted += self.router.emit(emitted, stamps)
 
     def _pass(self, mark: Mark) -> None:
         match mark:
             case Tick(time_ns=time_ns, due_ns=due_ns):
-                self.meter.emitted += self.router.emit(self.bolt.on_tick(time_ns), due_ns)
+                emitted = self.bolt.on_tick(time_ns)
+                stamps = {stream: [(at, due_ns) for at in range(len(rows))] for stream, rows in emitted.items()}
+                self.meter.emitted += self.router.emit(emitted, stamps)
                 self.router.mark(mark)
             case Barrier(number=number):
                 self.pass_barrier(number)

@@ -15,7 +15,7 @@ from agents.worker.frame import Stamps
 from agents.worker.marks import End, Mark
 from workloads.operators import Row
 
-BATCH_ROWS = 256
+BATCH_ROWS = 1024
 """Rows of a full batch."""
 
 BATCH_BYTES = 256 * 1024
@@ -112,14 +112,14 @@ class Outgoing(ABC):
         """Whether a full batch, or a mark behind rows, waits for credit."""
         return len(self.pending) >= self._batch_rows or bool(self._marks)
 
-    def add(self, rows: Sequence[Row], stamp: int | None) -> None:
-        """Send `rows`, soon; `stamp` is their intended time when they come from a sampled record."""
+    def add(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
+        """Send `rows`, soon; `stamps` are intended times of those that come from sampled records."""
         pending = self.pending
         if not pending:
             self.since_ns = self._ager.watch(self)
-        if stamp is not None:
+        if stamps:
             first = len(pending)
-            self._stamps.extend([(first + at, stamp) for at in range(len(rows))])
+            self._stamps += [(first + row, stamp) for row, stamp in stamps]
         pending += rows
         if len(pending) >= self._batch_rows:
             self._send(partial=False)
@@ -145,8 +145,14 @@ class Outgoing(ABC):
             and self._credit_rows > 0
             and self._credit_bytes > 0
         ):
-            count, nbytes = self._deliver(self.pending[: min(self._batch_rows, self._credit_rows)])
-            del self.pending[:count]
+            most = min(self._batch_rows, self._credit_rows)
+            rows = self.pending if len(self.pending) <= most else self.pending[:most]
+            count, nbytes = self._deliver(rows)
+            if count == len(self.pending):
+                # Within a worker this list is now the receiver's.
+                self.pending = []
+            else:
+                del self.pending[:count]
             self._credit_rows -= count
             self._credit_bytes -= nbytes
             self.tuples += count
@@ -210,7 +216,7 @@ class Incoming(ABC):
         """The executor has processed so much of this channel."""
         self._rows += rows
         self._bytes += nbytes
-        if self._rows > self._half_rows or self._bytes > self._half_bytes:
+        if self._rows >= self._half_rows or self._bytes > self._half_bytes:
             rows, self._rows = self._rows, 0
             nbytes, self._bytes = self._bytes, 0
             self._give_back(rows, nbytes)

@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+from agents.worker.frame import Stamps
+
 SAMPLES_PER_S = 1_000
 """Most samples per second of one source executor."""
 
@@ -79,6 +81,11 @@ class Histogram:
     def record(self, value_ns: int, count: int = 1) -> None:
         """Add `count` observations of `value_ns`."""
         self.counts[bucket(value_ns)] += count
+
+    def record_all(self, now_ns: int, stamps: Stamps) -> None:
+        """Add an observation of `now_ns` for every stamp; neighbours mostly have the same one."""
+        for stamp, count in Counter([stamp for _, stamp in stamps]).items():
+            self.record(now_ns - stamp, count)
 
     def take(self) -> list[tuple[int, int]]:
         """(bucket, count) recorded since the last call, by bucket."""

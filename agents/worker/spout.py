@@ -27,7 +27,7 @@ class SpoutExecutor(Running):
         seen: position reached before a recovery; what comes up to there is a replay.
     """
 
-    MOST_ROWS = 256
+    MOST_ROWS = 1024
 
     def __init__(
         self, number: int, executor: Executor, spout: Spout, router: Router, clock: SourceClock, seed: int
@@ -179,14 +179,11 @@ class SpoutExecutor(Running):
 
     def _emit(self, rows: Sequence[Row], now_ns: int) -> None:
         first = self.position
-        done = 0
+        stamps: list[tuple[int, int]] = []
         for record in self._sampler.sampled(first, len(rows)):
-            at = record - first
             due = self._clock.due_ns(record)
-            self.router.emit({DEFAULT_STREAM: rows[done:at]}, None)
-            self.router.emit({DEFAULT_STREAM: rows[at : at + 1]}, now_ns if due is None else self._since_start(due))
-            done = at + 1
-        self.router.emit({DEFAULT_STREAM: rows[done:]}, None)
+            stamps.append((record - first, now_ns if due is None else self._since_start(due)))
+        self.router.emit({DEFAULT_STREAM: rows}, {DEFAULT_STREAM: stamps})
         self.position += len(rows)
         replayed = min(len(rows), max(0, self.seen - first))
         self.meter.replayed += replayed

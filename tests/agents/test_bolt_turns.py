@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from turns import Below, Echo, channel_into
 
 from agents.worker.bolt import BoltExecutor, _pieces
+from agents.worker.channel import BATCH_ROWS
 from agents.worker.inputs import Inputs
 from agents.worker.marks import Barrier, End, Tick
 from agents.worker.running import Running
@@ -59,7 +60,7 @@ def test_what_a_stamped_row_causes_inherits_its_stamp(given_rows: tuple, copies:
 def test_without_credit_below_there_is_no_turn_and_the_time_counts_as_blocked() -> None:
     below = Below(window=10)
     running = bolt_with([(0,)], (), below, Echo())
-    below.outgoing.add([(at,) for at in range(300)], None)
+    below.outgoing.add([(at,) for at in range(BATCH_ROWS + 44)])
     assert below.outgoing.blocked
     for now in (100, 150, 400):
         assert not running.turn(now)
@@ -78,7 +79,7 @@ def test_no_input_is_not_blocked() -> None:
     inputs = Inputs()
     channel_into(inputs)
     running = BoltExecutor(0, ME, Echo(), below.router, inputs)
-    below.outgoing.add([(at,) for at in range(300)], None)
+    below.outgoing.add([(at,) for at in range(BATCH_ROWS + 44)])
     for now in (0, 1_000):
         assert not running.turn(now)
     assert running.meter.blocked_ns == 0

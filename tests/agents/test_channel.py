@@ -54,7 +54,7 @@ class Ends:
         first = len(self.added)
         rows = [(first + at, bytes(size)) for at in range(count)]
         self.added += [(row, stamp) for row in rows]
-        self.outgoing.add(rows, stamp)
+        self.outgoing.add(rows, [] if stamp is None else [(at, stamp) for at in range(count)])
 
     def mark(self, mark: Mark) -> None:
         self.sent.append((len(self.added), mark))

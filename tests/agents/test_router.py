@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.worker.channel import Ager, ChannelId, Delivery, Outgoing, Window
+from agents.worker.channel import BATCH_ROWS, Ager, ChannelId, Delivery, Outgoing, Window
+from agents.worker.frame import Stamps
 from agents.worker.local import LocalOutgoing, local_channel
 from agents.worker.marks import Barrier, End, Mark, Tick
 from agents.worker.router import Global, Grouping, Router, grouping_of
@@ -26,10 +27,10 @@ class Sent(Outgoing):
         self.rows: list[Row] = []
         self.stamps: list[int | None] = []
 
-    def add(self, rows: list[Row], stamp: int | None) -> None:
+    def add(self, rows: list[Row], stamps: Stamps = ()) -> None:
         assert len(rows) > 0
         self.rows += rows
-        self.stamps += [stamp] * len(rows)
+        self.stamps += map(dict(stamps).get, range(len(rows)))
 
     def _deliver(self, rows: list[Row]) -> tuple[int, int]:
         raise AssertionError("rows stay here")
@@ -68,7 +69,7 @@ def test_shuffle_is_exactly_even_at_every_moment_and_keeps_order(batches: list, 
         number += len(rows)
         numbered += rows
         if rows:
-            shuffle.deal(rows, None)
+            shuffle.deal(rows)
         shares = [len(channel.rows) for channel in sent]
         assert max(shares) - min(shares) <= 1
     assert [channel.rows for channel in sent] == [numbered[(at - sender) % count :: count] for at in range(count)]
@@ -78,7 +79,7 @@ def test_senders_of_a_shuffle_start_at_different_executors() -> None:
     first = []
     for sender in range(5):
         sent = channels(5)
-        grouping(sent, "shuffle", sender=sender).deal([("x", 0, b"")], None)
+        grouping(sent, "shuffle", sender=sender).deal([("x", 0, b"")])
         first += [at for at, channel in enumerate(sent) if channel.rows]
     assert sorted(first) == list(range(5))
 
@@ -98,7 +99,7 @@ def test_a_key_goes_where_its_key_group_says_in_order(batches: list, count: int,
         for row in batch:
             expected[executor_of(key_group(tuple(row[place] for place in places)), count)].append(row)
         if batch:
-            by_key.deal(batch, None)
+            by_key.deal(batch)
     assert [channel.rows for channel in sent] == expected
 
 
@@ -106,9 +107,9 @@ def test_a_key_goes_where_its_key_group_says_in_order(batches: list, count: int,
 def test_two_senders_agree_on_every_key(fields: tuple[str, ...]) -> None:
     rows = [(word, n, blob) for word in ("to", "be", "or", "") for n in range(9) for blob in (b"", b"x")]
     ours, theirs = channels(5), channels(5)
-    grouping(ours, "fields", fields, sender=0).deal(rows, None)
+    grouping(ours, "fields", fields, sender=0).deal(rows)
     for row in reversed(rows):
-        grouping(theirs, "fields", fields, sender=3).deal([row], None)
+        grouping(theirs, "fields", fields, sender=3).deal([row])
     assert [Counter(channel.rows) for channel in ours] == [Counter(channel.rows) for channel in theirs]
     assert sum(bool(channel.rows) for channel in ours) > 1
 
@@ -116,7 +117,7 @@ def test_two_senders_agree_on_every_key(fields: tuple[str, ...]) -> None:
 def test_values_that_are_equal_in_python_are_one_key() -> None:
     sent = channels(7)
     rows = [("a", 1, b"k"), ("a", True, b"k"), ("a", 1.0, b"k"), ("a", 1, memoryview(b"k"))]
-    grouping(sent, "fields", ("n", "blob")).deal(rows, None)
+    grouping(sent, "fields", ("n", "blob")).deal(rows)
     assert sorted(len(channel.rows) for channel in sent)[-2:] == [0, 4]
 
 
@@ -125,8 +126,8 @@ def test_values_that_are_equal_in_python_are_one_key() -> None:
 def test_global_goes_to_the_first_and_all_to_every_executor(batches: list, count: int) -> None:
     first, every = channels(count), channels(count)
     for batch in filter(None, batches):
-        grouping(first, "global").deal(batch, None)
-        grouping(every, "all").deal(batch, None)
+        grouping(first, "global").deal(batch)
+        grouping(every, "all").deal(batch)
     rows = [row for batch in batches for row in batch]
     assert [channel.rows for channel in first] == [rows, *([] for _ in first[1:])]
     assert [channel.rows for channel in every] == [rows] * count
@@ -137,14 +138,14 @@ def test_global_goes_to_the_first_and_all_to_every_executor(batches: list, count
 def test_direct_goes_to_the_index_in_the_row(rows: list[Row], count: int) -> None:
     sent = channels(count)
     if rows:
-        grouping(sent, "direct", ("n",)).deal(rows, None)
+        grouping(sent, "direct", ("n",)).deal(rows)
     assert [channel.rows for channel in sent] == [[row for row in rows if row[1] == at] for at in range(count)]
 
 
 @pytest.mark.parametrize("target", [-1, 3, 2**40])
 def test_direct_to_an_executor_that_does_not_exist_is_an_error(target: int) -> None:
     with pytest.raises(RunError, match=f"executor {target} of 3"):
-        grouping(channels(3), "direct", ("n",)).deal([("x", target, b"")], None)
+        grouping(channels(3), "direct", ("n",)).deal([("x", target, b"")])
 
 
 @pytest.mark.parametrize("fields", [(), ("word",), ("blob",)])
@@ -157,10 +158,10 @@ def test_local_or_shuffle_stays_here_when_there_is_an_executor_here() -> None:
     here, _ = local_ends(2, 100)
     away = channels(2)
     local = grouping([away[0], here[0], away[1], here[1]], "local-or-shuffle", sender=1)
-    local.deal([(at,) for at in range(6)], None)
+    local.deal([(at,) for at in range(6)])
     assert [channel.pending for channel in here] == [[(1,), (3,), (5,)], [(0,), (2,), (4,)]]
     assert not any(channel.rows for channel in away)
-    grouping(away, "local-or-shuffle").deal([(1,), (2,), (3,)], None)
+    grouping(away, "local-or-shuffle").deal([(1,), (2,), (3,)])
     assert sorted(len(channel.rows) for channel in away) == [1, 2]
 
 
@@ -177,15 +178,22 @@ def test_local_or_shuffle_stays_here_when_there_is_an_executor_here() -> None:
         ("local-or-shuffle", ()),
     ],
 )
-def test_every_grouping_passes_the_stamp_on(kind: str, fields: tuple[str, ...]) -> None:
+@settings(deadline=None, max_examples=40)
+@given(stamped=st.lists(st.sets(st.integers(0, 8)), min_size=1, max_size=4))
+def test_every_grouping_gives_every_stamp_to_the_row_it_belongs_to(
+    kind: str, fields: tuple[str, ...], stamped: list[set[int]]
+) -> None:
     sent = channels(3)
     dealer = grouping(sent, kind, fields)
     rows = [(word, n, b"") for word in "abc" for n in range(3)]
-    dealer.deal(rows, 77)
-    dealer.deal(rows, None)
+    expected: Counter[tuple[Row, int | None]] = Counter()
+    for number, chosen in enumerate(stamped):
+        stamps = [(at, 100 * number + at) for at in sorted(chosen)]
+        dealer.deal(rows, stamps)
+        expected.update((row, dict(stamps).get(at)) for at, row in enumerate(rows))
+    got = Counter((row, stamp) for end in sent for row, stamp in zip(end.rows, end.stamps, strict=True))
     copies = 3 if kind == "all" else 1
-    counted = Counter(stamp for channel in sent for stamp in channel.stamps)
-    assert counted == {77: 9 * copies, None: 9 * copies}
+    assert got == Counter({entry: count * copies for entry, count in expected.items()})
 
 
 def test_a_router_deals_every_stream_to_all_its_subscribers_and_counts_rows_once() -> None:
@@ -197,7 +205,7 @@ def test_a_router_deals_every_stream_to_all_its_subscribers_and_counts_rows_once
     }
     router = Router("b[0]", streams, [first, second, third])
     rows = [("x", 1, b"")]
-    assert router.emit({"default": rows * 2, "side": rows, "unheard": rows * 5, "other": []}, None) == 8
+    assert router.emit({"default": rows * 2, "side": rows, "unheard": rows * 5, "other": []}) == 8
     assert (first.rows, second.rows, third.rows) == (rows * 2, rows * 2, rows)
 
 
@@ -205,11 +213,11 @@ def test_one_blocked_channel_blocks_the_executor() -> None:
     ends, _ = local_ends(3, 10)
     router = Router("b[0]", {}, ends)
     assert not router.blocked
-    ends[1].add([(at,) for at in range(300)], None)
+    ends[1].add([(at,) for at in range(BATCH_ROWS + 44)])
     assert router.blocked
     router.mark(End())
     assert not router.ended
-    ends[1].credit(290, 0)
+    ends[1].credit(BATCH_ROWS + 34, 0)
     assert router.ended
     assert not router.blocked
 
@@ -217,7 +225,7 @@ def test_one_blocked_channel_blocks_the_executor() -> None:
 def test_a_mark_goes_to_everybody_behind_all_that_was_emitted() -> None:
     ends, queue = local_ends(3, 10)
     router = Router("b[0]", {"default": [Global(ends[1])]}, ends)
-    router.emit({"default": [(1,), (2,)]}, None)
+    router.emit({"default": [(1,), (2,)]})
     router.mark(Tick(1, 2, 3))
     router.mark(Barrier(4))
     assert not router.ended

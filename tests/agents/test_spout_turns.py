@@ -22,6 +22,8 @@ from workloads.topology import Executor
 
 S = 1_000_000_000
 
+MOST = SpoutExecutor.MOST_ROWS
+
 
 def spout_of(spout: Spout, rate: Rate, below: Below, index: int = 0, of: int = 1) -> SpoutExecutor:
     clock = source_clock(rate, spout, index, of, 0)
@@ -84,8 +86,8 @@ def test_turns_of_a_source_are_bounded_however_late_it_is() -> None:
     running.start(0)
     for _ in range(3):
         assert running.turn(10 * S)
-    assert spout.asked == [SpoutExecutor.MOST_ROWS] * 3
-    assert running.meter.late_ns == 10 * S - 767_000
+    assert spout.asked == [MOST] * 3
+    assert running.meter.late_ns == 10 * S - (3 * MOST - 1) * 1_000
 
 
 def test_at_rate_max_a_record_is_due_when_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,15 +102,15 @@ def test_at_rate_max_a_record_is_due_when_it_leaves(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_finite_input_ends_once_and_its_position_is_what_it_emitted() -> None:
-    below = Below()
-    running = spout_of(Count(300), Max(), below)
+    below, count = Below(), MOST + 44
+    running = spout_of(Count(count), Max(), below)
     running.start(0)
     assert [running.turn(0) for _ in range(3)] == [True, True, True]
     assert not running.turn(0)
     assert running.exhausted
     assert running.drained
-    assert running.position == running.meter.emitted == 300
-    assert below.arrived == [*((at,) for at in range(300)), End()]
+    assert running.position == running.meter.emitted == count
+    assert below.arrived == [*((at,) for at in range(count)), End()]
     running.stop()
     assert below.marks == [End()]
 
@@ -124,7 +126,7 @@ def test_a_stopped_source_asks_its_operator_no_more() -> None:
     assert not running.turn(1)
     assert len(spout.asked) == 1
     assert running.next_ns is None
-    assert running.position == 256
+    assert running.position == MOST
     assert not running.exhausted
     assert running.drained
 
@@ -155,7 +157,7 @@ def test_without_credit_a_source_emits_nothing_and_is_blocked() -> None:
     running.start(0)
     for now in range(0, S, S // 100):
         running.turn(now)
-    assert running.position < 100 + 2 * 256
+    assert running.position < 100 + 2 * MOST
     assert running.meter.blocked_ns > S // 2
     assert running.next_ns is None
 
@@ -395,9 +397,9 @@ def test_without_ticks_the_barrier_comes_at_once() -> None:
     assert running.next_ns is not None
     passing.run(1, 1)
     assert below.arrived[-1] == Barrier(2)
-    assert [(number, kept.position) for number, kept in passing.passed] == [(2, 512)]
+    assert [(number, kept.position) for number, kept in passing.passed] == [(2, 2 * MOST)]
     passing.run(1, 1)
-    assert running.position == 768
+    assert running.position == 3 * MOST
 
 
 def test_a_barrier_waits_for_credit_behind_the_rows_and_no_row_behind_it_is_emitted_meanwhile() -> None:
@@ -408,19 +410,19 @@ def test_a_barrier_waits_for_credit_behind_the_rows_and_no_row_behind_it_is_emit
     running.cut(2, 1)
     passing.run(9, 5)
     # It was passed, with rows still before it that have no credit.
-    assert [(number, kept.position) for number, kept in passing.passed] == [(2, 256)]
-    assert running.position == 256
+    assert [(number, kept.position) for number, kept in passing.passed] == [(2, MOST)]
+    assert running.position == MOST
     assert below.marks == []
     taken: list[Row | Mark] = []
     while not any(isinstance(entry, Barrier) for entry in taken):
         taken += below.arrived
         rows = sum(len(delivery.rows) for delivery in below.queue)
         below.queue.clear()
-        assert running.position == 256
+        assert running.position == MOST
         below.incoming.consumed(rows, 0)
-    assert taken == [*((at,) for at in range(256)), Barrier(2)]
+    assert taken == [*((at,) for at in range(MOST)), Barrier(2)]
     passing.run(1, 5)
-    assert running.position == 512
+    assert running.position == 2 * MOST
 
 
 def test_without_credit_there_is_no_turn_for_a_barrier_either() -> None:
