@@ -1,5 +1,6 @@
-"""What a reader must know before any figure: energy, saturated sources, the cost of measuring, a full host."""
+"""What a reader must know before any figure: energy, saturated sources, cost, a full host, strangers."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from analysis.reading import EVENT_WORDS
@@ -21,6 +22,7 @@ def notes_of(campaign: Campaign, tables: Mapping[str, Rows], counted: Rows) -> l
         ("Sources", _sources(counted)),
         ("Cost of measuring", _cost(campaign, tables["events"], counted)),
         *_full_host(campaign, counted),
+        *_refused(campaign),
     ]
 
 
@@ -34,8 +36,12 @@ def observed(events: Rows) -> Rows:
         subject = "" if kind == "refused_connection" else row["subject"]
         new: Row = {"kind": kind, "words": EVENT_WORDS[kind], "subject": subject, "times": 0}
         entry = found.setdefault((kind, subject), new | {"values": [], "details": set()})
-        entry["times"] += row["times"]
-        if row["mean_value"] is not None:
+        if kind == "refused_connection":
+            # A row tells of so many of them.
+            entry["times"] += round(row["times"] * row["mean_value"])
+        else:
+            entry["times"] += row["times"]
+        if row["mean_value"] is not None and kind != "refused_connection":
             entry["values"].append(row["mean_value"])
         if row["detail"]:
             entry["details"].add(row["detail"])
@@ -95,3 +101,21 @@ def _full_host(campaign: Campaign, counted: Rows) -> list[tuple[str, str]]:
         "latency there is the wait for a core as much as the placement's doing."
     )
     return [("Full host", words)]
+
+
+def _refused(campaign: Campaign) -> list[tuple[str, str]]:
+    """Strangers at the data ports."""
+    reasons: Counter[str] = Counter()
+    runs = 0
+    for run in campaign.counted:
+        refused = run.file.measured.refused_connections if run.file and run.file.measured else {}
+        reasons.update(refused)
+        runs += bool(refused)
+    if not runs:
+        return []
+    listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+    words = (
+        f"workers turned away {reasons.total()} connections to their data ports in {runs} of {len(campaign.counted)} "
+        f"runs, before anything of them was read as data ({listed}); somebody in this network scans or attacks it."
+    )
+    return [("Refused connections", words)]

@@ -73,9 +73,10 @@ class Verification(Struct, frozen=True):
 
 
 class Measured(Struct, frozen=True):
-    """The part of the run's own summary that the traces do not hold."""
+    """The part of the run's own summary that the report takes from there."""
 
     saturated: bool | None = None
+    refused_connections: Mapping[str, int] = {}
 
 
 class Calibration(Struct, frozen=True):

@@ -78,7 +78,8 @@ def measure(traces: Path, seconds: float, offsets: Mapping[str, int]) -> dict[st
     Raises:
         RunError: nobody noted for a worker when the interval began and ended.
     """
-    spans = Spans(_read(traces, "event", "kind"), offsets)
+    events = _read(traces, "event", "kind", "detail", "value")
+    spans = Spans(events, offsets)
     throughput = _read(traces, "throughput", "executor", "role", "emitted", "processed", "late_ns", "due")
     channels = _read(traces, "channel", "source", "target", "stream", "hop", "tuples")
     rows = _weighted(throughput, ["executor"], spans)
@@ -96,7 +97,15 @@ def measure(traces: Path, seconds: float, offsets: Mapping[str, int]) -> dict[st
         "latency_ms": _latency(_read(traces, "latency", "value_ns", "count"), spans),
         "saturated": _saturated(rows.filter(is_spout), spans, seconds),
         "hops": {hop: round(_total(sent.filter(pc.equal(sent["hop"], hop)), "tuples")) for hop in HOPS},
+        "refused_connections": _refused(events),
     }
+
+
+def _refused(events: pa.Table) -> dict[str, int]:
+    """Connections that workers turned away in the whole run, by reason."""
+    rows = events.filter(pc.equal(events["kind"], "refused_connection"))
+    counted = rows.group_by("detail").aggregate([("value", "sum")]).sort_by("detail").to_pylist()
+    return {row["detail"]: round(row["value_sum"]) for row in counted}
 
 
 def _read(traces: Path, table: str, *columns: str) -> pa.Table:

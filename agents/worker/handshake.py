@@ -1,12 +1,14 @@
 """Both sides of a connection prove that they know the run's key, before any frame is parsed.
 
-    connector -> acceptor   "MLRC", version, epoch, connecting worker, accepting worker, nonce
-    acceptor -> connector   nonce, HMAC-SHA256 over role, run, epoch, both workers and both nonces
-    connector -> acceptor   the same HMAC with the other role
+    connector -> acceptor   "MLRC", version, epoch, connecting worker, accepting worker, nonce, proof over the nonce
+    acceptor -> connector   nonce, proof over both nonces
+    connector -> acceptor   proof over both nonces
 
-A worker is named by its number, the position of its place among all places of the run. The role in the HMAC keeps one
-side's proof from being played back as the other's; the nonces keep an old one from being played back at all. No I/O
-happens here: both classes take bytes and give bytes.
+A proof is HMAC-SHA256 with the key over role, run, epoch, both workers and nonces. A worker is named by its number, the
+position of its place among all places of the run. The role keeps one proof from being played back as another, both
+nonces together keep an old handshake from being played back at all. The first proof alone could be played back, and
+opens nothing; but with the first message it tells a worker from whoever only knows the protocol. No I/O happens here:
+both classes take bytes and give bytes.
 """
 
 import hmac
@@ -16,12 +18,13 @@ from struct import Struct
 from inventory.errors import RunError
 
 MAGIC = b"MLRC"
-VERSION = 1
+VERSION = 2
 TIMEOUT_S = 5.0
 
 _HELLO = Struct("<4sBIII32s")
 _NONCE = 32
 _PROOF = 32
+_NO_KEY = "the connecting side does not know the run's key"
 
 
 class HandshakeError(RunError):
@@ -64,7 +67,8 @@ class Connector(_Side):
 
     def hello(self) -> bytes:
         """What to send first."""
-        return _HELLO.pack(MAGIC, VERSION, self._epoch, self._me, self.peer, self._nonce)
+        fields = _HELLO.pack(MAGIC, VERSION, self._epoch, self._me, self.peer, self._nonce)
+        return fields + self._proof(b"hello", self._me, self.peer, self._nonce)
 
     def receive(self, received: bytes) -> bytes:
         """Take bytes, return bytes to send; `done` tells when the other side has proved itself.
@@ -84,7 +88,7 @@ class Connector(_Side):
 
 
 class Acceptor(_Side):
-    """The side that was connected to; `peer` is known once `done`."""
+    """The side that was connected to; `peer` is known once it has said a good hello, and proved when `done`."""
 
     def __init__(self, key: bytes, run: str, epoch: int, me: int) -> None:
         super().__init__(key, run, epoch, me)
@@ -102,16 +106,18 @@ class Acceptor(_Side):
             return self._check()
         if not MAGIC.startswith(bytes(self._buffer[: len(MAGIC)])):
             raise HandshakeError("not this protocol")
-        taken = self._take(_HELLO.size)
+        taken = self._take(_HELLO.size + _PROOF)
         if taken is None:
             return b""
-        _, version, epoch, connector, acceptor, nonce = _HELLO.unpack(taken)
+        _, version, epoch, connector, acceptor, nonce = _HELLO.unpack_from(taken)
         if version != VERSION:
             raise HandshakeError("another version of the data protocol")
         if epoch != self._epoch:
             raise HandshakeError("a worker of another epoch")
         if acceptor != self._me or connector == self._me:
             raise HandshakeError("meant for another worker")
+        if not hmac.compare_digest(taken[_HELLO.size :], self._proof(b"hello", connector, self._me, nonce)):
+            raise HandshakeError(_NO_KEY)
         self.peer = connector
         mine = secrets.token_bytes(_NONCE)
         self._nonces = nonce + mine
@@ -121,6 +127,6 @@ class Acceptor(_Side):
         proof = self._take(_PROOF)
         if proof is not None:
             if not hmac.compare_digest(proof, self._proof(b"connector", self.peer, self._me, self._nonces)):
-                raise HandshakeError("the connecting side does not know the run's key")
+                raise HandshakeError(_NO_KEY)
             self.done = True
         return b""

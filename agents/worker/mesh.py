@@ -3,7 +3,8 @@
 Of two workers the one with the lower number connects, when it is told that they need each other; the other accepts at
 any time whoever proves to be a worker of this run and epoch. A connection becomes a link when its handshake is done
 within 5 s; anything else is closed before a frame is parsed, and counted with its reason. When many connect at once,
-who has not even said hello makes room first. A peer that cannot be reached, or turns out to be none, is lost.
+who has not even said hello makes room first; a peer that had to make room connects again. A peer that cannot be
+reached, or turns out to be none, is lost.
 """
 
 import selectors
@@ -24,6 +25,9 @@ _MOST_ACCEPTED = 32
 """Connections accepted in one pass of the loop, so that a flood does not stop the executors."""
 
 _MOST_HANDSHAKE_BYTES = 4096
+
+_MOST_TRIES = 8
+"""Connections to a peer that are closed by it before it is lost."""
 
 
 class Mesh:
@@ -53,6 +57,8 @@ class Mesh:
         self._epoch, self._worker = epoch, worker
         self._linked: set[int] = set()
         self._wanted: set[int] = set()
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._tries: Counter[int] = Counter()
         self._on_link, self._on_lost = on_link, on_lost
         self._pending: dict[socket.socket, tuple[Connector | Acceptor, float]] = {}
         self.refused: Counter[str] = Counter()
@@ -79,19 +85,24 @@ class Mesh:
         connecting = {side.peer for side, _ in self._pending.values() if isinstance(side, Connector)}
         self._wanted |= addresses.keys()
         for peer in sorted(addresses.keys() - self._linked - connecting):
-            if peer < self._worker:
-                continue
-            side = Connector(self._key, self._run, self._epoch, self._worker, peer)
-            try:
-                # The source is bound too, so that on one host every peer appears under its node's address.
-                sock = socket.create_connection(addresses[peer], TIMEOUT_S, source_address=(self._address, 0))
-                tune(sock)
-                sock.send(side.hello())
-            except OSError as fault:
-                host, port = addresses[peer]
-                self._on_lost(peer, f"{host}:{port} cannot be reached: {fault}")
-            else:
-                self._wait_for(sock, side)
+            if peer > self._worker:
+                self._addresses[peer] = addresses[peer]
+                self._tries[peer] = 0
+                self._try(peer)
+
+    def _try(self, peer: int) -> None:
+        self._tries[peer] += 1
+        side = Connector(self._key, self._run, self._epoch, self._worker, peer)
+        host, port = self._addresses[peer]
+        try:
+            # The source is bound too, so that on one host every peer appears under its node's address.
+            sock = socket.create_connection((host, port), TIMEOUT_S, source_address=(self._address, 0))
+            tune(sock)
+            sock.send(side.hello())
+        except OSError as fault:
+            self._on_lost(peer, f"{host}:{port} cannot be reached: {fault}")
+        else:
+            self._wait_for(sock, side)
 
     def expire(self, now_s: float) -> None:
         """Turn away whoever has not finished the handshake in time."""
@@ -101,10 +112,12 @@ class Mesh:
 
     def close(self) -> None:
         """Close the listener and all connections that are not links."""
-        for sock in [*self._pending, self._listener]:
-            self._selector.unregister(sock)
+        for sock in list(self._pending):
+            if isinstance(self._forget(sock), Acceptor):
+                self.refused["no handshake by the end"] += 1
             sock.close()
-        self._pending.clear()
+        self._selector.unregister(self._listener)
+        self._listener.close()
 
     def _accept(self, _mask: int) -> None:
         for _ in range(_MOST_ACCEPTED):
@@ -140,13 +153,17 @@ class Mesh:
         try:
             received = sock.recv(_MOST_HANDSHAKE_BYTES)
             if not received:
-                raise HandshakeError("closed during the handshake")
+                self._part(sock, "closed during the handshake")
+                return
             answer = side.receive(received)
             if answer:
                 sock.send(answer)
         except BlockingIOError:
             return
-        except (OSError, HandshakeError) as fault:
+        except OSError as fault:
+            self._part(sock, str(fault))
+            return
+        except HandshakeError as fault:
             self._refuse(sock, str(fault))
             return
         if not side.done:
@@ -157,6 +174,16 @@ class Mesh:
         self._forget(sock)
         self._linked.add(side.peer)
         self._on_link(side.peer, sock, side.rest)
+
+    def _part(self, sock: socket.socket, reason: str) -> None:
+        """The other side has closed; a peer may have had to make room among strangers, and is tried again."""
+        side = self._pending[sock][0]
+        if isinstance(side, Connector) and self._tries[side.peer] < _MOST_TRIES:
+            self._forget(sock)
+            sock.close()
+            self._try(side.peer)
+        else:
+            self._refuse(sock, reason)
 
     def _refuse(self, sock: socket.socket, reason: str) -> None:
         side = self._forget(sock)

@@ -1,6 +1,6 @@
 """What a worker writes down once a second: rows of its trace tables, and a line for the live display."""
 
-from collections.abc import Mapping
+from collections import Counter
 from weakref import WeakKeyDictionary
 
 from agents.protocol import Progress, Sent, Work
@@ -23,6 +23,7 @@ class Reporter:
         # By the channel's end: behind a move the next one of the same name starts from nothing.
         self._last_channel: WeakKeyDictionary[Outgoing, tuple[int, int, int]] = WeakKeyDictionary()
         self._sent: dict[tuple[str, str], Sent] = {}
+        self._refused: Counter[str] = Counter()
         self._emitted = self._sunk = 0
 
     def report(self, now_ns: int) -> Progress:
@@ -112,7 +113,8 @@ class Reporter:
         total = None if nbytes is None else nbytes + (before.nbytes or 0)
         self._sent[kind, node] = Sent(kind, node, before.tuples + tuples, total)
 
-    def refused(self, now_ns: int, reasons: Mapping[str, int]) -> None:
-        """Write down which connections were turned away, and why."""
-        for reason, count in sorted(reasons.items()):
+    def refused(self, now_ns: int, reasons: Counter[str]) -> None:
+        """Write down which connections were turned away since the last call, and why; `reasons` are totals."""
+        for reason, count in sorted((reasons - self._refused).items()):
             self._traces.add("event", now_ns, "refused_connection", f"worker {self._slot}", reason, float(count))
+        self._refused = reasons.copy()

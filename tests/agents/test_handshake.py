@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from agents.worker.handshake import Acceptor, Connector, HandshakeError
 
 KEY = b"k" * 32
-HELLO_BYTES, ANSWER_BYTES, PROOF_BYTES = 49, 64, 32
+HELLO_BYTES, ANSWER_BYTES, PROOF_BYTES = 81, 64, 32
 
 
 def connector(key: bytes = KEY, run: str = "r1", epoch: int = 3, me: int = 0, peer: int = 2) -> Connector:
@@ -91,13 +91,13 @@ def test_a_hello_for_somebody_else_is_refused_without_an_answer(opened: Connecto
 @pytest.mark.parametrize("opened", [connector(key=b"x" * 32), connector(run="r2"), connector(key=b"")])
 def test_who_does_not_know_the_key_or_the_run_is_refused_by_both_sides(opened: Connector) -> None:
     asked = acceptor()
-    answer = asked.receive(opened.hello())
+    with pytest.raises(HandshakeError, match="connecting side"):
+        asked.receive(opened.hello())
+    assert asked.peer == -1
+    answer = acceptor().receive(connector().hello())
     with pytest.raises(HandshakeError, match="accepting side"):
         opened.receive(answer)
     assert not opened.done
-    with pytest.raises(HandshakeError, match="connecting side"):
-        asked.receive(bytes(PROOF_BYTES))
-    assert not asked.done
 
 
 def test_another_version_is_named() -> None:
@@ -144,14 +144,20 @@ def test_a_second_connection_gives_no_proof_for_the_first() -> None:
         second.receive(proof)
 
 
-def test_a_proof_for_one_worker_is_none_for_another() -> None:
+def test_a_hello_for_one_worker_is_none_for_another() -> None:
     # Both have number 2 and 3 among the run's workers; the hello is redirected.
-    opened = connector(peer=2)
-    hello = bytearray(opened.hello())
+    hello = bytearray(connector(peer=2).hello())
     hello[13:17] = (3).to_bytes(4, "little")
-    answer = acceptor(me=3).receive(bytes(hello))
     with pytest.raises(HandshakeError, match="key"):
-        opened.receive(answer)
+        acceptor(me=3).receive(bytes(hello))
+
+
+@pytest.mark.parametrize("at", range(HELLO_BYTES))
+def test_a_hello_with_one_other_byte_gets_no_answer(at: int) -> None:
+    hello = bytearray(connector().hello())
+    hello[at] ^= 4
+    with pytest.raises(HandshakeError):
+        acceptor().receive(bytes(hello))
 
 
 @settings(deadline=None, max_examples=150)
@@ -215,4 +221,5 @@ def test_reasons_do_not_repeat_what_a_stranger_chose(epoch: int, peer: int, vers
             "another version of the data protocol",
             "a worker of another epoch",
             "meant for another worker",
+            "the connecting side does not know the run's key",
         }

@@ -1,5 +1,6 @@
 """The notes at the top of a report say what the runs' own records say."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,17 +72,32 @@ def test_a_host_that_was_nearly_full_is_said_to_be(campaign: Campaign) -> None:
     )
 
 
+def test_strangers_at_the_data_ports_are_told_with_what_they_were_turned_away_for(
+    campaign: Campaign, tmp_path: Path, campaign_maker: Callable[..., Path]
+) -> None:
+    assert note(campaign, "Refused connections", run()) == ""
+    folder = campaign_maker(tmp_path / "c", workloads=["exclamation"], repetitions=1, duration_s=1.0)
+    first, *_ = sorted(folder.glob("runs/*/run.json"))
+    record = json.loads(first.read_text())
+    record["measured"]["refused_connections"] = {"time-out": 2, "not this protocol": 40}
+    first.write_text(json.dumps(record))
+    words = note(load_campaign(folder), "Refused connections", run())
+    assert words.startswith("workers turned away 42 connections to their data ports in 1 of 2 runs")
+    assert "(40 not this protocol, 2 time-out)" in words
+
+
 def test_without_a_run_that_counts_there_is_nothing_to_note(campaign: Campaign) -> None:
     assert notes_of(campaign, {"events": []}, []) == []
 
 
 def test_what_sensors_and_workers_noted_is_added_up_over_runs() -> None:
     rows = [
-        event("refused_connection", "worker 0", "bad key", 1.0, times=2),
+        event("refused_connection", "worker 0", "bad key", 7.5, times=2),
         event("refused_connection", "worker 3", "timeout", 1.0),
         event("measure_start"),
         event("samples_skipped", "sampler", None, 3.0),
     ]
     refused, skipped = observed(rows)
-    assert (refused["subject"], refused["times"], refused["details"]) == ("", 3, {"bad key", "timeout"})
+    # Each row of refused connections holds a number of them.
+    assert (refused["subject"], refused["times"], refused["details"]) == ("", 16, {"bad key", "timeout"})
     assert (skipped["kind"], skipped["values"]) == ("samples_skipped", [3.0])

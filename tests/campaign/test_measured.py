@@ -79,12 +79,23 @@ def test_a_worker_that_gets_the_last_mark_late_is_measured_over_its_own_interval
     assert measured(tmp_path, writer)["source_tuples_per_s"] == 10
 
 
+def test_connections_that_were_turned_away_are_added_up_by_reason_over_the_whole_run(tmp_path: Path) -> None:
+    writers = [worker(tmp_path, "n1", 0), worker(tmp_path, "n1", 1)]
+    for at, (writer, reason, count) in enumerate(
+        [(writers[0], "time-out", 2.0), (writers[1], "time-out", 5.0), (writers[0], "another epoch", 1.0)]
+    ):
+        writer.add("event", START + (at - 1) * 9 * NS, "refused_connection", "worker 0", reason, count)
+    assert measured(tmp_path, *writers)["refused_connections"] == {"another epoch": 1, "time-out": 7}
+
+
 def test_percentiles_are_taken_over_all_sinks_together(tmp_path: Path) -> None:
     writers = [worker(tmp_path, "n1", 0), worker(tmp_path, "n1", 1)]
     for number, writer in enumerate(writers):
         for value in range(1, 51):
             writer.add("latency", START + NS, f"snk[{number}]", (value + 50 * number) * 1_000_000, 1)
-    latency = measured(tmp_path, *writers)["latency_ms"]
+    found = measured(tmp_path, *writers)
+    assert found["refused_connections"] == {}
+    latency = found["latency_ms"]
     assert latency == {"p50": 50.0, "p95": 95.0, "p99": 99.0, "max": 100.0, "samples": 100}
 
 
