@@ -95,6 +95,24 @@ TABLES: Mapping[str, pa.Schema] = {
     # refused_connection, sensor_absent, sampler_cost, ...; value: a number that belongs to the kind, or null. The
     # controller's own events (checkpoint, recovery, move, node_lost, node_returned) have the node "" and worker -1.
     "event": _table(kind=pa.string(), subject=pa.string(), detail=pa.string(), value=pa.float64()),
+    # Of the controller, in runs with gates: one row per time slot, at its end. steps: per stage, - while it is empty.
+    # tuples, parts: what left; largest_parts: for one executor. h_ns: until every executor had processed one part;
+    # stall_predicted_ns: h_ns for each further part of largest_parts; stall_ns: from h_ns to the last part's end.
+    # waiting: tuples in all outboxes at the end; largest_outbox: in the fullest one.
+    "slot": _table(
+        epoch=pa.int64(),
+        number=pa.int64(),
+        steps=pa.string(),
+        length_ns=pa.int64(),
+        parts=pa.int64(),
+        tuples=pa.int64(),
+        largest_parts=pa.int64(),
+        h_ns=pa.int64(),
+        stall_predicted_ns=pa.int64(),
+        stall_ns=pa.int64(),
+        waiting=pa.int64(),
+        largest_outbox=pa.int64(),
+    ),
     # Pairs of readings of the node's monotonic clock (t_ns) and UTC, and the offset of its monotonic clock against the
     # controller's with its bound; offset null where the two are the same clock.
     "clock": _table(utc_ns=pa.int64(), offset_ns=pa.int64(), bound_ns=pa.int64()),

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from agents.sensors.base import GROUP as SENSORS
+from campaign.gating import GatesEntry
 from campaign.order import Order
 from campaign.timeline import Event
 from inventory.documents import Document
@@ -52,10 +53,11 @@ class WorkloadEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class SchedulerEntry(Struct, frozen=True, forbid_unknown_fields=True):
-    """A scheduler with its parameters."""
+    """A scheduler with its parameters; with `gates` its runs follow a communication schedule."""
 
     name: str
     params: Mapping[str, Any] | None = None
+    gates: GatesEntry | None = None
 
 
 class OnFailure(Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,6 +99,12 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def scheduler_names(self) -> list[str]:
         """The schedulers' names, as listed."""
         return [entry if isinstance(entry, str) else entry.name for entry in self.schedulers]
+
+    @property
+    def gates(self) -> dict[str, GatesEntry]:
+        """Scheduler, by name -> how its runs follow a communication schedule, of those that do."""
+        entries = [entry for entry in self.schedulers if isinstance(entry, SchedulerEntry)]
+        return {entry.name: entry.gates for entry in entries if entry.gates is not None}
 
 
 def shipped_agendas() -> dict[str, Path]:

@@ -12,9 +12,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agents.protocol import Place
+from agents.protocol import Gates, Place
 from campaign.addresses import with_addresses
 from campaign.agenda import Agenda, SchedulerEntry, WorkloadEntry
+from campaign.gating import Gating, check_targets, gating_of
 from campaign.order import Run, runs_of
 from campaign.timeline import check_timeline
 from inventory.cluster import Cluster
@@ -50,10 +51,11 @@ class Application:
 
 @dataclass(frozen=True)
 class Placed:
-    """Where a scheduler puts a workload, and the document that says so."""
+    """Where a scheduler puts a workload, the document that says so, and the communication schedule that runs follow."""
 
     placement: Placement
     answer: Answer
+    gates: Gates | None = None
 
     @property
     def places(self) -> dict[str, Place]:
@@ -71,6 +73,7 @@ class Plan:
         applications: by label.
         placed: by (workload's label, scheduler).
         schedulers: by name.
+        gating: scheduler, by name -> the communication schedule that its runs follow, of those that do.
         runs: in order.
         document: where the agenda stands, for messages.
     """
@@ -80,6 +83,7 @@ class Plan:
     applications: Mapping[str, Application]
     placed: Mapping[tuple[str, str], Placed]
     schedulers: Mapping[str, Checked]
+    gating: Mapping[str, Gating]
     runs: tuple[Run, ...]
     document: Document
 
@@ -92,7 +96,9 @@ class Plan:
         """
         left = tuple(replace(n, available=n.available and n.id not in nodes) for n in self.cluster.nodes)
         cluster = replace(self.cluster, nodes=left)
-        return _place(self.schedulers[run.scheduler], self.applications[run.workload], cluster)
+        scheduler = run.scheduler
+        application = self.applications[run.workload]
+        return _gated(_place(self.schedulers[scheduler], application, cluster), application, self.gating.get(scheduler))
 
 
 def plan_of(document: Document, agenda: Agenda, inventory: Document) -> Plan:
@@ -115,16 +121,21 @@ def plan_of(document: Document, agenda: Agenda, inventory: Document) -> Plan:
         for at, (label, entry) in enumerate(zip(agenda.labels, agenda.workloads, strict=True))
     }
     schedulers = {name: _scheduler(document, at, name) for at, name in enumerate(agenda.scheduler_names)}
+    gating = {
+        name: gating_of(document, ("schedulers", agenda.scheduler_names.index(name), "gates"), entry, cluster)
+        for name, entry in agenda.gates.items()
+    }
     placed = {}
     for at, (label, application) in enumerate(applications.items()):
         for scheduler in schedulers.values():
             try:
-                placed[label, scheduler.name] = _place(scheduler, application, cluster)
+                found = _place(scheduler, application, cluster)
             except LackingNodeError as fault:
                 node = [node.id for node in cluster.nodes].index(fault.node)
                 raise inventory.error(("nodes", node), str(fault)) from None
             except InputError as fault:
                 raise document.error(("workloads", at), str(fault)) from None
+            placed[label, scheduler.name] = _gated(found, application, gating.get(scheduler.name))
     check_timeline(
         document,
         agenda.timeline,
@@ -132,16 +143,22 @@ def plan_of(document: Document, agenda: Agenda, inventory: Document) -> Plan:
         cluster,
         {key: p.places for key, p in placed.items()},
     )
+    for (label, name), each in placed.items():
+        if each.gates is not None:
+            check_targets(document, agenda.timeline, label, name, each.gates)
     resolved = replace(
         agenda,
         workloads=tuple(
             replace(entry, label=label, params=applications[label].params)
             for label, entry in zip(agenda.labels, agenda.workloads, strict=True)
         ),
-        schedulers=tuple(SchedulerEntry(scheduler.name, scheduler.params) for scheduler in schedulers.values()),
+        schedulers=tuple(
+            SchedulerEntry(name, scheduler.params, gating[name].entry if name in gating else None)
+            for name, scheduler in schedulers.items()
+        ),
     )
     runs = runs_of(agenda.labels, agenda.scheduler_names, agenda.repetitions, agenda.order, agenda.seed)
-    return Plan(resolved, cluster, applications, placed, schedulers, tuple(runs), document)
+    return Plan(resolved, cluster, applications, placed, schedulers, gating, tuple(runs), document)
 
 
 def only(plan: Plan, choice: str | None) -> list[Run]:
@@ -222,3 +239,12 @@ def _place(scheduler: Checked, application: Application, cluster: Cluster) -> Pl
             f"{application.label!r}: {placement.message or placement.status}"
         )
     return Placed(placement, answer)
+
+
+def _gated(placed: Placed, application: Application, gating: Gating | None) -> Placed:
+    """The same, with the gates that runs have under this scheduler."""
+    if gating is None:
+        return placed
+    answer = placed.answer
+    gates = gating.gates(answer.scheduler, application.topology, placed.places, answer.communication_schedule)
+    return Placed(placed.placement, answer, gates)

@@ -20,7 +20,7 @@ from campaign.control.flow import Flow
 from campaign.control.journal import CONTROLLER
 from campaign.control.moves import MovePlan
 from campaign.control.session import Course, Session
-from campaign.control.world import Seats, World
+from campaign.control.world import Seats, SlotRecord, World
 from campaign.copies import FolderCopies
 from campaign.live import Board
 from campaign.measured import measure
@@ -38,6 +38,9 @@ EPOCH = 1
 
 TIER = 1
 """Loopback by addresses only: the nodes share this host's kernel and hardware."""
+
+SLOTS_HELD = 5_000
+"""So many rows of time slots are held in memory before they are written."""
 
 NOT_QUARANTINED = {"malformed": 0, "outlier": 0, "out_of_order": 0}
 
@@ -166,6 +169,7 @@ class Execution:
             "seed": run.seed,
             "tier": TIER,
             "placement": self._job.placed.answer,
+            "gates": self._job.placed.gates,
             "inputs": [
                 {"name": i.name, "sha256": i.sha256, "records": i.records, "origin": i.origin} for i in self._job.inputs
             ],
@@ -225,12 +229,18 @@ class Execution:
         def note(kind: str, subject: str, detail: str, value: float | None) -> None:
             traces.add("event", time.monotonic_ns(), kind, subject, detail, value)
 
+        def note_slot(record: SlotRecord) -> None:
+            traces.add("slot", time.monotonic_ns(), *record)
+            if record.number % SLOTS_HELD == SLOTS_HELD - 1:
+                traces.flush()
+
         async def restart(node: str) -> None:
             self._supplied.discard(node)
             await agents.restart(node)
 
         async def place(lost: Set[str]) -> Seats:
-            return Seats((await asyncio.to_thread(self._job.place_without, lost)).places)
+            placed = await asyncio.to_thread(self._job.place_without, lost)
+            return Seats(placed.places, placed.gates)
 
         return World(
             nodes=tuple(self._job.members),
@@ -241,6 +251,7 @@ class Execution:
             offset=agents.offset,
             copies=self._copies,
             note=note,
+            note_slot=note_slot,
         )
 
     async def _supply(self, node: str) -> None:
@@ -286,6 +297,7 @@ class Execution:
             seed=job.run.seed,
             inputs=tuple(InputFile(entry.name, entry.path.name, entry.sha256) for entry in job.inputs),
             shared_clock=agents.share_clock,
+            gates=job.placed.gates,
         )
 
     def _note_nodes(self, agents: Agents) -> None:
