@@ -88,6 +88,12 @@ class Spout(Operator):
     tick_ns: int = 0
     """Stream time between ticks, known before `open`, the same for all spouts of a topology; 0 is no ticks."""
 
+    origin_ns: int = 0
+    """Once open: stream time of the first record of the whole input, the same for all executors.
+
+    A replay begins there, and the first tick is the first one behind it. Recorded times far from 0 need it.
+    """
+
     times: Schedule | None = None
     """Once open, when `recorded`: stream times of this executor's own records, by their number in its share, rising.
 

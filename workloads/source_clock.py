@@ -21,17 +21,21 @@ class SourceClock:
     Elapsed and due times are nanoseconds after source start, stream times are nanoseconds of stream time.
     """
 
-    def __init__(self, stream: Schedule, intended: Schedule | None, speedup: Fraction | None) -> None:
+    def __init__(
+        self, stream: Schedule, intended: Schedule | None, speedup: Fraction | None, origin_ns: int = 0
+    ) -> None:
         """Make a clock.
 
         Args:
             stream: stream times.
             intended: due times; None when all records are due at once.
             speedup: stream time that passes per intended time, where they go together.
+            origin_ns: stream time at source start, where they go together.
         """
         self._stream = stream
         self._intended = intended
         self._speedup = speedup
+        self._origin_ns = origin_ns
 
     def due_ns(self, record: int) -> int | None:
         """When `record` is due; None at rate `max`, and behind the last record of a replay."""
@@ -63,7 +67,7 @@ class SourceClock:
         if self._intended is None:
             return None
         if self._speedup is not None:
-            return _later(time_ns, self._speedup)
+            return _later(time_ns - self._origin_ns, self._speedup)
         before = self.stream_count(time_ns)
         return self._intended.due_ns(before - 1) if before else 0
 
@@ -82,16 +86,17 @@ class _Share:
 
 
 class _Replayed:
-    """A recording played `speedup` times as fast."""
+    """A recording played `speedup` times as fast, from `origin_ns` of stream time on."""
 
-    def __init__(self, times: Schedule, speedup: Fraction) -> None:
-        self._times, self._speedup = times, speedup
+    def __init__(self, times: Schedule, speedup: Fraction, origin_ns: int) -> None:
+        self._times, self._speedup, self._origin_ns = times, speedup, origin_ns
 
     def due_ns(self, record: int) -> int:
-        return _later(self._times.due_ns(record), self._speedup)
+        return _later(self._times.due_ns(record) - self._origin_ns, self._speedup)
 
     def due_count(self, elapsed_ns: int) -> int:
-        count = self._times.due_count(elapsed_ns * self._speedup.numerator // self._speedup.denominator)
+        played = elapsed_ns * self._speedup.numerator // self._speedup.denominator
+        count = self._times.due_count(self._origin_ns + played)
         try:
             self._times.due_ns(count)
         except IndexError:
@@ -124,7 +129,8 @@ def source_clock(rate: Rate, spout: Spout, index: int, of: int, seed: int) -> So
         raise RunError(f"{type(spout).__name__} gives no recorded times (Spout.times)")
     if isinstance(rate, Replay) and times is not None:
         speedup = Fraction(rate.speedup)
-        return SourceClock(times, _Replayed(times, speedup), speedup)
+        replayed = _Replayed(times, speedup, spout.origin_ns)
+        return SourceClock(times, replayed, speedup, spout.origin_ns)
     schedule = rate.schedule(seed)
     intended = None if schedule is None else _Share(schedule, index, of)
     if times is not None:

@@ -1,7 +1,7 @@
 """A workload: a topology, the operators behind its components, its data, and the answer it must give."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -20,6 +20,7 @@ class PreparedInput:
         sha256: checksum in hex; a node refuses a copy that differs.
         records: number of records in it.
         origin: one line on where the data came from, for the report.
+        quarantined: rows of the source that are not in it, by class (`malformed`, `outlier`, `out_of_order`).
     """
 
     name: str
@@ -27,6 +28,7 @@ class PreparedInput:
     sha256: str
     records: int
     origin: str
+    quarantined: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

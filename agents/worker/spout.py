@@ -43,7 +43,7 @@ class SpoutExecutor(Running):
         self._cut: tuple[int, int] | None = None
         self.position = self.seen = 0
         self.until: int | None = None
-        self.next_tick = 1
+        self.next_tick = spout.origin_ns // spout.tick_ns + 1 if spout.tick_ns else 1
         self.exhausted = False
 
     def start(self, at_ns: int) -> None:

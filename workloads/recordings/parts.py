@@ -1,0 +1,96 @@
+"""The files of a raw recording, and their bytes in blocks of whole lines.
+
+A line ends at LF or CR LF; a byte order mark before the first is no part of it. Whether a file is packed says its
+content, not its name.
+"""
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from inventory.errors import InputError
+
+BLOCK_BYTES = 8 * 1024 * 1024
+"""Raw bytes that are handled at a time; no line may be longer."""
+
+_GZIP, _PARQUET, _BOM = b"\x1f\x8b", b"PAR1", b"\xef\xbb\xbf"
+
+
+def files_of(source: Path) -> list[Path]:
+    """The file itself, or the files below a folder by name; hidden ones and those of Spark's own are left out.
+
+    Raises:
+        InputError: there is none, or the place cannot be read.
+    """
+    try:
+        if source.is_file():
+            return [source]
+        if not source.is_dir():
+            raise InputError(f"{source}: neither a file nor a folder" if source.exists() else f"{source}: not there")
+        found = [path for path in sorted(source.rglob("*")) if path.is_file()]
+    except OSError as fault:
+        raise InputError(f"{source}: cannot be read: {fault.strerror}") from None
+    parts = [path for path in found if not any(name[0] in "._" for name in path.relative_to(source).parts)]
+    if not parts:
+        raise InputError(f"{source}: the folder has no file in it")
+    return parts
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file is a Parquet file.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    return _head(path, len(_PARQUET)) == _PARQUET
+
+
+def blocks(path: Path, size: int = BLOCK_BYTES) -> Iterator[tuple[bytes, int]]:
+    """The content of a file, unpacked, in blocks of whole lines that end at LF; each with the bytes read so far.
+
+    Raises:
+        InputError: it cannot be read, is no whole gzip file, or is not text.
+    """
+    packed = _head(path, len(_GZIP)) == _GZIP
+    lines = 0
+    try:
+        with path.open("rb") as raw, gzip.open(raw) if packed else raw as file:
+            for block in _whole_lines(path, file, size):
+                if not lines and b"\0" in block:
+                    line = block.count(b"\n", 0, block.index(b"\0")) + 1
+                    raise InputError(f"{path}:{line}: not text: it has a byte of value 0")
+                lines += block.count(b"\n")
+                yield block, raw.tell()
+    except (EOFError, zlib.error, gzip.BadGzipFile) as fault:
+        raise InputError(f"{path}: not a whole gzip file, damaged behind line {lines}: {fault}") from None
+    except OSError as fault:
+        raise InputError(f"{path}: cannot be read: {fault.strerror}") from None
+
+
+def _whole_lines(path: Path, file: IO[bytes] | gzip.GzipFile, size: int) -> Iterator[bytes]:
+    rest = file.read(len(_BOM)).removeprefix(_BOM)
+    while piece := file.read(size):
+        cut = piece.rfind(b"\n") + 1
+        if cut:
+            yield _unix(rest + piece[:cut])
+            rest = piece[cut:]
+        else:
+            rest += piece
+            if len(rest) > size:
+                raise InputError(f"{path}: not text: a line of more than {size >> 20} MB")
+    if rest:
+        yield _unix(rest if rest.endswith(b"\n") else rest + b"\n")
+
+
+def _unix(block: bytes) -> bytes:
+    return block.replace(b"\r\n", b"\n") if b"\r" in block else block
+
+
+def _head(path: Path, size: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(size)
+    except OSError as fault:
+        raise InputError(f"{path}: cannot be read: {fault.strerror}") from None

@@ -1,0 +1,254 @@
+"""From the raw files of a recording to one Parquet file of its valid rows, in constant memory.
+
+Input is a CSV file in the official schema, packed or not, a folder of such parts, or of Parquet files that
+`millrace pipeline prepare` wrote. Parts are read in the order of their first valid time, then of their names. Every
+line is a row; a row counts as `malformed`, `outlier` or `out_of_order`, the first that fits, and only the others go on.
+"""
+
+import contextlib
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from inventory.errors import InputError, UnfitError
+from workloads.recordings.accept import Gate
+from workloads.recordings.grid import Grid
+from workloads.recordings.parts import blocks, files_of, is_parquet
+from workloads.recordings.raw import Rows, arrow_schema, first_is, parse
+from workloads.recordings.recording import FORMAT_KEY, GROUP_ROWS
+from workloads.recordings.schema import Schema
+from workloads.workload import PreparedInput
+
+CLASSES = ("malformed", "outlier", "out_of_order")
+"""Why a row is kept back, in the order in which it is asked."""
+
+MOST_OUT_OF_ORDER = 0.01
+"""Share of the rows; beyond it the input is no recording in order with a few late rows."""
+
+SURELY_WRONG_ROWS = 10_000
+"""A part that begins with so many lines of wrong column counts is refused without reading on."""
+
+_FORMAT = 1
+"""Another number whenever the same source would give another file."""
+
+
+class _Summary(Struct, frozen=True, forbid_unknown_fields=True):
+    """What stands beside a prepared file."""
+
+    sha256: str
+    size: int
+    records: int
+    rows: int
+    quarantined: dict[str, int]
+
+
+def prepare(
+    source: Path,
+    schema: Schema,
+    folder: Path,
+    grid: Grid | None = None,
+    name: str = "recording",
+    tell: Callable[[float], None] | None = None,
+) -> PreparedInput:
+    """Make sure that `folder` holds the prepared recording, and describe it.
+
+    It is prepared again only when path, size or time of change of a part is another one. It is written under another
+    name first, so that no half-written one is ever met.
+
+    Args:
+        source: a file, or a folder of parts.
+        schema: what it is a recording of.
+        folder: kept between runs; made when it is missing.
+        grid: of trips; those with an end outside of it are outliers. None: there are no outliers.
+        name: under which operators find the file.
+        tell: is told now and then what share of the source has been read.
+
+    Raises:
+        InputError: the source cannot be used; the message names the file and, where there is one, the line.
+        UnfitError: the folder cannot be written.
+    """
+    parts = files_of(source)
+    path = folder / f"{schema.name}-{_stamp(parts, schema, grid)}.parquet"
+    summary = _kept(path)
+    if summary is None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with _aside(path) as file:
+                summary = _write(parts, schema, grid, file, tell or (lambda _share: None))
+            _beside(path).write_bytes(msgspec.json.encode(summary))
+        except OSError as fault:
+            raise UnfitError(f"{folder}: the prepared recording cannot be written: {fault.strerror or fault}") from None
+    files = "1 file" if len(parts) == 1 else f"{len(parts)} files"
+    origin = f"{source} ({schema.name}, {files}, {summary.rows:,} rows)"
+    return PreparedInput(name, path, summary.sha256, summary.records, origin, summary.quarantined)
+
+
+def _write(
+    parts: list[Path], schema: Schema, grid: Grid | None, file: "_Hashed", tell: Callable[[float], None]
+) -> _Summary:
+    gate = Gate(schema, grid)
+    counts: Counter[str] = Counter()
+    described = arrow_schema(schema).with_metadata({FORMAT_KEY: schema.name.encode()})
+    ordered = _in_order(parts, schema, grid) if len(parts) > 1 else parts
+    sizes = {part: part.stat().st_size for part in parts}
+    total, done = sum(sizes.values()) or 1, 0
+    with pq.ParquetWriter(file, described, compression="lz4", write_statistics=[schema.time]) as writer:
+        for part in ordered:
+            offset = counts["rows"]
+            for rows in _rows_of(part, schema, offset):
+                counts["rows"] += rows.lines
+                counts["malformed"] += rows.malformed
+                accepted = gate.through(rows.table, part, offset)
+                counts["records"] += len(accepted)
+                if len(accepted):
+                    writer.write_table(accepted.replace_schema_metadata(described.metadata), GROUP_ROWS)
+                tell((done + rows.read) / total)
+            done += sizes[part]
+    quarantined = {kind: counts[kind] + gate.quarantined[kind] for kind in CLASSES}
+    if quarantined["out_of_order"] > MOST_OUT_OF_ORDER * counts["rows"]:
+        raise InputError(
+            f"{gate.first_late}: the first of {quarantined['out_of_order']:,} rows, of {counts['rows']:,}, that are "
+            f"older than one before them; more than {MOST_OUT_OF_ORDER:.0%} is not accepted, and "
+            "`millrace pipeline prepare` puts them in order"
+        )
+    if not counts["records"]:
+        raise _nothing(ordered, schema, quarantined)
+    return _Summary(file.digest.hexdigest(), file.size, counts["records"], counts["rows"], quarantined)
+
+
+def _nothing(parts: Iterable[Path], schema: Schema, quarantined: Mapping[str, int]) -> InputError:
+    """Why there is no valid row."""
+    if quarantined["outlier"]:
+        return InputError(
+            f"no row of {quarantined['outlier']:,} has both ends on the grid, and {quarantined['malformed']:,} others "
+            "are malformed"
+        )
+    for part in parts:
+        if is_parquet(part):
+            continue
+        for block, _ in blocks(part):
+            return InputError(f"{part}:1: no valid row: {first_is(schema, block)}")
+    return InputError(f"{', '.join(map(str, parts))}: empty")
+
+
+def _rows_of(part: Path, schema: Schema, first: int) -> Iterator[Rows]:
+    """The rows of a part, whose first row is number `first` of the input."""
+    if is_parquet(part):
+        yield from _prepared_rows(part, schema)
+        return
+    at = first
+    for block, read in blocks(part):
+        rows = parse(schema, block, at, read)
+        if at == first and rows.lines >= SURELY_WRONG_ROWS and rows.malformed == rows.lines:
+            raise InputError(f"{part}:1: no valid row: {first_is(schema, block)}")
+        at += rows.lines
+        yield rows
+
+
+def _prepared_rows(part: Path, schema: Schema) -> Iterator[Rows]:
+    """Rows that `millrace pipeline prepare` has found valid."""
+    rows = 0
+    try:
+        file = pq.ParquetFile(part)
+        expected = arrow_schema(schema)
+        found = {field.name: field.type for field in file.schema_arrow}
+        for field in expected:
+            if found.get(field.name) != field.type:
+                raise InputError(
+                    f"{part}: column {field.name!r} is {found.get(field.name, 'missing')}, expected {field.type}; "
+                    f"`millrace pipeline prepare` writes such files"
+                )
+        for batch in file.iter_batches(GROUP_ROWS, columns=expected.names):
+            table = pa.Table.from_batches([batch]).select(expected.names).cast(expected)
+            rows += len(table)
+            yield Rows(table, len(table), part.stat().st_size * rows // file.metadata.num_rows)
+    except (pa.ArrowInvalid, ValueError) as fault:
+        raise InputError(f"{part}: not a whole Parquet file: {fault}") from None
+
+
+def _in_order(parts: Iterable[Path], schema: Schema, grid: Grid | None) -> list[Path]:
+    """Parts by the time of their first valid row, then by name; those without one come last."""
+    dated = []
+    for part in parts:
+        gate = Gate(schema, grid)
+        first = None
+        for rows in _rows_of(part, schema, 0):
+            accepted = gate.through(rows.table, part, 0)
+            if len(accepted):
+                first = accepted.column(schema.time)[0].as_py()
+                break
+        dated.append((first is None, first or 0, part.name, part))
+    return [part for *_, part in sorted(dated)]
+
+
+# --- files ----------------------------------------------------------------------------------------------------
+
+
+class _Hashed:
+    """A file that is written once, from beginning to end, and its checksum."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.digest = sha256()
+        self.size = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        """Append."""
+        piece = memoryview(data)
+        self.digest.update(piece)
+        self.size += piece.nbytes
+        return self._file.write(piece)
+
+    def tell(self) -> int:
+        """Bytes so far."""
+        return self.size
+
+    def flush(self) -> None:
+        """Hand over what is buffered."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """The file is closed by whoever opened it."""
+
+
+@contextlib.contextmanager
+def _aside(path: Path) -> Iterator[_Hashed]:
+    """Write `path` under another name, and give it its own when the block has ended well."""
+    descriptor, partial = tempfile.mkstemp(prefix=".", suffix=".partial", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield _Hashed(file)
+        Path(partial).replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(partial).unlink()
+        raise
+
+
+def _stamp(parts: Iterable[Path], schema: Schema, grid: Grid | None) -> str:
+    """What the prepared file depends on, in 24 characters."""
+    stats = [(str(part.resolve()), (status := part.stat()).st_size, status.st_mtime_ns) for part in parts]
+    return sha256(repr((_FORMAT, schema.name, grid, stats)).encode()).hexdigest()[:24]
+
+
+def _kept(path: Path) -> _Summary | None:
+    """The summary of a prepared file that is there and whole."""
+    try:
+        summary = msgspec.json.decode(_beside(path).read_bytes(), type=_Summary)
+        return summary if path.stat().st_size == summary.size else None
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _beside(path: Path) -> Path:
+    return path.with_suffix(".json")

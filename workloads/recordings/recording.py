@@ -1,0 +1,211 @@
+"""One executor's share of a prepared recording.
+
+Row i of the file belongs to executor i mod n. Rows are read by row groups, so that memory does not grow with the file;
+the executors of one worker share the groups that have been decoded.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from inventory.errors import RunError
+from workloads.rates import NS
+from workloads.recordings.schema import SCHEMAS, Schema
+
+FORMAT_KEY = b"millrace.schema"
+"""Key of a prepared file's metadata under which its schema's name stands."""
+
+GROUP_ROWS = 1 << 16
+"""Rows of a row group at most: what is decoded at a time."""
+
+GROUPS_KEPT = 6
+"""Decoded row groups per file and choice of columns: executors of one worker are not far from one another."""
+
+_FILES_KEPT = 4
+_FORMATS = {"int64": "q", "int32": "i", "int8": "b", "double": "d"}
+
+Column = Callable[[slice], list[Any]]
+"""Part of a decoded column as plain Python values."""
+
+
+class Recording:
+    """A share of a prepared file.
+
+    Attributes:
+        rows: valid rows in the whole file.
+        records: how many of them are this executor's own.
+        position: own records taken so far.
+        origin_ns: stream time of the first row of the whole file.
+        times: stream times of the own records, as `Spout.times` wants them.
+    """
+
+    def __init__(self, path: Path, index: int = 0, of: int = 1, columns: Sequence[str] | None = None) -> None:
+        """Open share `index` of `of`.
+
+        Args:
+            path: a file that `prepare` wrote.
+            index: of the executor.
+            of: how many executors share the file.
+            columns: which columns `take` gives, in this order; None: all, `seq` first.
+
+        Raises:
+            RunError: it is no such file, or has no such column.
+        """
+        self._file = _opened(path)
+        self._names = self._file.names if columns is None else tuple(columns)
+        missing = set(self._names) - set(self._file.names)
+        if missing:
+            raise RunError(f"{path}: a recording {self._file.schema.name} has no column {min(missing)!r}")
+        self._index, self._of = index, of
+        self.rows = self._file.bounds[-1]
+        self.records = max(0, -(-(self.rows - index) // of))
+        self.position = 0
+        self.times = RecordedTimes(self._file, index, of)
+        self.origin_ns = self._file.seconds(0) * NS - self._file.schema.lag_ns
+        self._begin = self._end = 0
+        self._columns: Sequence[Column] = ()
+
+    def take(self, limit: int) -> list[list[Any]]:
+        """The next own records, at most `limit`, as one list per column; empty lists behind the last one."""
+        at = self._index + self.position * self._of
+        taken: list[list[Any]] = [[] for _ in self._names]
+        left = limit
+        while left > 0 and at < self.rows:
+            if not self._begin <= at < self._end:
+                group = self._file.group_of(at)
+                self._begin, self._end = self._file.bounds[group : group + 2]
+                self._columns = self._file.columns(group, self._names)
+            own = range(at, min(self._end, at + left * self._of), self._of)
+            part = slice(own.start - self._begin, own.stop - self._begin, self._of)
+            for column, values in zip(self._columns, taken, strict=True):
+                values += column(part)
+            left -= len(own)
+            at += len(own) * self._of
+        self.position += limit - left
+        return taken
+
+    def skip(self, position: int) -> None:
+        """Go to `position` own records from the beginning of the share, in either direction."""
+        self.position = position
+
+
+class RecordedTimes:
+    """Stream times of one share's records: a `Schedule`, whose `due_ns` raises IndexError behind the last one."""
+
+    def __init__(self, file: "_File", index: int, of: int) -> None:
+        self._file, self._index, self._of = file, index, of
+        self._lag_ns = file.schema.lag_ns
+        self._asked = (-1, 0)
+
+    def due_ns(self, record: int) -> int:
+        """Stream time of own record number `record`."""
+        return self._file.seconds(self._index + record * self._of) * NS - self._lag_ns
+
+    def due_count(self, time_ns: int) -> int:
+        """How many own records lie at `time_ns` of stream time or before."""
+        seconds = (time_ns + self._lag_ns) // NS
+        asked, count = self._asked
+        if seconds != asked:
+            count = max(0, -(-(self._file.rows_until(seconds) - self._index) // self._of))
+            self._asked = seconds, count
+        return count
+
+
+class _File:
+    """A prepared file: an index of its row groups, and the groups that were read last.
+
+    Attributes:
+        schema: what it is a recording of.
+        names: of its columns.
+        bounds: number of the first row of each group, and the number of all rows.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            metadata = pq.read_metadata(path)
+        except (OSError, ValueError) as fault:
+            raise RunError(f"{path}: it cannot be read as a recording: {fault}") from None
+        schema = SCHEMAS.get((metadata.metadata or {}).get(FORMAT_KEY, b"").decode())
+        if schema is None or metadata.num_rows == 0:
+            raise RunError(f"{path}: not a prepared recording")
+        self.schema: Schema = schema
+        texts = [name for name, kind in schema.columns.items() if kind == "string"]
+        self._parquet = pq.ParquetFile(path, metadata=metadata, memory_map=True, read_dictionary=texts)
+        self.names: tuple[str, ...] = tuple(self._parquet.schema_arrow.names)
+        self.bounds = [0]
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        time = self.names.index(schema.time)
+        for group in range(metadata.num_row_groups):
+            found = metadata.row_group(group)
+            statistics = found.column(time).statistics
+            self.bounds.append(self.bounds[-1] + found.num_rows)
+            self._firsts.append(statistics.min)
+            self._lasts.append(statistics.max)
+        self.columns: Callable[[int, tuple[str, ...]], Sequence[Column]]
+        self.columns = lru_cache(maxsize=GROUPS_KEPT)(self._read)
+        self._times: Callable[[int], memoryview[int]] = lru_cache(maxsize=GROUPS_KEPT)(self._read_times)
+
+    def group_of(self, row: int) -> int:
+        """Number of the group with row number `row`."""
+        return bisect_right(self.bounds, row) - 1
+
+    def seconds(self, row: int) -> int:
+        """Time of a row.
+
+        Raises:
+            IndexError: there is no such row.
+        """
+        if row >= self.bounds[-1]:
+            raise IndexError(row)
+        group = self.group_of(row)
+        seconds: int = self._times(group)[row - self.bounds[group]]
+        return seconds
+
+    def rows_until(self, seconds: int) -> int:
+        """How many rows have this time or an earlier one."""
+        group = bisect_right(self._lasts, seconds)
+        if group == len(self._lasts) or seconds < self._firsts[group]:
+            return self.bounds[group]
+        return self.bounds[group] + bisect_right(self._times(group), seconds)
+
+    def _read(self, group: int, names: tuple[str, ...]) -> Sequence[Column]:
+        table = self._parquet.read_row_group(group, columns=list(names), use_threads=False).combine_chunks()
+        return [_column(table.column(name).chunk(0)) for name in names]
+
+    def _read_times(self, group: int) -> "memoryview[int]":
+        table = self._parquet.read_row_group(group, columns=[self.schema.time], use_threads=False)
+        return _numbers(table.combine_chunks().column(0).chunk(0))
+
+
+def _column(array: Any) -> Column:
+    if hasattr(array, "dictionary"):
+        names, places = array.dictionary.to_pylist(), _numbers(array.indices)
+        return lambda part: [names[place] for place in places[part].tolist()]
+    numbers = _numbers(array)
+    return lambda part: numbers[part].tolist()
+
+
+def _numbers(array: Any) -> "memoryview[int]":
+    """The numbers of an array in place; nodes have no NumPy."""
+    width: int = array.type.byte_width
+    raw = memoryview(array.buffers()[1])[array.offset * width : (array.offset + len(array)) * width]
+    numbers: memoryview[int] = raw.cast(_FORMATS[str(array.type)])  # type: ignore[call-overload]
+    return numbers
+
+
+def _opened(path: Path) -> _File:
+    try:
+        status = path.stat()
+    except OSError as fault:
+        raise RunError(f"{path}: it cannot be read: {fault.strerror}") from None
+    return _shared(path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=_FILES_KEPT)
+def _shared(path: Path, *_version: int) -> _File:
+    return _File(path)
