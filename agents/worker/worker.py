@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from agents import protocol
-from agents.protocol import Connect, Failed, Finish, Grow, Listening, Lost, Mark, Message, Place, Start, Welcome
+from agents.protocol import Connect, Failed, Finish, Grow, Listening, Lost, Mark, Message, Passed, Place, Start, Welcome
 from agents.trace import TraceWriter
 from agents.worker.channel import Ager
 from agents.worker.link import Link, LinkError
@@ -115,7 +115,7 @@ class Worker:
             self._links,
             self._store,
             MonotonicClocks(),
-            send,
+            self._say,
         )
         self._traces = TraceWriter(folder / spec.run / "traces", spec.run, welcome.node, welcome.slot)
         self._reporter = Reporter(self._share, self._traces, welcome.slot)
@@ -189,6 +189,12 @@ class Worker:
     def _on_stored(self, _mask: int) -> None:
         for kept in self._store.done():
             self._share.stored(*kept)
+
+    def _say(self, message: Message) -> None:
+        if isinstance(message, Passed):
+            # What came before a checkpoint is never sent again: it must stand in the traces, whoever dies after it.
+            self._report(time.monotonic_ns())
+        self._send(message)
 
     def _report(self, now_ns: int) -> None:
         self._mesh.expire(now_ns / 1e9)
