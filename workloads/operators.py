@@ -10,7 +10,7 @@ else may influence what an operator emits. That is what makes recovery and migra
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from workloads.rates import Schedule
 from workloads.topology import DEFAULT_STREAM
@@ -18,6 +18,7 @@ from workloads.topology import DEFAULT_STREAM
 Row = tuple[Any, ...]
 Emitted = Mapping[str, Sequence[Row]]
 NOTHING: Emitted = {}
+Combine = Callable[[Sequence[Row]], Sequence[Row]]
 
 STEP_NS = 1_000_000
 """Stream time from one record of the whole input to the next at rate `max`."""
@@ -138,10 +139,37 @@ class Bolt(Operator):
         return ()
 
 
-def per_tuple(function: Callable[..., Iterable[Row]]) -> type[Bolt]:
-    """Turn a function from one row's fields to rows of the default stream into a stateless bolt.
+@runtime_checkable
+class Combining(Protocol):
+    """A bolt that offers `combine` has rows with equal keys merged before a fields grouping deals them."""
+
+    def combine(self, rows: Sequence[Row], /) -> Sequence[Row]:
+        """Merge rows of one stream that one batch gave, where they are emitted; return rows of the same schema.
+
+        Called on an operator that was never opened, so it cannot use state. The bolt must come to the same state with
+        what this returns, in any order, as with the rows themselves. Sampled rows go past it: each keeps its time.
+        """
+        ...
+
+
+class TupleBolt(Bolt):
+    """A bolt that takes rows one by one, and emits on the default stream only.
 
     It costs one Python call per tuple; a bolt that overrides `process` pays one per batch.
+    """
+
+    def take(self, *fields: Any) -> Iterable[Row]:
+        """Handle one row, given as its fields; return the rows that come of it."""
+        raise NotImplementedError("a tuple bolt implements take")
+
+    def process(self, batch: Batch) -> Emitted:
+        """Take the rows in order."""
+        take = self.take
+        return {DEFAULT_STREAM: [row for fields in batch.rows for row in take(*fields)]}
+
+
+def per_tuple(function: Callable[..., Iterable[Row]]) -> type[Bolt]:
+    """Turn a function from one row's fields to rows of the default stream into a stateless bolt, see `TupleBolt`.
 
     >>> @per_tuple
     ... def split(line):
@@ -150,11 +178,9 @@ def per_tuple(function: Callable[..., Iterable[Row]]) -> type[Bolt]:
     {'default': [('to',), ('be',), ('or',)]}
     """
 
-    class PerTuple(Bolt):
+    class PerTuple(TupleBolt):
         __doc__ = function.__doc__
-
-        def process(self, batch: Batch) -> Emitted:
-            return {DEFAULT_STREAM: [row for fields in batch.rows for row in function(*fields)]}
+        take = staticmethod(function)
 
     PerTuple.__name__ = PerTuple.__qualname__ = function.__name__
     return PerTuple

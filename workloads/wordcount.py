@@ -2,12 +2,14 @@
 
     spout (lines) -- shuffle --> split -- fields (word) --> count
 
-What a word is says `workloads.text`.
+What a word is says `workloads.text`. With `combine`, a row is a word and how often it came.
 """
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,14 +18,21 @@ import msgspec
 from workloads.lines import Lines, times_emitted
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row
 from workloads.text import TextParams, prepare_text, read_records
-from workloads.topology import DEFAULT_STREAM, Component, Input, Topology, ackers
+from workloads.topology import DEFAULT_STREAM, Component, FieldType, Input, Topology, ackers
 from workloads.workload import Answer, PreparedInput, Verdict, rows_differ
 
 TABLE = "counts"
 
 
+@dataclass(frozen=True)
 class WordCountParams(TextParams):
-    """Parameters of word count, see `TextParams`."""
+    """Parameters of word count, see `TextParams`.
+
+    Attributes:
+        combine: whether equal words of a batch are counted together before they go to `count`.
+    """
+
+    combine: bool = False
 
     defaults: ClassVar = {"spout": 5, "split": 8, "count": 12}
 
@@ -59,6 +68,33 @@ class Count(Bolt):
         self._counts = Counter(msgspec.msgpack.decode(state, type=dict[str, int]))
 
 
+class SplitCounted(Bolt):
+    """Lines to words, each counted once."""
+
+    def process(self, batch: Batch) -> Emitted:
+        return {DEFAULT_STREAM: list(zip("\n".join([line for (line,) in batch.rows]).split(), repeat(1)))}
+
+
+def _summed(rows: Iterable[Row], counts: dict[str, int]) -> dict[str, int]:
+    get = counts.get
+    for word, count in rows:
+        counts[word] = get(word, 0) + count
+    return counts
+
+
+class CountCombined(Count):
+    """Words that were counted together to how often each was seen."""
+
+    @staticmethod
+    def combine(rows: Sequence[Row]) -> Sequence[Row]:
+        """Add up the counts of each word."""
+        return list(_summed(rows, {}).items())
+
+    def process(self, batch: Batch) -> Emitted:
+        _summed(batch.rows, self._counts)
+        return NOTHING
+
+
 class WordCount:
     """See the module."""
 
@@ -73,6 +109,7 @@ class WordCount:
     def topology(self) -> Topology:
         """Spout, split, count and ackers."""
         parallelism = self.params.parallelism
+        words: dict[str, FieldType] = {"word": "str", "count": "int"} if self.params.combine else {"word": "str"}
         return Topology(
             id=self.name,
             workers=self.params.workers,
@@ -82,7 +119,7 @@ class WordCount:
                     "split",
                     "bolt",
                     parallelism["split"],
-                    outputs={DEFAULT_STREAM: {"word": "str"}},
+                    outputs={DEFAULT_STREAM: words},
                     inputs=(Input("spout", "shuffle"),),
                 ),
                 Component("count", "bolt", parallelism["count"], inputs=(Input("split", "fields", ("word",)),)),
@@ -92,7 +129,8 @@ class WordCount:
 
     def operator(self, component: str) -> Operator:
         """A new operator of one of the three components."""
-        return {"spout": Lines, "split": Split, "count": Count}[component]()
+        split, count = (SplitCounted, CountCombined) if self.params.combine else (Split, Count)
+        return {"spout": Lines, "split": split, "count": count}[component]()
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
         """One record per line of the text."""

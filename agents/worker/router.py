@@ -16,7 +16,7 @@ from agents.worker.local import LocalOutgoing
 from agents.worker.marks import Mark
 from inventory.errors import RunError, nearest
 from workloads.keys import KeyRouter
-from workloads.operators import Emitted, Row
+from workloads.operators import Combine, Emitted, Row
 from workloads.topology import Input
 
 
@@ -47,8 +47,12 @@ class Shuffle:
 class Fields:
     """By key, the same channel for the same key in every process."""
 
-    def __init__(self, channels: Sequence[Outgoing], places: Sequence[int], width: int) -> None:
+    def __init__(
+        self, channels: Sequence[Outgoing], places: Sequence[int], width: int, combine: Combine | None = None
+    ) -> None:
+        """Know the key's `places` in rows of `width` fields, and what merges rows before they are dealt."""
         self._channels = channels
+        self._combine = combine
         router = KeyRouter(len(channels))
         # A row that consists of its key is its key; a key of one field is looked up by that field.
         self._route = router.route if len(places) > 1 else router.route_value
@@ -58,6 +62,8 @@ class Fields:
         return map(self._route, rows if self._key_of is None else map(self._key_of, rows))
 
     def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
+        if self._combine is not None:
+            rows, stamps = _combined(self._combine, rows, stamps)
         dealt: list[list[Row]] = [[] for _ in self._channels]
         stamped: list[list[tuple[int, int]]] = [[] for _ in self._channels]
         appends = [part.append for part in dealt]
@@ -73,6 +79,17 @@ class Fields:
         for channel, part, times in zip(self._channels, dealt, stamped, strict=True):
             if part:
                 channel.add(part, times)
+
+
+def _combined(combine: Combine, rows: Sequence[Row], stamps: Stamps) -> tuple[Sequence[Row], Stamps]:
+    """Combined rows, and behind them those that have stamps."""
+    if not stamps:
+        return combine(rows), ()
+    stamp_of = dict(stamps)
+    combined = list(combine([row for at, row in enumerate(rows) if at not in stamp_of]))
+    first = len(combined)
+    combined += [rows[at] for at, _ in stamps]
+    return combined, [(first + at, stamp) for at, (_, stamp) in enumerate(stamps)]
 
 
 class Global:
@@ -118,6 +135,7 @@ def grouping_of(
     channels: Sequence[Outgoing],
     sender: int,
     shuffle: Callable[[Sequence[Outgoing], int], Grouping] = Shuffle,
+    combine: Combine | None = None,
 ) -> Grouping:
     """The grouping of one subscription, for one sending executor.
 
@@ -127,6 +145,7 @@ def grouping_of(
         channels: to the executors of the subscribed component, by index.
         sender: number of the sending executor.
         shuffle: makes groupings in which any executor will do, from their channels and the one to begin with.
+        combine: the subscriber's, if it is `Combining`.
 
     Raises:
         RunError: a direct grouping without a field that can hold an index.
@@ -139,7 +158,7 @@ def grouping_of(
             local = [channel for channel in channels if isinstance(channel, LocalOutgoing)]
             return shuffle(local or channels, sender)
         case "fields":
-            return Fields(channels, [names.index(name) for name in entry.fields], len(names))
+            return Fields(channels, [names.index(name) for name in entry.fields], len(names), combine)
         case "global":
             return Global(channels[0])
         case "all":

@@ -19,7 +19,7 @@ from agents.worker.running import Running
 from agents.worker.spout import SpoutExecutor
 from agents.worker.time_slots import TimeSlots
 from inventory.errors import RunError
-from workloads.operators import Bolt, Context, Operator, Spout
+from workloads.operators import Bolt, Combine, Combining, Context, Operator, Spout
 from workloads.rates import Rate
 from workloads.source_clock import source_clock
 from workloads.topology import ACKER
@@ -114,9 +114,15 @@ class Wiring:
                     # No record can reach this executor, so that it will never emit.
                     continue
                 shuffle = Shuffle if self._slots is None else Pool
-                streams[entry.stream].append(grouping_of(entry, declared[entry.stream], mine, number, shuffle))
+                combine = self._combine(destination.id) if entry.grouping == "fields" else None
+                grouping = grouping_of(entry, declared[entry.stream], mine, number, shuffle, combine)
+                streams[entry.stream].append(grouping)
                 channels.extend(mine)
         return (Router if self._slots is None else GatedRouter)(executor.name, streams, channels)
+
+    def _combine(self, component: str) -> Combine | None:
+        operator = self._operator(component)
+        return operator.combine if isinstance(operator, Combining) else None
 
     def executor(self, plan: RunPlan, number: int, router: Router, inputs: Inputs | None) -> Running:
         """Make and open an executor; `inputs` is None for a spout.

@@ -1,6 +1,7 @@
 """Groupings: where a row goes depends on the row, its fields and how many went before, and on nothing else."""
 
 from collections import Counter, deque
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -194,6 +195,28 @@ def test_every_grouping_gives_every_stamp_to_the_row_it_belongs_to(
     got = Counter((row, stamp) for end in sent for row, stamp in zip(end.rows, end.stamps, strict=True))
     copies = 3 if kind == "all" else 1
     assert got == Counter({entry: count * copies for entry, count in expected.items()})
+
+
+@settings(deadline=None, max_examples=100)
+@given(ROWS, st.integers(1, 5), st.sets(st.integers(0, 39)))
+def test_rows_are_combined_before_they_are_dealt_by_key_and_sampled_ones_go_past(
+    rows: list[Row], count: int, sampled: set[int]
+) -> None:
+    def added_up(unsampled: Sequence[Row]) -> list[Row]:
+        totals: Counter[str] = Counter()
+        for word, n, _ in unsampled:
+            totals[word] += n
+        return [(word, total, b"") for word, total in totals.items()]
+
+    sent = channels(count)
+    stamps = [(at, 100 + at) for at in sorted(sampled) if at < len(rows)]
+    grouping_of(Input("a", "fields", ("word",)), SCHEMA, sent, 0, combine=added_up).deal(rows, stamps)
+    got = [(row, stamp) for end in sent for row, stamp in zip(end.rows, end.stamps, strict=True)]
+    assert Counter(entry for entry in got if entry[1]) == Counter((rows[at], stamp) for at, stamp in stamps)
+    rest = [row for at, row in enumerate(rows) if at not in dict(stamps)]
+    assert Counter(row for row, stamp in got if stamp is None) == Counter(added_up(rest))
+    places = [executor_of(key_group((row[0],)), count) for end in sent for row in end.rows]
+    assert places == [at for at, end in enumerate(sent) for _ in end.rows]
 
 
 def test_a_router_deals_every_stream_to_all_its_subscribers_and_counts_rows_once() -> None:

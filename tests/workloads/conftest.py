@@ -9,7 +9,7 @@ import pytest
 
 from inventory.plugins import plugins
 from workloads.keys import KeyRouter
-from workloads.operators import Batch, Bolt, Context, Operator, Row, Spout
+from workloads.operators import Batch, Bolt, Combining, Context, Operator, Row, Spout
 from workloads.registry import GROUP
 from workloads.topology import ACKER, Executor, Input
 from workloads.workload import Answer, PreparedInput, Workload
@@ -68,7 +68,11 @@ class Simulation:
         assert all(len(row) == len(fields) for row in rows)
         for source, destination, entry in self.topology.links():
             if (source.id, entry.stream) == (sender.component, stream):
-                parts = self._parts(entry, fields, rows, destination.parallelism)
+                subscriber = self.workload.operator(destination.id)
+                # Some rows are sampled, and go past.
+                cut = self.random.randint(0, len(rows)) if isinstance(subscriber, Combining) else 0
+                combined = [*subscriber.combine(rows[:cut]), *rows[cut:]] if cut else rows
+                parts = self._parts(entry, fields, combined, destination.parallelism)
                 for index, part in enumerate(parts):
                     self._queue(Executor(destination.id, index), sender.component, stream, part)
 

@@ -3,7 +3,7 @@ import doctest
 import pytest
 
 from workloads import bag, keys, operators
-from workloads.operators import Batch, Bolt, Context, Spout, per_tuple
+from workloads.operators import Batch, Bolt, Context, Spout, TupleBolt, per_tuple
 from workloads.workload import rows_differ
 
 
@@ -27,11 +27,27 @@ def test_a_function_per_tuple_becomes_a_bolt():
     assert (repeat.__name__, repeat.__doc__, bolt.snapshot()) == ("repeat", "Say it again.", b"")
 
 
+def test_a_tuple_bolt_takes_rows_in_order_and_may_keep_state():
+    class Total(TupleBolt):
+        total = 0
+
+        def take(self, name, number):
+            self.total += number
+            return [(name, self.total)] if number else ()
+
+    batch = Batch("x", "default", [("a", 2), ("b", 0), ("c", 1)])
+    bolt = Total()
+    assert bolt.process(batch) == {"default": [("a", 2), ("c", 3)]}
+    assert bolt.process(batch) == {"default": [("a", 5), ("c", 6)]}
+
+
 def test_an_operator_without_its_one_method_says_so():
     with pytest.raises(NotImplementedError, match="next_batch"):
         Spout().next_batch(1)
     with pytest.raises(NotImplementedError, match="process"):
         Bolt().process(Batch("x", "default", []))
+    with pytest.raises(NotImplementedError, match="take"):
+        TupleBolt().process(Batch("x", "default", [(1,)]))
 
 
 def test_keyed_answers_are_compared_whatever_the_order_and_few_differences_are_named():

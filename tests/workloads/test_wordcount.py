@@ -71,12 +71,14 @@ def test_a_snapshot_is_not_touched_by_what_follows():
     lines=LINES.filter(lambda lines: any(line.split() for line in lines)),
     seed=st.integers(0, 2**32),
     steps=st.integers(0, 120),
+    combine=st.booleans(),
 )
-@settings(deadline=None, max_examples=40)
-def test_any_course_of_a_run_gives_the_reference_answer(tmp_path_factory, simulated, lines, seed, steps):
+@settings(deadline=None, max_examples=60)
+def test_any_course_of_a_run_gives_the_reference_answer(tmp_path_factory, simulated, lines, seed, steps, combine):
     folder = tmp_path_factory.mktemp("run")
     (folder / "text.txt").write_bytes("\n".join(lines).encode())
-    params = {"text": str(folder / "text.txt"), "parallelism": {"spout": 3, "split": 2, "count": 4}}
+    parallelism = {"spout": 3, "split": 2, "count": 4}
+    params = {"text": str(folder / "text.txt"), "parallelism": parallelism, "combine": combine}
     workload = load_workload("wordcount", params)
     answer, reference = simulated(workload, workload.prepare(folder), seed, steps)
     verdict = workload.compare(answer, reference)
