@@ -17,15 +17,18 @@ from types import FunctionType, SimpleNamespace
 from typing import Any
 
 from inventory.errors import UnfitError
-from scheduler.graph import kernels
+from scheduler.graph import annealing, growing
+from scheduler.graph.rows import Floats, Ints
 
-ENTRIES = ("cut", "match", "contract", "grow", "rework")
+Kernel = Callable[..., int]
+
+ENTRIES: tuple[Kernel, ...] = (growing.cut, growing.match, growing.contract, growing.grow, annealing.rework)
 """The kernels that are called from outside; the others are parts of them."""
 
-INNER = ("drawn", "anneal")
+INNER: tuple[Kernel, ...] = (annealing.drawn, annealing.anneal)
 """The others, in the order in which they use each other."""
 
-TYPES: dict[Any, Any] = {int: c_int64, float: c_double, kernels.Ints: c_void_p, kernels.Floats: c_void_p}
+TYPES: dict[Any, Any] = {int: c_int64, float: c_double, Ints: c_void_p, Floats: c_void_p}
 """What the kernels' annotations are in C."""
 
 
@@ -54,14 +57,14 @@ def load() -> SimpleNamespace:
         _keep(code, kept)
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    return SimpleNamespace(**{name: _callable(engine, getattr(kernels, name)) for name in ENTRIES})
+    return SimpleNamespace(**{kernel.__name__: _callable(engine, kernel) for kernel in ENTRIES})
 
 
 def _file_name(llvm: Any) -> str:
     """Names all that the machine code depends on."""
     from importlib.metadata import version
 
-    sources = [Path(file).read_text() for file in (kernels.__file__, __file__)]
+    sources = [Path(file).read_text() for file in (annealing.__file__, growing.__file__, __file__)]
     made_by = [version("numba"), version("llvmlite"), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]
     return f"kernels.{sha256(chr(0).join([*sources, *made_by]).encode()).hexdigest()[:16]}.o"
 
@@ -93,34 +96,34 @@ def _translated(llvm: Any) -> Any:
     njit: Any = numba.njit
     pointer: Any = types.CPointer
 
-    pointers = {kernels.Ints: pointer(int64), kernels.Floats: pointer(float64)}
+    pointers = {Ints: pointer(int64), Floats: pointer(float64)}
     numba_types: dict[Any, Any] = {int: int64, float: float64, **pointers}
-    space: dict[str, Any] = dict(vars(kernels))
+    inner: dict[str, Any] = {}
 
-    def plain(name: str) -> FunctionType:
-        return FunctionType(getattr(kernels, name).__code__, space, name)
+    def plain(kernel: Any) -> FunctionType:
+        return FunctionType(kernel.__code__, {**kernel.__globals__, **inner}, kernel.__name__)
 
-    for name in INNER:
-        space[name] = njit(error_model="numpy", forceinline=True)(plain(name))
+    for kernel in INNER:
+        inner[kernel.__name__] = njit(error_model="numpy", forceinline=True)(plain(kernel))
     whole = llvm.parse_assembly("")
-    for name in ENTRIES:
-        signature = int64(*(numba_types[kind] for kind in _kinds(getattr(kernels, name))))
+    for kernel in ENTRIES:
+        signature = int64(*(numba_types[kind] for kind in _kinds(kernel)))
         # Without the wrappers by which Python would call it, the code needs nothing of Numba at run time.
         options: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-        made = njit(signature, **options)(plain(name))
+        made = njit(signature, **options)(plain(kernel))
         (overload,) = made.overloads.values()
         module = llvm.parse_assembly(made.inspect_llvm(overload.signature.args))
-        module.get_function(overload.fndesc.llvm_func_name).name = name
+        module.get_function(overload.fndesc.llvm_func_name).name = kernel.__name__
         whole.link_in(module)
     return whole
 
 
-def _kinds(kernel: Callable[..., int]) -> list[Any]:
+def _kinds(kernel: Kernel) -> list[Any]:
     """The types of its arguments."""
     return [kernel.__annotations__[argument] for argument in inspect.signature(kernel).parameters]
 
 
-def _callable(engine: Any, kernel: Callable[..., int]) -> Callable[..., int]:
+def _callable(engine: Any, kernel: Kernel) -> Kernel:
     """The kernel as Python calls it; Numba's functions return a status, and their result through a pointer."""
     prototype = CFUNCTYPE(c_int32, c_void_p, c_void_p, *(TYPES[kind] for kind in _kinds(kernel)))
     function: Any = prototype(engine.get_function_address(kernel.__name__))

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from math import log
 from random import Random
 
+from scheduler.graph.annealing import DRAWS, STAGES
 from scheduler.graph.compiling import compiled
 from scheduler.graph.instance import Instance
-from scheduler.graph.kernels import DRAWS, STAGES, Ints
-from scheduler.graph.rows import Graph, blank, floats, ints, listed
+from scheduler.graph.rows import Graph, Ints, blank, floats, ints, listed
 from scheduler.graph.tabu import Effort
 
 SPARSE = 4
@@ -285,6 +285,6 @@ class _Large:
 
 
 def _scratch(n: int, k: int, entries: int) -> list[Ints]:
-    """What `kernels.rework` takes from `head` on."""
+    """What `rework` takes from `head` on."""
     sizes = (k, n, n, n, k, k, n + 1, entries, entries, n, n, n, k, k, n, k, k, k, k + 1, 5 * n + 8 * k, n)
     return [blank(size) for size in sizes]

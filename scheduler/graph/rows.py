@@ -1,11 +1,16 @@
 """Graphs in compressed rows, on arrays that the kernels take."""
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableSequence, Sequence
 from dataclasses import dataclass
 
 from scheduler.graph.instance import Instance
-from scheduler.graph.kernels import Floats, Ints
+
+Ints = MutableSequence[int]
+"""A list or an array of integers; a pointer to them where code is compiled."""
+
+Floats = Sequence[float]
+"""The same of floats."""
 
 
 def ints(values: Iterable[int]) -> Ints:

@@ -2,6 +2,7 @@
 
 from array import array
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from partitioning import APPLICATIONS, MICRO, cluster, least_w, rounds, used, w
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.checking import Checked
-from scheduler.graph import compiling, kernels, large
+from scheduler.graph import compiling, large
 from scheduler.graph.instance import instance_of
 from scheduler.graph.large import search_large
 from scheduler.graph.tabu import Effort
@@ -72,7 +73,7 @@ def test_compiled_and_interpreted_searches_agree(capacities: list[int], monkeypa
     topology, traffic = layered(300, 5)
     instance = instance_of(Problem(cluster(*capacities), (topology,), traffic), [topology])
     compiled = search_large(instance, Effort(100_000, lambda: False))
-    monkeypatch.setattr(large, "compiled", lambda: kernels)
+    monkeypatch.setattr(large, "compiled", lambda: SimpleNamespace(**{k.__name__: k for k in compiling.ENTRIES}))
     assert search_large(instance, Effort(100_000, lambda: False)) == compiled
 
 
