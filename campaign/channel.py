@@ -101,17 +101,21 @@ class Channel:
             raise RunError(f"the agent of {self.node} is gone") from None
 
     async def close(self) -> None:
-        """Say good-bye, wait a little, kill what is left. May be called at any time, also twice."""
-        self._closing = True
+        """Say good-bye, wait a little, kill what is left. May be called at any time, also twice.
+
+        An agent that is gone, because it has fallen silent, is not waited for.
+        """
+        gone, self._closing = self._closing, True
         remote, self._remote = self._remote, None
         if remote is None:
             return
         try:
-            with suppress(ConnectionError, TimeoutError):
-                await asyncio.wait_for(remote.write(protocol.encode(Bye())), BYE_S)
-            remote.end_input()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(remote.wait(), BYE_S)
+            if not gone:
+                with suppress(ConnectionError, TimeoutError):
+                    await asyncio.wait_for(remote.write(protocol.encode(Bye())), BYE_S)
+                remote.end_input()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(remote.wait(), BYE_S)
         finally:
             remote.kill()
             for task in self._tasks:
