@@ -19,6 +19,10 @@ SPARK_COLUMNS: Mapping[str, tuple[str, ...]] = {
         *("run", "node", "interface", "rx_bytes_per_s", "tx_bytes_per_s", "rx_packets_per_s", "tx_packets_per_s"),
         "shared",
     ),
+    "slots": (
+        *("run", "slots", "idle_slots", "slot_ms", "parts", "tuples", "most_parts", "stalled_slots"),
+        *("stall_predicted_ms", "stall_ms", "waiting", "largest_outbox"),
+    ),
     "events": ("run", "kind", "subject", "times", "mean_value", "detail"),
 }
 """Tables that Spark makes -> their columns; rows are sorted by them from left to right."""

@@ -65,6 +65,7 @@ class Section:
         differences: scheduler -> metric name -> difference to the baseline.
         seats: distinct placements.
         components: per component and scheduler, ranges over the runs.
+        slots: per scheduler whose runs follow a communication schedule, ranges over the runs.
     """
 
     label: str
@@ -76,6 +77,7 @@ class Section:
     differences: Mapping[str, Mapping[str, Interval]]
     seats: Sequence[Seats]
     components: Rows
+    slots: Rows
 
     def look(self, scheduler: str) -> Look:
         """How a scheduler of this workload is drawn."""
@@ -205,6 +207,7 @@ def section_of(
         },
         seats=data.seats,
         components=_components(data, groups, tables),
+        slots=_slots(groups, tables),
     )
 
 
@@ -322,6 +325,18 @@ def _components(data: WorkloadData, groups: Sequence[Group], tables: Mapping[str
             places[e["scheduler"]],
         ),
     )
+
+
+def _slots(groups: Sequence[Group], tables: Mapping[str, Rows]) -> Rows:
+    """Per scheduler with gates: the range over runs of every column of the table `slots`."""
+    found: Rows = []
+    for group in groups:
+        ids = {row["run"] for row in group.runs}
+        mine = [row for row in tables["slots"] if row["run"] in ids]
+        if mine:
+            values = {name: [row[name] for row in mine if row[name] is not None] for name in mine[0] if name != "run"}
+            found.append({"scheduler": group.scheduler, "values": values})
+    return found
 
 
 def _traces(runs: Sequence[Run]) -> Rows:

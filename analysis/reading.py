@@ -12,6 +12,7 @@ TRACE_WORDS: Mapping[str, str] = {
     "network": "the kernel's counters of each network interface, once a second",
     "power": "energy by domain, every value with its source",
     "event": "what happened when: starts, marks of the measured interval, absent sensors, refused connections",
+    "slot": "time slots of runs that follow a communication schedule: what left in each, its stall, and the outboxes",
     "clock": "pairs of readings of a node's monotonic clock and UTC, and the offset between nodes",
 }
 """Table -> what its rows are."""

@@ -154,6 +154,28 @@ def network(traces: Traces) -> DataFrame:
     )
 
 
+def slots(traces: Traces) -> DataFrame:
+    """Time slots of a run with gates: lengths and stalls (ms, means), parts, tuples, and tuples in outboxes."""
+    stalled = F.col("largest_parts") > 1
+    in_stalls = {name: F.avg(F.when(stalled, F.col(f"{name}_ns"))) / 1e6 for name in ("stall_predicted", "stall")}
+    return (
+        measured(traces.table("slot"))
+        .groupBy("run")
+        .agg(
+            F.count(F.lit(1)).alias("slots"),
+            F.count_if(F.col("parts") == 0).alias("idle_slots"),
+            (F.avg("lasted_ns") / 1e6).alias("slot_ms"),
+            F.sum("parts").alias("parts"),
+            F.sum("tuples").alias("tuples"),
+            F.max("largest_parts").alias("most_parts"),
+            F.count_if(stalled).alias("stalled_slots"),
+            *(value.alias(f"{name}_ms") for name, value in in_stalls.items()),
+            F.avg("waiting").alias("waiting"),
+            F.max("largest_outbox").alias("largest_outbox"),
+        )
+    )
+
+
 def events(traces: Traces) -> DataFrame:
     """What happened, by kind and subject: how often, the mean of its value, and one of its details."""
     return (
@@ -179,6 +201,7 @@ TABLES: Mapping[str, Callable[[Traces], DataFrame]] = {
     "cpu": cpu,
     "memory": memory,
     "network": network,
+    "slots": slots,
     "events": events,
 }
 """Name of the table -> what makes it."""

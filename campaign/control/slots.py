@@ -65,7 +65,7 @@ class SlotClock:
         late = [place for place in workers if place not in said or said[place].number != number]
         return f"missing: {listed(late)}" if late else f"{self._on_the_way} rows have not come to their end"
 
-    def _record(self, number: int, length_ns: int) -> SlotRecord:
+    def _record(self, number: int, lasted_ns: int) -> SlotRecord:
         """What the workers say together."""
         done = list(self._crew.slots.values())
         parts: Counter[int] = Counter()
@@ -78,7 +78,7 @@ class SlotClock:
             epoch=self._crew.spec.epoch,
             number=number,
             steps=" ".join("-" if step is None else str(step) for step in self._gates.steps_in(number)),
-            length_ns=length_ns,
+            lasted_ns=lasted_ns,
             parts=parts.total(),
             tuples=self._sent - sent,
             largest_parts=largest,

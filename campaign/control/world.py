@@ -32,7 +32,7 @@ class SlotRecord(NamedTuple):
     epoch: int
     number: int
     steps: str
-    length_ns: int
+    lasted_ns: int
     parts: int
     tuples: int
     largest_parts: int

@@ -54,6 +54,7 @@ class Made:
     skipped: Sequence[tuple[str, str, int]] = ()
     cut_off: Sequence[tuple[str, str, int]] = ()
     saturated: Sequence[tuple[str, str, int]] = ()
+    gated: Sequence[str] = ()
 
 
 def place(workload: str, scheduler: str) -> list[dict[str, Any]]:
@@ -153,7 +154,10 @@ def _make_run(folder: Path, made: Made, workload: str, scheduler: str, repetitio
         }
     if document["status"] == "ok":
         times = (start, measure, end)
-        Tracer(folder, made, workload, scheduler, number, assignments, times, key in made.saturated).write()
+        tracer = Tracer(folder, made, workload, scheduler, number, assignments, times, key in made.saturated)
+        if scheduler in made.gated:
+            tracer.slots()
+        tracer.write()
     (folder / "run.json").write_text(json.dumps(document, indent=2))
 
 
@@ -189,7 +193,7 @@ class Tracer:
     def writer(self, node: str, worker: int) -> TraceWriter:
         """The writer of a worker's, or of an agent's, process."""
         if (node, worker) not in self.writers:
-            path = self.folder / "raw" / node
+            path = self.folder / "raw" / (node or ".controller")
             self.writers[node, worker] = TraceWriter(path, self.folder.name, node, worker)
         return self.writers[node, worker]
 
@@ -205,6 +209,17 @@ class Tracer:
         for path in sorted((self.folder / "raw").rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
         (self.folder / "raw").rmdir()
+
+    def slots(self) -> None:
+        """Rows of the controller: slots of 5 ms; every fourth idle, every fifth other with two parts for one."""
+        out = self.writer("", AGENT)
+        self.mark(out)
+        length = 5_000_000
+        for number, at in enumerate(range(self.start + length, self.end + 1, length)):
+            parts = 0 if number % 4 == 0 else 3
+            largest = 0 if not parts else 2 if number % 5 == 0 else 1
+            times = (2_000_000, 2_000_000 * (largest - 1), 1_500_000 * (largest - 1)) if parts else (None, None, None)
+            out.add("slot", at, 1, number, "0 -", length, parts, parts * 64, largest, *times, number % 10, 7)
 
     def ticks(self) -> list[int]:
         """Once a second at a phase of its own, a little late now and then, and once more at the end."""
@@ -322,6 +337,7 @@ def small_campaign(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Cal
         failed={("exclamation", "top-storm", 2): "worker n2/0 ended with signal 9"},
         wrong=[("wordcount", "even", 3)],
         saturated=[("exclamation", "even", 1)],
+        gated=["top-storm"],
     )
 
 

@@ -165,6 +165,13 @@ def test_saturated_sources_are_said_to_be_the_limit_and_not_the_scheduler(page: 
     assert said.count("exact, saturated") == 1
 
 
+def test_time_slots_have_a_table_where_runs_follow_a_schedule(page: Reader) -> None:
+    (wordcount, exclamation) = page.said.split("Time slots Of runs that follow a communication schedule")[1:]
+    for part in (wordcount, exclamation):
+        (row,) = re.findall(r"fullest outbox (\S+) (\d+) (\d+) (\S+) ", part)
+        assert row == ("top-storm", "800", "200", "5.000")
+
+
 def measured_rows(folder: Path, late: set[str]) -> dict[str, list[dict[str, object]]]:
     """Tables of a campaign whose runs differ in what left the sources: half of what was due in runs of `late`."""
     names = sorted(path.name for path in (folder / "runs").iterdir())

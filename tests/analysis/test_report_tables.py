@@ -265,3 +265,21 @@ def test_below_ten_repetitions_ranges_are_given_and_nothing_is_inferred(small_re
     assert (int(cell["n"]), float(cell["smallest"]), float(cell["largest"])) == (3, min(values), max(values))
     assert {row[name] for row in comparison for name in ("median", "median_low", "median_high")} == {""}
     assert table(small_report, "differences") == []
+
+
+def test_time_slots_are_summed_up_where_runs_have_them(small_report: Path, truths: Mapping[str, Truth]) -> None:
+    found = {row["run"]: row for row in table(small_report, "slots")}
+    assert found.keys() == {name for name in truths if "top-storm" in name}
+    for name, row in found.items():
+        slots = truths[name].inside("slot")
+        stalled = [slot for slot in slots if slot["largest_parts"] > 1]
+        assert stalled
+        assert int(row["slots"]) == len(slots)
+        assert int(row["idle_slots"]) == sum(slot["parts"] == 0 for slot in slots)
+        assert int(row["stalled_slots"]) == len(stalled)
+        assert (int(row["parts"]), int(row["tuples"])) == tuple(sum(s[k] for s in slots) for k in ("parts", "tuples"))
+        assert close(row["slot_ms"], sum(slot["lasted_ns"] for slot in slots) / len(slots) / 1e6)
+        for column in ("stall_predicted", "stall"):
+            assert close(row[f"{column}_ms"], sum(slot[f"{column}_ns"] for slot in stalled) / len(stalled) / 1e6)
+        assert close(row["waiting"], sum(slot["waiting"] for slot in slots) / len(slots))
+        assert (int(row["most_parts"]), int(row["largest_outbox"])) == (2, 7)
