@@ -139,16 +139,20 @@ def encode(message: Message) -> bytes:
     return _encoder.encode(message) + b"\n"
 
 
+_NONSENSE = (msgspec.DecodeError, UnicodeDecodeError)
+"""What decoding raises; msgspec leaves bytes that are no UTF-8 to Python's own error."""
+
+
 class _AnyVersion(Struct):
     """What the first message of either side has in every version of the protocol."""
 
     version: int
 
 
-def _explain(what: str, line: bytes, fault: msgspec.DecodeError) -> RunError:
+def _explain(what: str, line: bytes, fault: Exception) -> RunError:
     try:
         theirs = msgspec.json.decode(line, type=_AnyVersion).version
-    except msgspec.DecodeError:
+    except _NONSENSE:
         theirs = VERSION
     if theirs != VERSION:
         return other_version(theirs)
@@ -168,7 +172,7 @@ def decode_command(line: bytes) -> Command:
     """
     try:
         return _commands.decode(line)
-    except msgspec.DecodeError as fault:
+    except _NONSENSE as fault:
         raise _explain("command", line, fault) from None
 
 
@@ -180,5 +184,5 @@ def decode_report(line: bytes) -> Report:
     """
     try:
         return _reports.decode(line)
-    except msgspec.DecodeError as fault:
+    except _NONSENSE as fault:
         raise _explain("report", line, fault) from None

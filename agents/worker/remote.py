@@ -90,6 +90,7 @@ class RemoteIncoming(Incoming):
         self._id, self._codec = channel, codec
         self._window = window
         self._taken_rows = self._taken_bytes = 0
+        self._last: dict[type[Mark], int] = {}
         self._ended = False
         self._epoch, self._wire = epoch, wire
 
@@ -117,10 +118,18 @@ class RemoteIncoming(Incoming):
         """Take a mark.
 
         Raises:
-            FrameError: the channel had ended.
+            FrameError: the channel had ended, or the mark is not behind the last one of its kind.
         """
         self._check_open()
-        self._ended = isinstance(mark, End)
+        match mark:
+            case End():
+                self._ended = True
+            case Barrier(number=number) | Tick(number=number):
+                kind = type(mark)
+                last = self._last.get(kind, 0)
+                if number <= last:
+                    raise frame.FrameError(f"{kind.__name__.lower()} {number} behind {last}")
+                self._last[kind] = number
         super().deliver_mark(mark)
 
     def close(self) -> None:

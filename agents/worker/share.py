@@ -147,8 +147,11 @@ class Share:
             FrameError, CodecError: it does not belong here.
         """
         if received.kind == frame.STATE:
-            self._take_state(received)
+            self._take_state(received, peer)
         else:
+            if received.kind == frame.BARRIER and (self._passage is None or self._passage.number != received.count):
+                # Its channel would wait for it for ever.
+                raise frame.FrameError(f"barrier {received.count}, which has not been prepared here")
             self.assembly.take(received, peer)
 
     def after_turns(self) -> None:
@@ -299,10 +302,10 @@ class Share:
         for piece in frame.state(self.epoch, running.number, head + packed):
             wire.write([piece])
 
-    def _take_state(self, received: frame.Frame) -> None:
+    def _take_state(self, received: frame.Frame, peer: int) -> None:
         passage = self._passage
         gathered = passage.arriving.get(received.sender) if passage is not None else None
-        if passage is None or passage.rewiring is None or gathered is None:
+        if passage is None or passage.rewiring is None or gathered is None or self.plan.worker[received.sender] != peer:
             raise frame.FrameError(f"state of executor {received.sender}, which does not come here")
         gathered += received.payload
         if not received.flags & frame.LAST:
