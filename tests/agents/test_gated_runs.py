@@ -18,9 +18,11 @@ from exact import ExactLedger
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from problems import nodes_of
 from scripted import Limits, run_spec
 from scripted_cluster import ScriptedCluster
 from topologies import random_topology
+from witness import SCHEMA, SIDE
 
 from agents.protocol import Gates, Place, TimeSlot
 from agents.worker.channel import Incoming, Outgoing
@@ -30,7 +32,10 @@ from agents.worker.remote import RemoteOutgoing
 from agents.worker.share import Share
 from campaign.control.moves import MovePlan, Wish
 from campaign.control.session import Course
-from workloads.topology import Topology
+from scheduler.pipeline_linear import PipelineLinear, PipelineLinearParams
+from scheduler.problem import Problem
+from workloads.operators import STEP_NS
+from workloads.topology import Component, Input, Topology
 
 STEP_S = 0.001
 PATIENCE_S = 900.0
@@ -140,7 +145,7 @@ class GatedRun:
         self.nodes = [f"n{at}" for at in range(random.randint(1, 4))]
         slots = [Place(node, slot) for node in self.nodes for slot in range(2)]
         self.places = [random.choice(slots) for _ in topology.executors]
-        records = random.choice([200, 60, 7, 0])
+        records = random.choice([300, 300, 100, 40, 0])
         self.ledger = ExactLedger(topology, records, self.places, tick_every=random.choice([0, 0, 5]))
         self.gates = random_gates(random, topology, self.nodes)
         self.limits = Limits(
@@ -149,11 +154,12 @@ class GatedRun:
             window_bytes=random.choice([50, 400, 100_000]),
             turn_rows=random.randint(1, 8),
         )
+        self.rate = random.choice([{"kind": "max"}, {"kind": "constant", "tuples_per_s": 1e9 / STEP_NS}])
         self.stop_ns = random.choice([0, 100_000_000, 10**12])
         names = [executor.name for executor in topology.executors]
         self.moves = [
-            MovePlan(round(random.uniform(0.0, 0.1), 3), (Wish(random.choice(names), random.choice(self.nodes)),))
-            for _ in range(random.choice([0, 2]))
+            MovePlan(round(random.uniform(0.0, 0.05), 3), (Wish(random.choice(names), random.choice(self.nodes)),))
+            for _ in range(random.choice([0, 2, 3]))
         ]
         self.faults = []
         if disturbed:
@@ -165,7 +171,7 @@ class GatedRun:
 
     def __repr__(self) -> str:
         parts = [f"seed={self.seed}", f"records={self.ledger.records}", f"tick_every={self.ledger.tick_every}"]
-        parts += [f"{name}={getattr(self, name)}" for name in ("gates", "limits", "faults", "moves", "stop_ns")]
+        parts += [f"{name}={getattr(self, name)}" for name in ("gates", "rate", "limits", "faults", "moves", "stop_ns")]
         for component in self.ledger.topology.components:
             inputs = [(entry.source, entry.stream, entry.grouping, entry.fields) for entry in component.inputs]
             parts.append(f"{component.id}*{component.parallelism}{inputs}")
@@ -186,7 +192,7 @@ class GatedRun:
         def gates(lost: Set[str]) -> Gates:
             return random_gates(random, topology, left_of(lost))
 
-        spec = replace(run_spec(topology, self.places, self.seed), gates=self.gates)
+        spec = replace(run_spec(topology, self.places, self.seed, rate=self.rate), gates=self.gates)
         course = Course((), 0.05, tuple(sorted(self.moves, key=lambda plan: plan.at_s)))
         cluster = ScriptedCluster(spec, self.ledger.operator, self.limits, course, self.nodes, place, gates)
         faults = list(self.faults)
@@ -252,10 +258,67 @@ RANDOM, SEEDS = st.randoms(use_true_random=False), st.integers(0, 2**32)
 def test_nothing_leaves_out_of_its_time_slot_and_all_of_it_arrives(random: Random, seed: int) -> None:
     cluster, keeper = play(GatedRun(random, seed, disturbed=False))
     assert not keeper.on_the_way
-    assert {record.epoch for record in cluster.slots} <= {1}
+    assert {record.epoch for record in cluster.slots} == {1}
 
 
 @SETTINGS
 @given(RANDOM, SEEDS)
 def test_a_gated_run_outlives_kills_and_begins_again_with_slot_0(random: Random, seed: int) -> None:
     play(GatedRun(random, seed, disturbed=True))
+
+
+def test_checkpoints_recoveries_lost_nodes_and_moves_happen_in_such_runs() -> None:
+    happened: Counter[str] = Counter()
+    for seed in range(24):
+        cluster, _ = play(GatedRun(Random(seed), seed, disturbed=seed % 2 == 1))  # noqa: S311 - it must be repeatable
+        happened.update(kind for kind, *_ in cluster.events)
+        happened["stall"] += any(record.stall_predicted_ns for record in cluster.slots)
+    assert happened.keys() >= {"checkpoint", "recovery", "node_lost", "move", "stall"}
+
+
+# --- the worked example of pipeline-linear: N = 8, t = 4 ------------------------------------------------------------
+
+CHAIN = Topology(
+    "linear",
+    (
+        Component("c0", "spout", 3, outputs={"default": SCHEMA}),
+        Component("c1", "bolt", 4, outputs={"default": SCHEMA, SIDE: SCHEMA}, inputs=(Input("c0", "shuffle"),)),
+        Component("c2", "bolt", 3, outputs={"default": SCHEMA, SIDE: SCHEMA}, inputs=(Input("c1", "shuffle"),)),
+        Component("c3", "bolt", 4, outputs={"default": SCHEMA, SIDE: SCHEMA}, inputs=(Input("c2", "shuffle"),)),
+    ),
+)
+LETTERS = dict(zip((executor.name for executor in CHAIN.executors), "LMNABCDEFGHIJK", strict=True))
+MEETINGS = {
+    0: ("L>D M>A N>C", "D>F A>G B>E", "F>J G>K E>H"),
+    1: ("L>B M>D N>A", "A>F B>G C>E", "F>H G>J E>I"),
+}
+"""Step -> by stage, who sends to whom, as printed."""
+
+
+def test_gates_open_as_in_the_worked_example_of_pipeline_linear() -> None:
+    nodes = [f"n{at}" for at in range(8)]
+    plan = PipelineLinear(PipelineLinearParams()).place(Problem(nodes_of(**dict.fromkeys(nodes, 1)), (CHAIN,)))
+    assert plan.schedule is not None
+    slots = plan.placements["linear"].assignments
+    places = [Place(*slots[executor]) for executor in CHAIN.executors]
+    ledger = ExactLedger(CHAIN, 3000, places)
+    gates = Gates(nodes=plan.schedule.nodes, steps=plan.schedule.steps, stages=plan.schedule.stages, part_tuples=4)
+    assert (len(gates.steps), gates.stages) == (8, 3)
+    run = GatedRun(Random(0), 0, disturbed=False)  # noqa: S311 - it must be repeatable
+    run.nodes, run.places, run.ledger, run.gates, run.moves = nodes, places, ledger, gates, []
+    run.rate, run.stop_ns, run.limits = {"kind": "max"}, 10**12, Limits(window_rows=40, window_bytes=10**6)
+    cluster, keeper = play(run)
+
+    seen: dict[tuple[int, int], set[str]] = defaultdict(set)
+    for (_, number), pairs in keeper.pairs.items():
+        for sender, receiver in pairs:
+            stage = int(sender[1])
+            seen[(number - stage) % 8, stage].add(f"{LETTERS[sender]}>{LETTERS[receiver]}")
+    assert {step for step, _ in seen} == {0, 1, 2, 3}
+    for step, stages in MEETINGS.items():
+        for stage, pairs in enumerate(stages):
+            assert seen[step, stage] == set(pairs.split())
+    first = [record.steps for record in cluster.slots[:11]]
+    assert first[:4] == ["0 - -", "1 0 -", "2 1 0", "3 2 1"]
+    assert first[8:] == ["0 7 6", "1 0 7", "2 1 0"]
+    assert {record.largest_parts for record in cluster.slots} == {0, 1}
