@@ -45,6 +45,9 @@ MARKS = (
 )
 """Tool, marker and colour in the figure."""
 
+WORST = 1.6
+"""Attempts above are not drawn."""
+
 
 @dataclass
 class Result:
@@ -216,7 +219,7 @@ def scale(largest: int) -> list[tuple[int, str, Result]]:
                     (
                         f"{name} {executors:,}",
                         tool,
-                        "" if first.w is None else f"{first.w:g}",
+                        "" if first.w is None else f"{first.w:,.10g}",
                         "" if first.w is None else f"{first.w / lowest:.3f}",
                         f"{least}" if name == "chain" else "",
                         f"{len(results)}",
@@ -233,8 +236,9 @@ def draw(points: list[tuple[int, str, Result]], path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "schedulers"
+    mpl.rcParams.update({"svg.hashsalt": "schedulers", "svg.fonttype": "none"})
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
     sizes = sorted({size for size, _, _ in points})
     figure, panels = plt.subplots(1, len(sizes), figsize=(4 * len(sizes), 3.4), squeeze=False, layout="constrained")
@@ -245,7 +249,10 @@ def draw(points: list[tuple[int, str, Result]], path: Path) -> None:
             chosen = [r for name, r in mine if name == tool]
             seconds, ratios = [r.seconds for r in chosen], [r.w / lowest for r in chosen]
             panel.scatter(seconds, ratios, marker=marker, color=colour, label=tool, s=28)
-        panel.set(xscale="log", yscale="log", title=f"{size:,} executors", xlabel="CPU seconds", ylabel="W / lowest W")
+        panel.set(xscale="log", title=f"{size:,} executors", xlabel="CPU seconds", ylabel="W / lowest W")
+        panel.set_ylim(0.98, WORST)
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.xaxis.set_minor_formatter(NullFormatter())
         panel.grid(True, which="both", alpha=0.25)
     panels[0][0].legend(frameon=False, fontsize=8)
     figure.savefig(path, metadata={"Date": None})
