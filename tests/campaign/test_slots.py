@@ -1,0 +1,162 @@
+"""The slot clock: one time slot after the other, each when everybody is done with the one before."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import virtual_time
+from msgspec.structs import replace
+from obedient import PLACES, spec_of
+
+from agents.protocol import Gates, Message, Place, SlotDone, TimeSlot
+from campaign.control.crew import Crew
+from campaign.control.news import News
+from campaign.control.slots import IDLE_S, SLOT_S, SlotClock
+from campaign.control.world import SlotRecord
+from inventory.errors import RunError
+
+GATES = Gates(nodes=("n1", "n2"), steps=((0, 1), (1, 0)), stages=2, part_tuples=8)
+ONE, TWO = Place("n1", 0), Place("n2", 0)
+LONG_S = 1.0
+
+
+class Stand:
+    """A clock, and in place of the workers a test that says what they say."""
+
+    def __init__(self, places: tuple[Place, ...] = (ONE, TWO)) -> None:
+        self.told: list[int] = []
+        self.records: list[SlotRecord] = []
+        world: Any = SimpleNamespace(tell=self._tell)
+        self.crew = Crew(replace(spec_of(PLACES), gates=GATES), world, News(), lambda _node, _why: None)
+        self.crew.nodes |= {"n1", "n2"}
+        self.crew.ports |= dict.fromkeys(places, 1)
+        self.clock = SlotClock(self.crew, GATES, self.records.append)
+
+    async def _tell(self, node: str, message: Message) -> None:
+        assert isinstance(message, TimeSlot)
+        if node == "n1":
+            self.told.append(message.number)
+
+    async def says(self, place: Place, number: int, sent: int, received: int, **more: Any) -> None:
+        """A worker reports, and what follows from it happens."""
+        done = SlotDone(epoch=1, slot=place.slot, number=number, sent=sent, received=received, **more)
+        self.crew.take(place.node, done)
+        await asyncio.sleep(2 * IDLE_S)
+
+
+def play(scene: Callable[[Stand], Coroutine[Any, Any, None]], stand: Callable[[], Stand] = Stand) -> Stand:
+    async def run() -> Stand:
+        made = stand()
+        running = asyncio.create_task(made.clock.run())
+        await asyncio.sleep(2 * IDLE_S)
+        await scene(made)
+        if running.done():
+            running.result()
+        running.cancel()
+        return made
+
+    return virtual_time.run(run())
+
+
+def test_a_slot_is_over_when_all_have_said_so_and_all_rows_have_come_to_their_end() -> None:
+    async def scene(stand: Stand) -> None:
+        assert stand.told == [0]
+        await stand.says(ONE, 0, sent=9, received=0)
+        assert stand.told == [0]
+        await stand.says(TWO, 0, sent=0, received=4)
+        assert stand.told == [0]
+        await stand.says(TWO, 0, sent=0, received=9)
+        assert stand.told == [0, 1]
+        # What they said of the slot before does not count for this one.
+        await stand.says(ONE, 1, sent=9, received=0)
+        await asyncio.sleep(LONG_S)
+        assert stand.told == [0, 1]
+        await stand.says(TWO, 1, sent=0, received=9)
+        assert stand.told == [0, 1, 2]
+
+    play(scene)
+
+
+def test_a_worker_that_listens_later_has_its_part_from_the_next_slot_on() -> None:
+    async def scene(stand: Stand) -> None:
+        stand.crew.ports[TWO] = 1
+        await stand.says(ONE, 0, sent=0, received=0)
+        assert stand.told == [0, 1]
+        await stand.says(ONE, 1, sent=0, received=0)
+        assert stand.told == [0, 1]
+        await stand.says(TWO, 1, sent=0, received=0)
+        assert stand.told == [0, 1, 2]
+
+    play(scene, lambda: Stand((ONE,)))
+
+
+def test_an_idle_slot_lasts_a_moment_and_a_busy_one_as_long_as_it_takes() -> None:
+    async def run() -> None:
+        stand = Stand((ONE,))
+        running = asyncio.create_task(stand.clock.run())
+        times: list[float] = []
+        loop = asyncio.get_running_loop()
+        for number, parts in enumerate([{}, {4: 1}, {}, {4: 1}]):
+            while len(stand.told) <= number:
+                await asyncio.sleep(IDLE_S / 100)
+            times.append(loop.time())
+            rows = number + 1 if parts else number
+            done = SlotDone(epoch=1, slot=0, number=number, sent=rows, received=rows, parts=parts)
+            stand.crew.take("n1", done)
+        while len(stand.told) < 5:
+            await asyncio.sleep(IDLE_S / 100)
+        times.append(loop.time())
+        lasted = [later - earlier for earlier, later in itertools.pairwise(times)]
+        assert [seconds >= IDLE_S * 0.9 for seconds in lasted] == [True, False, True, False]
+        running.cancel()
+
+    virtual_time.run(run())
+
+
+def test_a_record_says_what_left_and_what_stalled() -> None:
+    async def scene(stand: Stand) -> None:
+        await stand.says(ONE, 0, sent=20, received=0, parts={5: 2, 6: 1}, waiting=7, largest=4)
+        more: dict[str, Any] = {"parts": {5: 1}, "waiting": 6, "largest": 6, "first_ns": 100, "last_ns": 350}
+        await stand.says(TWO, 0, sent=5, received=25, **more)
+        await stand.says(ONE, 1, sent=20, received=0)
+        await stand.says(TWO, 1, sent=5, received=25)
+
+    first, second = play(scene).records
+    assert first._replace(lasted_ns=0) == SlotRecord(
+        epoch=1,
+        number=0,
+        steps="0 -",
+        lasted_ns=0,
+        parts=4,
+        tuples=25,
+        largest_parts=3,
+        h_ns=100,
+        stall_predicted_ns=200,
+        stall_ns=250,
+        waiting=13,
+        largest_outbox=6,
+    )
+    assert first.lasted_ns > 0
+    assert (second.number, second.steps, second.parts, second.tuples) == (1, "1 0", 0, 0)
+    assert (second.h_ns, second.stall_predicted_ns, second.stall_ns) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("received", "message"),
+    [
+        (None, rf"^time slot 0 was not over within {SLOT_S:.0f} s; missing: n2/0$"),
+        (3, r"; 6 rows have not come to their end$"),
+    ],
+)
+def test_a_slot_without_end_is_given_up_with_the_reason(received: int | None, message: str) -> None:
+    async def scene(stand: Stand) -> None:
+        await stand.says(ONE, 0, sent=9, received=0)
+        if received is not None:
+            await stand.says(TWO, 0, sent=0, received=received)
+        await asyncio.sleep(SLOT_S + LONG_S)
+
+    with pytest.raises(RunError, match=message):
+        play(scene)
