@@ -158,6 +158,14 @@ class Outgoing(ABC):
             self.tuples += count
             self.batches += 1
 
+    def _fitting(self, count: int, nbytes: int) -> int:
+        """How many of `count` rows that take `nbytes` leave as one batch.
+
+        Rows of several kB fill a batch by bytes; batches to come have as many as would have fitted.
+        """
+        self._batch_rows = max(1, min(BATCH_ROWS, BATCH_BYTES * count // max(1, nbytes)))
+        return count if nbytes <= 2 * BATCH_BYTES else min(count, self._batch_rows)
+
     def credit(self, rows: int, nbytes: int) -> None:
         """The receiver has consumed so much."""
         self._credit_rows += rows

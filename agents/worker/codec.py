@@ -20,6 +20,7 @@ class CodecError(RunError):
 
 
 _encoder = msgspec.msgpack.Encoder()
+_UNFIT = (TypeError, ValueError, OverflowError, msgspec.EncodeError)
 
 
 class Codec:
@@ -38,7 +39,7 @@ class Codec:
         """
         try:
             return _encoder.encode(rows)
-        except (TypeError, ValueError, OverflowError, msgspec.EncodeError) as fault:
+        except _UNFIT as fault:
             raise CodecError(f"a row of the stream {self.schema} cannot be encoded: {fault}") from None
 
     def decode(self, data: bytes | bytearray | memoryview, count: int) -> list[Row]:
@@ -64,3 +65,15 @@ def _array_head(count: int) -> bytes:
     if count < 1 << 16:
         return b"\xdc" + count.to_bytes(2, "big")
     return b"\xdd" + count.to_bytes(4, "big")
+
+
+def encoded_bytes(rows: Sequence[Row]) -> int:
+    """Bytes that these rows would take on the wire.
+
+    Raises:
+        CodecError: a field holds what no stream may carry.
+    """
+    try:
+        return len(_encoder.encode(rows))
+    except _UNFIT as fault:
+        raise CodecError(f"a row cannot be encoded: {fault}") from None

@@ -5,7 +5,7 @@ A credit of no rows and no bytes is the receiver's last word on a channel that o
 
 from typing import Protocol
 
-from agents.worker import channel, frame
+from agents.worker import frame
 from agents.worker.channel import Ager, ChannelId, Inbox, Incoming, Outgoing, Window
 from agents.worker.codec import Codec, CodecError
 from agents.worker.marks import Barrier, End, Mark, Tick
@@ -46,11 +46,9 @@ class RemoteOutgoing(Outgoing):
 
     def _deliver(self, rows: list[Row]) -> tuple[int, int]:
         encoded = self._codec.encode(rows)
-        # Rows of several kB fill a batch by bytes; the next batch takes as many as would have fitted.
-        most = channel.BATCH_BYTES
-        self._batch_rows = max(1, min(channel.BATCH_ROWS, most * len(rows) // len(encoded)))
-        if len(encoded) > 2 * most and len(rows) > 1:
-            return self._deliver(rows[: self._batch_rows])
+        fitting = self._fitting(len(rows), len(encoded))
+        if fitting < len(rows):
+            return self._deliver(rows[:fitting])
         if len(encoded) > frame.MAX_PAYLOAD // 2:
             raise frame.FrameError(f"one row takes {len(encoded)} bytes, the most is {frame.MAX_PAYLOAD // 2}")
         stamps = self._take_stamps(len(rows))

@@ -320,15 +320,71 @@ def test_huge_rows_make_small_batches_and_overshoot_the_window_by_one_at_most() 
     assert ends.got == ends.added
 
 
-def test_a_batch_that_turns_out_full_by_bytes_does_not_leave_rows_behind_while_there_is_credit() -> None:
+def queued_bytes(ends: Ends) -> int:
+    """What really lies in a queue."""
+    return sum(len(payload) for delivery in ends.queue for _, payload in delivery.rows)
+
+
+@pytest.mark.parametrize("size", [3_000, 50_000])
+@pytest.mark.parametrize("queued", [1, 9])
+def test_within_a_worker_too_a_queue_of_large_rows_is_bounded_by_bytes(size: int, queued: int) -> None:
+    window = 2_000_000
+    ends = local(16_384, window)
+    most = 0
+    for _ in range(10 * window // size // 20):
+        if not ends.outgoing.blocked:
+            ends.add(20, size, None)
+        ends.advance(FLUSH_AGE_NS)
+        most = max(most, queued_bytes(ends))
+        if len(ends.queue) > queued:
+            ends.consume()
+        ends.check()
+    assert most <= window + 2 * channel.BATCH_BYTES
+    ends.mark(End())
+    ends.settle()
+    assert ends.got == ends.added
+
+
+def test_a_queue_of_large_rows_that_nobody_takes_holds_a_window_and_stands_still() -> None:
+    window = 2_000_000
+    ends = local(16_384, window)
+    while not ends.outgoing.blocked:
+        ends.add(20, 50_000, None)
+        ends.advance(FLUSH_AGE_NS)
+    assert window <= queued_bytes(ends) <= window + 2 * channel.BATCH_BYTES
+
+
+@pytest.mark.parametrize("period", [2, 7, 64, 1_024])
+def test_large_rows_that_come_with_a_period_count_as_they_weigh(period: int) -> None:
+    ends = local(1 << 20, 1 << 40)
+    counted = 0
+    for number in range(period * 400):
+        ends.add(1, 20_000 if number % period == 0 else 10, None)
+        if number % 37 == 0:
+            ends.outgoing.flush()
+    ends.outgoing.flush()
+    counted = sum(delivery.nbytes for delivery in ends.queue)
+    assert counted == pytest.approx(queued_bytes(ends), rel=0.5)
+
+
+def test_within_a_worker_too_what_no_stream_may_carry_is_refused() -> None:
+    ends = local(100, 10_000)
+    ends.outgoing.add([(1, object())])
+    with pytest.raises(CodecError, match="cannot be encoded"):
+        ends.outgoing.flush()
+
+
+@BOTH
+def test_a_batch_that_turns_out_full_by_bytes_does_not_leave_rows_behind_while_there_is_credit(ends_of: object) -> None:
     # The first batch teaches that fewer rows fit; what is left may already be full, and must not look blocked.
-    ends = remote(16_384, 1 << 30)
+    ends = ends_of(16_384, 1 << 30)
     ends.add(channel.BATCH_ROWS + 100, 2_000, None)
     assert not ends.outgoing.blocked
 
 
-def test_one_huge_row_among_small_ones_leaves_in_a_frame_of_its_size() -> None:
-    ends = remote(16_384, 1 << 30)
+@BOTH
+def test_one_huge_row_among_small_ones_leaves_in_a_batch_of_its_size(ends_of: object) -> None:
+    ends = ends_of(16_384, 1 << 30)
     ends.add(100, 10, 1)
     ends.add(1, 5_000_000, 2)
     ends.add(155, 10, 3)

@@ -240,7 +240,7 @@ def test_one_blocked_channel_blocks_the_executor() -> None:
     assert router.blocked
     router.mark(End())
     assert not router.ended
-    ends[1].credit(BATCH_ROWS + 34, 0)
+    ends[1].credit(BATCH_ROWS + 34, 1 << 20)
     assert router.ended
     assert not router.blocked
 
