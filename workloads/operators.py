@@ -111,7 +111,10 @@ class Spout(Operator):
 
 
 class Bolt(Operator):
-    """Turns batches into batches; without outputs it is a sink and gives an answer at the end."""
+    """Turns batches into batches; without outputs it is a sink and gives an answer at the end.
+
+    The answer is a table of rows. A sink of several tables overrides `tables`.
+    """
 
     answer_table: ClassVar[str] = ""
     """Name of the answer's table; empty where the bolt is no sink."""
@@ -126,6 +129,10 @@ class Bolt(Operator):
     def on_tick(self, time_ns: int) -> Emitted:
         """Handle a tick: every row before `time_ns` of stream time has been processed, none from then on."""
         return NOTHING
+
+    def tables(self) -> "Iterable[Bolt]":
+        """Bolts that are asked for the answer, each for one table: itself where it has an `answer_table`."""
+        return (self,) if self.answer_table else ()
 
     def settled(self) -> Iterable[Row]:
         """Rows of a sink's answer that nothing can change any more, each given once and then forgotten.

@@ -182,8 +182,7 @@ class Share:
         self.drained = True
         answers: dict[str, tuple[str, ...]] = {}
         for bolt in self.assembly.bolts:
-            answer = _settled(bolt, last=True)
-            if answer is not None:
+            for answer in _settled(bolt, last=True):
                 for table, paths in self._store.write_answer(bolt.executor.name, answer).items():
                     answers[table] = (*answers.get(table, ()), *paths)
         slot = self._place.slot
@@ -283,7 +282,7 @@ class Share:
         target = passage.rewiring.target(running.number) if passage.rewiring else None
         if passage.store or target is not None:
             cut_ns, began = self._clocks.now_ns(), self._clocks.cpu_ns()
-            settled = _settled(running, last=False) if passage.store and isinstance(running, BoltExecutor) else None
+            settled = _settled(running, last=False) if passage.store and isinstance(running, BoltExecutor) else []
             # What is settled is no part of the state any more.
             snapshot = running.snapshot()
             if passage.store:
@@ -378,10 +377,11 @@ def _has_ended(running: Running) -> bool:
     return running.ending and not (isinstance(running, BoltExecutor) and running.idle)
 
 
-def _settled(bolt: BoltExecutor, last: bool) -> Settled | None:
-    """Rows of a sink's answer that are settled, at the `last` all the rest too; None when there are none to come."""
-    operator = bolt.bolt
-    if not operator.answer_table:
-        return None
-    rows = [*operator.settled(), *(operator.answer() if last else ())]
-    return Settled(operator.answer_table, operator.answer_schema, rows) if rows or last else None
+def _settled(bolt: BoltExecutor, last: bool) -> list[Settled]:
+    """Rows of a sink's answer that are settled, by table; at the `last` all the rest too, of every table."""
+    found: list[Settled] = []
+    for table in bolt.bolt.tables():
+        rows = [*table.settled(), *(table.answer() if last else ())]
+        if rows or last:
+            found.append(Settled(table.answer_table, table.answer_schema, rows))
+    return found

@@ -37,7 +37,7 @@ class _Task(NamedTuple):
     barrier: int
     executor: str
     snapshot: Snapshot
-    settled: Settled | None
+    settled: Sequence[Settled]
 
 
 class DiskStore:
@@ -63,7 +63,7 @@ class DiskStore:
         except RunError as fault:
             raise RunError(f"{path} is {fault}") from None
 
-    def keep(self, barrier: int, executor: str, snapshot: Snapshot, settled: Settled | None) -> None:
+    def keep(self, barrier: int, executor: str, snapshot: Snapshot, settled: Sequence[Settled] = ()) -> None:
         """See `surroundings.Store.keep`."""
         self._put(_Task(barrier, executor, snapshot, settled))
 
@@ -122,11 +122,11 @@ class DiskStore:
         path.parent.mkdir(parents=True, exist_ok=True)
         pieces = task.snapshot.pieces()
         _write_synced(path, pieces)
-        answers: Mapping[str, tuple[str, ...]] = {}
-        if task.settled is not None:
-            name = f"{task.settled.table}-{task.executor}@{task.barrier}"
-            answers = self._write_rows(name, task.executor, task.settled)
-            for file in answers[task.settled.table]:
+        answers: dict[str, tuple[str, ...]] = {}
+        for part in task.settled:
+            name = f"{part.table}-{task.executor}@{task.barrier}"
+            answers |= self._write_rows(name, task.executor, part)
+            for file in answers[part.table]:
                 _sync(self._node / file)
                 _sync((self._node / file).parent)
         size = sum(map(len, pieces))

@@ -37,8 +37,8 @@ class Store(Protocol):
         """
         ...
 
-    def keep(self, barrier: int, executor: str, snapshot: Snapshot, settled: "Settled | None") -> None:
-        """Store both, in the background; whoever drives the share tells it by `stored`."""
+    def keep(self, barrier: int, executor: str, snapshot: Snapshot, settled: "Sequence[Settled]" = ()) -> None:
+        """Store all of it, in the background; whoever drives the share tells it by `stored`."""
         ...
 
     def forget(self, before: int) -> None:

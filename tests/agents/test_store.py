@@ -50,7 +50,7 @@ def rows_of(path: Path) -> list[tuple[object, ...]]:
 
 def test_a_snapshot_is_read_back_as_it_was_kept_and_lies_where_it_is_said_to(store: DiskStore, tmp_path: Path) -> None:
     snapshot = Snapshot(bytes(range(256)) * 5_000, 17, 4)
-    store.keep(3, "count[1]", snapshot, None)
+    store.keep(3, "count[1]", snapshot)
     (kept,) = stored(store, 1)
     assert store.read(3, "count[1]") == snapshot
     assert kept == Kept(3, "count[1]", f"{RUN}/checkpoints/3/count[1]", len(snapshot.operator) + 29, 17, {})
@@ -68,7 +68,7 @@ def test_nothing_is_made_before_the_first_snapshot(tmp_path: Path) -> None:
 def test_things_are_done_in_the_order_in_which_they_were_asked_for(store: DiskStore) -> None:
     names = [f"b[{at}]" for at in range(20)]
     for name in names:
-        store.keep(1, name, Snapshot(name.encode()), None)
+        store.keep(1, name, Snapshot(name.encode()))
     assert [kept.executor for kept in stored(store, 20)] == names
     assert all(store.read(1, name).operator == name.encode() for name in names)
 
@@ -77,7 +77,7 @@ def test_things_are_done_in_the_order_in_which_they_were_asked_for(store: DiskSt
 def test_whatever_an_executor_is_called_its_file_stays_in_its_folder(
     store: DiskStore, tmp_path: Path, executor: str
 ) -> None:
-    store.keep(1, executor, Snapshot(b"state"), Settled("counts", FIELDS, [("a", 1)]))
+    store.keep(1, executor, Snapshot(b"state"), [Settled("counts", FIELDS, [("a", 1)])])
     (kept,) = stored(store, 1)
     assert store.read(1, executor).operator == b"state"
     assert (tmp_path / kept.file).parent == tmp_path / RUN / "checkpoints" / "1"
@@ -90,7 +90,7 @@ def test_whatever_an_executor_is_called_its_file_stays_in_its_folder(
 def test_settled_rows_are_a_part_of_the_answer_of_their_own_for_every_barrier(store: DiskStore, tmp_path: Path) -> None:
     parts = [[("a", 1), ("b", 2)], [("c", 3)], []]
     for barrier, rows in enumerate(parts, 1):
-        store.keep(barrier, "top[0]", Snapshot(b""), Settled("counts", FIELDS, rows))
+        store.keep(barrier, "top[0]", Snapshot(b""), [Settled("counts", FIELDS, rows)])
     files = [kept.answers["counts"] for kept in stored(store, 3)]
     last = store.write_answer("top[0]", Settled("counts", FIELDS, [("d", 4)]))["counts"]
     paths = [path for (path,) in [*files, last]]
@@ -99,14 +99,21 @@ def test_settled_rows_are_a_part_of_the_answer_of_their_own_for_every_barrier(st
     assert not [name for name in names_in(tmp_path / RUN / "answer") if name.startswith(".")]
 
 
+def test_a_sink_of_several_tables_has_a_file_for_each(store: DiskStore, tmp_path: Path) -> None:
+    store.keep(1, "sink[0]", Snapshot(b""), [Settled(table, FIELDS, [(table, 1)]) for table in ("house", "plug")])
+    (kept,) = stored(store, 1)
+    found = {table: [rows_of(tmp_path / path) for path in paths] for table, paths in kept.answers.items()}
+    assert found == {"house": [[("house", 1)]], "plug": [[("plug", 1)]]}
+
+
 def test_older_snapshots_are_forgotten_and_only_those(store: DiskStore, tmp_path: Path) -> None:
     for barrier in (8, 9, 10, 11):
         for name in ("a[0]", "b[0]"):
-            store.keep(barrier, name, Snapshot(f"{barrier}{name}".encode()), None)
+            store.keep(barrier, name, Snapshot(f"{barrier}{name}".encode()))
     (tmp_path / RUN / "checkpoints").mkdir(parents=True, exist_ok=True)
     (tmp_path / RUN / "checkpoints" / "notes").write_text("somebody else's")
     store.forget(10)
-    store.keep(12, "a[0]", Snapshot(b""), None)
+    store.keep(12, "a[0]", Snapshot(b""))
     stored(store, 9)
     assert names_in(tmp_path / RUN / "checkpoints") == ["10", "11", "12", "notes"]
     assert store.read(10, "b[0]").operator == b"10b[0]"
@@ -116,12 +123,12 @@ def test_older_snapshots_are_forgotten_and_only_those(store: DiskStore, tmp_path
 
 def test_forgetting_where_nothing_has_been_kept_does_no_harm(store: DiskStore) -> None:
     store.forget(5)
-    store.keep(6, "a[0]", Snapshot(b"x"), None)
+    store.keep(6, "a[0]", Snapshot(b"x"))
     assert [kept.barrier for kept in stored(store, 1)] == [6]
 
 
 def test_a_snapshot_that_is_not_whole_is_refused_by_name(store: DiskStore, tmp_path: Path) -> None:
-    store.keep(3, "a[0]", Snapshot(b"x" * 1_000, 5, 5), None)
+    store.keep(3, "a[0]", Snapshot(b"x" * 1_000, 5, 5))
     stored(store, 1)
     path = tmp_path / RUN / "checkpoints" / "3" / "a[0]"
     path.write_bytes(path.read_bytes()[:-1])
@@ -134,15 +141,15 @@ def test_a_disk_that_does_not_take_a_snapshot_is_reported_and_the_next_one_is_tr
 ) -> None:
     (tmp_path / RUN / "checkpoints").mkdir(parents=True)
     (tmp_path / RUN / "checkpoints" / "1").write_text("in the way")
-    store.keep(1, "a[0]", Snapshot(b"x"), None)
+    store.keep(1, "a[0]", Snapshot(b"x"))
     with pytest.raises(RunError, match=r"a snapshot cannot be stored: .*checkpoints/1"):
         stored(store, 1)
-    store.keep(2, "a[0]", Snapshot(b"y"), None)
+    store.keep(2, "a[0]", Snapshot(b"y"))
     assert [kept.barrier for kept in stored(store, 1)] == [2]
 
 
 def test_rows_that_do_not_follow_their_schema_are_reported_and_name_the_executor(store: DiskStore) -> None:
-    store.keep(1, "top[0]", Snapshot(b""), Settled("counts", FIELDS, [("a", "many")]))
+    store.keep(1, "top[0]", Snapshot(b""), [Settled("counts", FIELDS, [("a", "many")])])
     with pytest.raises(RunError, match=r"top\[0\]: the answer does not follow"):
         stored(store, 1)
 
@@ -150,7 +157,7 @@ def test_rows_that_do_not_follow_their_schema_are_reported_and_name_the_executor
 def test_closing_waits_for_what_was_asked_for(tmp_path: Path) -> None:
     store = DiskStore(tmp_path, RUN)
     for at in range(30):
-        store.keep(1, f"b[{at}]", Snapshot(bytes(10_000)), None)
+        store.keep(1, f"b[{at}]", Snapshot(bytes(10_000)))
     store.close()
     assert len(names_in(tmp_path / RUN / "checkpoints" / "1")) == 30
 
@@ -172,7 +179,7 @@ def test_every_file_is_synced_before_its_name_is_final_and_its_folder_behind_it(
 
     monkeypatch.setattr(os, "fsync", watched_fsync)
     monkeypatch.setattr(Path, "replace", watched_replace)
-    store.keep(7, "a[0]", Snapshot(b"x"), Settled("counts", FIELDS, [("a", 1)]))
+    store.keep(7, "a[0]", Snapshot(b"x"), [Settled("counts", FIELDS, [("a", 1)])])
     stored(store, 1)
     answer = "counts-a[0]@7.arrow"
     assert done == [
@@ -200,7 +207,7 @@ for at in range(1_000_000):
         # The kernel kills it in the middle of its next file.
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
-    store.keep(at % 3 + 1, "a[0]", Snapshot(bytes([at % 251]) * 2_000_000, at, at % 7), None)
+    store.keep(at % 3 + 1, "a[0]", Snapshot(bytes([at % 251]) * 2_000_000, at, at % 7))
     while not store.done():
         pass
 """
@@ -245,7 +252,7 @@ def test_a_disk_without_room_is_reported(store: DiskStore, tmp_path: Path) -> No
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
     try:
-        store.keep(1, "a[0]", Snapshot(bytes(2_000_000)), None)
+        store.keep(1, "a[0]", Snapshot(bytes(2_000_000)))
         with pytest.raises(RunError, match=r"a snapshot cannot be stored: .*File too large"):
             stored(store, 1)
     finally:

@@ -119,7 +119,7 @@ class Shelf:
 
     def __init__(self, disk: Disk) -> None:
         self.files = disk.files
-        self._coming: deque[tuple[int, str, Snapshot, Settled | None]] = deque()
+        self._coming: deque[tuple[int, str, Snapshot, Sequence[Settled]]] = deque()
 
     def read(self, barrier: int, executor: str) -> Snapshot:
         """See `surroundings.Store.read`; what is read has been bytes in between."""
@@ -127,7 +127,7 @@ class Shelf:
         assert isinstance(kept, Snapshot)
         return Snapshot.read(b"".join(kept.pieces()))
 
-    def keep(self, barrier: int, executor: str, snapshot: Snapshot, settled: Settled | None) -> None:
+    def keep(self, barrier: int, executor: str, snapshot: Snapshot, settled: Sequence[Settled] = ()) -> None:
         """See `surroundings.Store.keep`."""
         self._coming.append((barrier, executor, snapshot, settled))
 
@@ -138,7 +138,7 @@ class Shelf:
 
     def write_answer(self, executor: str, answer: Settled) -> Mapping[str, tuple[str, ...]]:
         """See `surroundings.Store.write_answer`."""
-        name = f"{LAST}/{executor}"
+        name = f"{LAST}/{executor}@{answer.table}"
         self.files[name] = answer
         return {answer.table: (name,)}
 
@@ -150,9 +150,9 @@ class Shelf:
         name = f"{barrier}/{executor}"
         self.files[name] = snapshot
         answers: dict[str, tuple[str, ...]] = {}
-        if settled is not None:
-            self.files[f"{name}@"] = settled
-            answers = {settled.table: (f"{name}@",)}
+        for part in settled:
+            answers[part.table] = (f"{name}@{part.table}",)
+            self.files[f"{name}@{part.table}"] = part
         nbytes = sum(map(len, snapshot.pieces()))
         share.stored(barrier, executor, name, nbytes, snapshot.position, answers)
         return True

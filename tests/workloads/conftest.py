@@ -98,10 +98,10 @@ class Simulation:
                 self._process(executor)
         tables: dict[str, list[Row]] = {}
         for operator in self.operators.values():
-            if isinstance(operator, Bolt) and operator.answer_table:
-                rows = list(operator.answer())
-                assert all(len(row) == len(operator.answer_schema) for row in rows)
-                tables.setdefault(operator.answer_table, []).extend(rows)
+            for part in operator.tables() if isinstance(operator, Bolt) else ():
+                rows = list(part.answer())
+                assert all(len(row) == len(part.answer_schema) for row in rows)
+                tables.setdefault(part.answer_table, []).extend(rows)
         return tables
 
 
