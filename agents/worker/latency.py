@@ -4,7 +4,7 @@ from collections import Counter
 
 from agents.worker.frame import Stamps
 
-SAMPLES_PER_S = 1_000
+SAMPLES_PER_S = 250
 """Most samples per second of one source executor."""
 
 FIRST_STRIDE = 64
