@@ -1,98 +1,141 @@
-"""Words per CPU second of WordCount on two workers, beside Bytewax in the same run.
+"""CPU seconds per million words of WordCount, beside Bytewax and Flink in the same run.
 
-    python benchmarks/dataplane/wordcount.py [--rounds 3] [--seconds 5]
+    python benchmarks/dataplane/wordcount.py [--rounds 5] [--seconds 5] [--only NAME ...]
 
-Both read the same lines (CPython's documentation text), split them, exchange words by key between two processes and
-keep a running count per word. Rounds alternate. CPU seconds are user + system of all processes; start-up is not
-counted on our side, and is subtracted on Bytewax's by a second, shorter run. Bytewax gets an environment of its own,
-made at the first call.
+All read the same lines (CPython's documentation text), split them, exchange words by key and count. `running` emits
+the count of a word whenever the word comes, `final` only at the end. Ours runs on real agents under a campaign's
+control, with a checkpoint every two seconds, and every answer is compared with the reference. Rounds alternate. CPU
+seconds are user + system of all processes, agents included; start-up is not counted on our side, and is subtracted on
+the others' by a second, shorter run. Peers get environments of their own, made at the first call.
 """
 
 import argparse
-import os
-import resource
-import subprocess
+import asyncio
 import sys
-import venv
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
-from workers import Cost, Workers, spread, temporary
+import peers
+import psutil
+from loopback import Ground, cpu_s, load, nodes, processes, run, wait
 
 from workloads.registry import load_workload
 
-BYTEWAX = "bytewax==0.21.1"
-HERE = Path(__file__).parent
-SPLIT = {"spout": 2, "split": 2, "count": 2}
-PARAMS = {"parallelism": SPLIT, "ackers": 0}
+CHECKPOINT_S = 2.0
+WARM_UP_S = 2.0
 
 
-def bytewax_python() -> Path:
-    """The interpreter of Bytewax's environment, made if need be."""
-    folder = HERE / ".bytewax"
-    python = folder / "bin" / "python"
-    if not python.exists():
-        print(f"installing {BYTEWAX} into its own environment", flush=True)
-        venv.create(folder, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", BYTEWAX], check=True)
-    return python
+@dataclass(frozen=True)
+class Case:
+    """What is run; `bar` and `aim` are how many times less CPU it is to take than its peer."""
+
+    name: str
+    workload: str
+    params: Mapping[str, Any]
+    workers: int
+    peer: str
+    bar: float
+    aim: float
 
 
-def cpu_of_children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+CASES = (
+    Case("tuple API, running", "running-count", {"api": "tuple"}, 2, "bytewax running 2", 2.0, 3.0),
+    Case("batch API, running", "running-count", {"api": "batch"}, 2, "bytewax running 2", 5.0, 7.0),
+    Case("batch API, running", "running-count", {"api": "batch"}, 2, "flink running 2", 0.0, 1.0),
+    Case("batch API, final", "wordcount", {}, 2, "bytewax final 2", 0.0, 0.0),
+    Case("batch API, combined", "wordcount", {"combine": True}, 2, "bytewax final 2", 2.0, 2.8),
+    Case("tuple API, 1 worker", "running-count", {"api": "tuple"}, 1, "bytewax running 1", 1.3, 1.6),
+    Case("batch API, 1 worker", "running-count", {"api": "batch"}, 1, "bytewax running 1", 0.0, 0.0),
+)
+LOOPS = {"running": (2, 10), "final": (5, 30), "flink": (100, 400)}
 
 
-def bytewax(python: Path, text: Path, loops: int) -> float:
-    """CPU seconds of one Bytewax run with two processes."""
-    before = cpu_of_children()
-    environment = {
-        **os.environ,
-        "MILLRACE_BENCH_TEXT": str(text),
-        "MILLRACE_BENCH_LOOPS": str(loops),
-        "PYTHONPATH": str(HERE),
-    }
-    command = [python, "-m", "bytewax.testing", "bytewax_flow:flow", "-p", "2"]
-    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return cpu_of_children() - before
+@dataclass(frozen=True)
+class Cost:
+    """CPU seconds per million words; memory of all workers in MB, summed: resident, proportional, not shared."""
+
+    cpu: float
+    rss: float
+    pss: float
+    uss: float
 
 
-def millrace(folder: Path, seconds: float) -> Cost:
-    """One run of ours at full speed."""
-    places = spread(list(SPLIT.items()), 2)
-    with Workers(folder, "wordcount", PARAMS, places, 2, {"kind": "max"}) as workers:
-        return workers.race(seconds)
+async def ours(on: Ground, case: Case, words_per_line: float, seconds: float) -> Cost:
+    """One run."""
+    components = ["spout", "split", "count", *(["out"] if "api" in case.params else [])]
+    params = {"parallelism": dict.fromkeys(components, 2), "ackers": 0, **case.params}
+    executors = load_workload(case.workload, params).topology().executors
+    places = {entry.name: f"n{entry.index % case.workers}/0" for entry in executors}
+    async with run(on, case.workload, params, places, {"kind": "max"}, checkpoint_s=CHECKPOINT_S) as (play, totals):
+        await wait(play, WARM_UP_S)
+        await play.session.mark("measure_start")
+        await wait(play, 0.2)
+        before, lines = cpu_s(processes(on)), totals.emitted
+        await wait(play, seconds)
+        await play.session.mark("measure_end")
+        await wait(play, 0.2)
+        cpu, lines = cpu_s(processes(on)) - before, totals.emitted - lines
+        held = [psutil.Process(worker.pid).memory_full_info() for worker in play.workers.values() if worker is not None]
+    sums = (sum(getattr(memory, kind) for memory in held) / 1e6 for kind in ("rss", "pss", "uss"))
+    return Cost(cpu / (lines * words_per_line) * 1e6, *sums)
+
+
+def theirs(peer: str, text: Path, words: int, folder: Path) -> Cost:
+    """One run of a peer, as the difference of two."""
+    system, kind, number = peer.split()
+    few, many = LOOPS["flink" if system == "flink" else kind]
+    if system == "flink":
+        short, long = (peers.flink(text, loops, CHECKPOINT_S, folder) for loops in (few, many))
+    else:
+        short, long = (peers.bytewax(text, kind, int(number), loops) for loops in (few, many))
+    return Cost((long.cpu_s - short.cpu_s) / (words * (many - few)) * 1e6, long.rss_mb, long.pss_mb, float("nan"))
+
+
+async def measure(options: argparse.Namespace) -> int:
+    """Alternate, print."""
+    cases = [case for case in CASES if not options.only or any(part in case.name for part in options.only)]
+    costs: dict[str, list[Cost]] = {}
+    async with nodes(2) as on:
+        (prepared,) = load_workload("wordcount", {}).prepare(on.folder / "text")
+        words = len(prepared.path.read_text(encoding="utf-8").split())
+        for number in range(options.rounds):
+            print(f"round {number + 1}, {load()}", flush=True)
+            done = set()
+            for case in cases:
+                for name in (case.name, case.peer):
+                    if name in done:
+                        continue
+                    done.add(name)
+                    if name == case.name:
+                        cost = await ours(on, case, words / prepared.records, options.seconds)
+                    else:
+                        cost = await asyncio.to_thread(theirs, name, prepared.path, words, on.folder)
+                    costs.setdefault(name, []).append(cost)
+                    print(f"  {name:22} {cost.cpu:.3f} CPU s per million words; {load()}", flush=True)
+    print("\n| | CPU s per million words, median (least) | MB resident | proportional | not shared |")
+    print("|---|---|---|---|---|")
+    for name, found in costs.items():
+        memory = " | ".join(f"{median([getattr(cost, kind) for cost in found]):.0f}" for kind in ("rss", "pss", "uss"))
+        cpu = [cost.cpu for cost in found]
+        print(f"| {name} | {median(cpu):.2f} ({min(cpu):.2f}) | {memory} |")
+    print("\n| | peer | times less CPU, median | of the least | bar | aim |\n|---|---|---|---|---|---|")
+    for case in cases:
+        us, them = ([cost.cpu for cost in costs[name]] for name in (case.name, case.peer))
+        ratio = median(b / a for a, b in zip(us, them, strict=True))
+        print(f"| {case.name} | {case.peer} | {ratio:.2f} | {min(them) / min(us):.2f} | {case.bar:g} | {case.aim:g} |")
+    return 0
 
 
 def main() -> int:
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--rounds", type=int, default=3)
-    arguments.add_argument("--seconds", type=float, default=5.0)
-    options = arguments.parse_args()
-    python = bytewax_python()
-    folder = temporary()
-    (prepared,) = load_workload("wordcount", PARAMS).prepare(folder)
-    words = len(prepared.path.read_text(encoding="utf-8").split())
-    few, many = 2, 12
-    ours, theirs, rss = [], [], []
-    for number in range(options.rounds):
-        cost = millrace(folder, options.seconds)
-        ours.append(cost.cpu_s_per_million)
-        rss.append(cost.rss_mb)
-        short, long = bytewax(python, prepared.path, few), bytewax(python, prepared.path, many)
-        theirs.append((long - short) / (words * (many - few)) * 1e6)
-        print(
-            f"round {number + 1}: millrace {ours[-1]:.3f}, bytewax {theirs[-1]:.3f} CPU s per million words; "
-            f"load {os.getloadavg()[0]:.1f}",
-            flush=True,
-        )
-    print(
-        f"millrace  median {median(ours):.3f} CPU s per million words, {1 / median(ours):.2f} M words per CPU s, "
-        f"{median(rss):.0f} MB in two workers"
-    )
-    print(f"bytewax   median {median(theirs):.3f} CPU s per million words, {1 / median(theirs):.2f} M words per CPU s")
-    print(f"ratio     bytewax / millrace = {median(t / o for o, t in zip(ours, theirs, strict=True)):.2f}")
-    return 0
+    """Read the options, measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--only", nargs="*", default=[], help="parts of names of cases, with their peers")
+    return asyncio.run(measure(parser.parse_args()))
 
 
 if __name__ == "__main__":

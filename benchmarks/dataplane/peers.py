@@ -1,0 +1,108 @@
+"""Other systems at word count: installed into environments of their own at the first call, run as processes."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+import venv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+HERE = Path(__file__).parent
+BYTEWAX = "bytewax==0.21.1"
+FLINK = "apache-flink-libraries==2.3.0"
+POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Used:
+    """CPU seconds of a command and all its children, and the largest sums of their memory in MB."""
+
+    cpu_s: float
+    rss_mb: float
+    pss_mb: float
+
+
+def environment(name: str, package: str) -> Path:
+    """The folder of a peer's environment, made if need be."""
+    folder = HERE / f".{name}"
+    done = folder / "done"
+    if not done.exists():
+        print(f"installing {package} into its own environment", flush=True)
+        venv.create(folder, with_pip=True, clear=True)
+        subprocess.run([folder / "bin/python", "-m", "pip", "install", "--quiet", package], check=True)
+        done.touch()
+    return folder
+
+
+def measured(command: Sequence[str | Path], variables: Mapping[str, str]) -> Used:
+    """Run a command to its end.
+
+    Raises:
+        SystemExit: it fails.
+    """
+    process = subprocess.Popen(
+        list(map(str, command)),
+        env={**os.environ, **variables},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    most = [0.0, 0.0]
+    said: list[bytes] = []
+    reader = threading.Thread(target=lambda: said.append(process.stderr.read() if process.stderr else b""))
+    reader.start()
+    while True:
+        pid, status, used = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            break
+        memory = _memory(process.pid)
+        most = [max(pair) for pair in zip(most, memory, strict=True)]
+        time.sleep(POLL_S)
+    reader.join()
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit(f"{command[0]} failed: {said[0].decode(errors='replace')[-2000:]}")
+    return Used(used.ru_utime + used.ru_stime, *most)
+
+
+def _memory(pid: int) -> tuple[float, float]:
+    rss = pss = 0.0
+    try:
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            found = process.memory_full_info()
+            rss, pss = rss + found.rss / 1e6, pss + found.pss / 1e6
+    except psutil.Error:
+        pass
+    return rss, pss
+
+
+def bytewax(text: Path, kind: str, processes: int, loops: int) -> Used:
+    """One run of `bytewax_flow.py`; `-p 1` is run without its launcher."""
+    python = environment("bytewax", BYTEWAX) / "bin/python"
+    command = [python, "-m", "bytewax.testing", "bytewax_flow:flow", "-p", str(processes)]
+    variables = {
+        "MILLRACE_BENCH_TEXT": str(text),
+        "MILLRACE_BENCH_LOOPS": str(loops),
+        "MILLRACE_BENCH_PARTITIONS": str(processes),
+        "MILLRACE_BENCH_KIND": kind,
+        "PYTHONPATH": str(HERE),
+    }
+    return measured(command, variables)
+
+
+def flink(text: Path, loops: int, checkpoint_s: float, folder: Path) -> Used:
+    """One run of `FlinkWordCount.java`, which needs a Java development kit of version 17 or later."""
+    jars = next(environment("flink", FLINK).glob("lib/python*/site-packages/pyflink/lib"))
+    classes = folder / "classes"
+    if not classes.exists():
+        source = HERE / "FlinkWordCount.java"
+        subprocess.run(["javac", "-nowarn", "-cp", f"{jars}/*", "-d", classes, source], check=True, capture_output=True)
+    command = ["java", "-Xmx1g", *(f"--add-opens=java.base/java.{part}=ALL-UNNAMED" for part in ("lang", "util"))]
+    command += ["-cp", f"{classes}:{jars}/*", "FlinkWordCount"]
+    arguments = [str(text), str(loops), str(round(checkpoint_s * 1000)), str(folder / "flink-checkpoints")]
+    return measured([*command, *arguments], {})
