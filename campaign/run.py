@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from campaign.control.moves import MovePlan
 from campaign.control.session import Course, Session
 from campaign.control.world import Seats, SlotRecord, World
 from campaign.copies import FolderCopies
+from campaign.latency_log import LATENCY_LOG, write_latency_log
 from campaign.live import Board
 from campaign.measured import measure
 from campaign.order import Run
@@ -133,6 +134,7 @@ class Execution:
             self._profiles = await collect_profiles(within_reach, self._job.run.name, session.profiles.of, target)
         offsets = {node: known["clock"]["offset_ns"] for node, known in self._nodes.items()}
         figures = await asyncio.to_thread(measure, traces, self._measured_s, offsets)
+        await asyncio.to_thread(self._log_latencies, traces, offsets)
         journal = session.journal
         self._measured = figures | {
             "checkpoints": journal.checkpoints,
@@ -310,6 +312,12 @@ class Execution:
                 "clock": agents.offset(node)._asdict(),
             }
 
+    def _log_latencies(self, traces: Path, offsets: Mapping[str, int]) -> None:
+        start_ns = self._times["source_start_ns"]
+        start_utc = datetime.now(UTC) - timedelta(seconds=(time.monotonic_ns() - start_ns) / NS)
+        measured_ns = self._times["measure_start_ns"], self._times["measure_end_ns"]
+        write_latency_log(traces, self._folder / LATENCY_LOG, start_ns, start_utc, measured_ns, offsets)
+
     def _verify(self, positions: Sequence[int], answer: Mapping[str, Any]) -> Verdict:
         workload = self._job.application.workload
         return workload.compare(answer, workload.reference(positions, self._job.inputs))
@@ -336,6 +344,7 @@ def forget(folder: Path) -> None:
     """Remove what an attempt that is tried again has left in the run's folder, except logs."""
     for name in ("traces", "answer", "profiles"):
         shutil.rmtree(folder / name, ignore_errors=True)
+    (folder / LATENCY_LOG).unlink(missing_ok=True)
 
 
 def _utc() -> str:

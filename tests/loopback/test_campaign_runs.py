@@ -39,6 +39,7 @@ def test_two_workloads_race_under_two_schedulers_on_five_nodes(desk: Any) -> Non
         assert times["source_start_ns"] < times["measure_start_ns"] < times["measure_end_ns"] <= times["stopped_ns"]
         assert run["measured"]["source_tuples_per_s"] > 0
         assert run["measured"]["latency_ms"]["samples"] > 0
+        assert "\nTag=" in (desk.campaign / "runs" / name / "latency.hlog").read_text()
         placed = run["placement"]["topologies"]
         assert all(entry["status"] == "placed" for entry in placed.values())
         nodes = {entry["node"] for topology in placed.values() for entry in topology["assignments"]}
