@@ -1,0 +1,67 @@
+"""`millrace generate`: a file that is whole or not there."""
+
+import gzip
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from campaign.cli import run
+
+
+def test_rows_are_written_and_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "trips.csv.gz"
+    assert run(["generate", "debs2015", "--output", str(path), "--rows", "20", "--seed", "4"]) == 0
+    assert len(gzip.decompress(path.read_bytes()).splitlines()) == 20
+    assert capsys.readouterr().out.startswith(f"{path}: 20 rows of debs2015, seed 4, ")
+    plain = tmp_path / "trips.csv"
+    assert run(["generate", "debs2015", "--output", str(plain), "--rows", "20", "--seed", "4"]) == 0
+    assert plain.read_bytes() == gzip.decompress(path.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["debs2013", "--rows", "1", "--output", "x"], 2, "'debs2014', 'debs2015', 'text'"),
+        (["text", "--rows", "0", "--output", "x"], 2, "x>=1"),
+        (
+            ["text", "--rows", "1", "--output", "missing/x"],
+            3,
+            "missing/x: cannot be written: No such file or directory",
+        ),
+    ],
+)
+def test_what_cannot_be_is_said(
+    arguments: list[str],
+    status: int,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["generate", *arguments]) == status
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_who_interrupts_it_finds_what_was_there_before(how: signal.Signals, tmp_path: Path) -> None:
+    path = tmp_path / "plugs.csv"
+    path.write_text("old")
+    program = "import sys; from campaign.cli import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", program, "generate", "debs2014", "--output", str(path), "--rows", str(10**9)]
+    with subprocess.Popen(command, cwd=Path(__file__).parents[2], stderr=subprocess.PIPE, text=True) as started:
+        while not any(found.stat().st_size > 1000 for found in tmp_path.glob(".*.partial")):
+            assert started.poll() is None
+            time.sleep(0.02)
+        os.kill(started.pid, how)
+        _, said = started.communicate(timeout=120)
+    assert started.returncode == 130
+    assert said.endswith("interrupted\n")
+    assert [found.name for found in tmp_path.iterdir()] == ["plugs.csv"]
+    assert path.read_text() == "old"

@@ -1,0 +1,162 @@
+"""Generated data: the same for everybody, in the official schema, and with the statistics that its page states."""
+
+import gzip
+import hashlib
+from pathlib import Path
+
+import data_statistics
+import numpy as np
+import pytest
+
+from workloads.generate.draws import Draws, between, spread
+from workloads.generate.kinds import KINDS
+from workloads.generate.smart_plugs import Plugs
+from workloads.generate.writing import write_rows
+from workloads.recordings.schema import DEBS2014, DEBS2015
+
+CHOSEN = "plug seconds without work or load, %"
+"""The one statistic that differs on purpose."""
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "generators.md"
+SEED, ROWS = 1, {"debs2014": 10_000, "debs2015": 10_004, "text": 20_000}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("generated")
+    made = {}
+    for name, rows in ROWS.items():
+        made[name] = folder / f"{name}.csv"
+        write_rows(made[name], KINDS[name](rows, SEED), lambda _written: None)
+    return made
+
+
+def stated() -> list[dict[str, tuple[str, str]]]:
+    """The tables of the page: statistic -> (real, generated), as they stand there."""
+    tables: list[dict[str, tuple[str, str]]] = []
+    for line in PAGE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| statistic"):
+            tables.append({})
+        elif line.startswith("| "):
+            tables[-1][cells[0]] = (cells[1], cells[2])
+    return tables
+
+
+def shown(statistics: dict[str, float]) -> dict[str, str]:
+    return {name: f"{value:.4g}" for name, value in statistics.items()}
+
+
+def minutes(plugs: Plugs) -> np.ndarray:
+    every = np.arange(plugs.count)
+    return np.array([plugs.is_on(every, np.full(plugs.count, second)) for second in range(0, 43_200, 60)])
+
+
+def test_generated_data_has_the_statistics_that_its_page_states(files: dict[str, Path]) -> None:
+    found = [
+        data_statistics.of_readings(files["debs2014"]),
+        data_statistics.of_minutes(minutes(Plugs(SEED))),
+        data_statistics.of_trips(files["debs2015"]),
+        data_statistics.of_lines(files["text"]),
+    ]
+    for table, statistics in zip(stated(), found, strict=True):
+        assert shown(statistics) == {name: generated for name, (_, generated) in table.items()}
+
+
+def test_real_data_has_the_statistics_that_the_page_states(shared_data: Path) -> None:
+    house = data_statistics.minutes_of(shared_data / "debs2014" / "house0-60s-first12h.csv.gz")
+    books = [
+        data_statistics.of_lines(shared_data / "text" / f"{name}.txt.gz")
+        for name in ("moby-dick", "pride-and-prejudice", "sherlock-holmes")
+    ]
+    found = [
+        data_statistics.of_readings(shared_data / "debs2014" / "all-houses-first10000.csv.gz"),
+        data_statistics.of_minutes(house),
+        data_statistics.of_trips(shared_data / "debs2015" / "trips-first-56min.csv.gz"),
+        {name: float(np.mean([book[name] for book in books])) for name in books[0]},
+    ]
+    for table, statistics in zip(stated(), found, strict=True):
+        assert shown(statistics) == {name: real for name, (real, _) in table.items()}
+
+
+def test_generated_and_real_data_are_alike() -> None:
+    unlike = {
+        name: (real, generated)
+        for table in stated()
+        for name, (real, generated) in table.items()
+        if name != CHOSEN and not 0.6 < (float(generated) + 1) / (float(real) + 1) < 1.5
+    }
+    assert unlike == {}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_first_rows_of_a_seed_do_not_depend_on_how_many_are_wanted(name: str, tmp_path: Path) -> None:
+    few, many = tmp_path / "few", tmp_path / "many"
+    write_rows(few, KINDS[name](300, 5), lambda _written: None)
+    write_rows(many, KINDS[name](700_000 if name == "debs2014" else 1000, 5), lambda _written: None)
+    with many.open("rb") as lines:
+        assert [next(lines) for _ in range(300)] == few.read_bytes().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_seeds_differ(name: str, tmp_path: Path) -> None:
+    found = set()
+    for seed in (0, 1, 2):
+        write_rows(tmp_path / "rows", KINDS[name](50, seed), lambda _written: None)
+        found.add((tmp_path / "rows").read_bytes())
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("debs2014", "74dd07ad321e8ea4"),
+        ("debs2015", "98d6fffff57eeb1e"),
+        ("text", "b5bfca579407953e"),
+    ],
+)
+def test_a_seed_gives_the_same_bytes_on_every_machine(name: str, digest: str, files: dict[str, Path]) -> None:
+    assert hashlib.sha256(files[name].read_bytes()).hexdigest()[:16] == digest
+
+
+def test_rows_are_in_the_official_schema_and_in_order(files: dict[str, Path]) -> None:
+    readings = [line.split(",") for line in files["debs2014"].read_text().splitlines()]
+    assert {len(row) for row in readings} == {len(DEBS2014.fields)}
+    assert [int(row[0]) for row in readings] == list(range(1, len(readings) + 1))
+    assert sorted(readings, key=lambda row: int(row[1])) == readings
+    trips = [line.split(",") for line in files["debs2015"].read_text().splitlines()]
+    assert {len(row) for row in trips} == {len(DEBS2015.fields)}
+    assert sorted(trips, key=lambda row: row[3]) == trips
+    assert all(row[2] <= row[3] and len(row[0]) == len(row[1]) == 32 for row in trips)
+    assert all(round(sum(map(float, row[11:16])) - float(row[16]), 6) == 0 for row in trips)
+
+
+def test_work_counters_rise_as_the_mean_load_says() -> None:
+    plugs = Plugs(3)
+    every = np.arange(plugs.count)
+    day = [plugs.on_seconds(every, np.full(plugs.count, second)) for second in (0, 43_200, 86_400)]
+    assert (day[0] == 0).all()
+    assert (day[1] <= day[2]).all()
+    assert (day[2] <= 86_400).all()
+    on = sum(plugs.is_on(every, np.full(plugs.count, second)).astype(int) for second in range(2000))
+    assert (plugs.on_seconds(every, np.full(plugs.count, 2000)) == on).all()
+
+
+def test_a_packed_file_has_the_same_rows_and_no_time_in_it(tmp_path: Path, files: dict[str, Path]) -> None:
+    packed = [tmp_path / "a.csv.gz", tmp_path / "b.csv.gz"]
+    for path in packed:
+        write_rows(path, KINDS["text"](ROWS["text"], SEED), lambda _written: None)
+    assert packed[0].read_bytes() == packed[1].read_bytes()
+    assert gzip.decompress(packed[0].read_bytes()) == files["text"].read_bytes()
+
+
+def test_choices_keep_to_their_shares_and_quantiles() -> None:
+    numbers = np.arange(100_000)
+    draws = Draws(9, "test")
+    shares = np.bincount(draws.by_share(numbers, (1, 0, 3))) / len(numbers)
+    assert shares == pytest.approx([0.25, 0, 0.75], abs=0.01)
+    values = draws.by_quantiles(numbers, (0, 100, 1000))
+    assert np.quantile(values, [0.25, 0.5, 0.75]) == pytest.approx([50, 100, 550], rel=0.05)
+    assert between(np.array([0, (1 << 32) - 1], np.uint64), (5, 7, 90)).tolist() == [5, 89]
+    assert sorted(spread(draws, 5, (0, 500)).tolist()) == pytest.approx([50, 150, 250, 350, 450], abs=50)
+    assert not set(draws.bits(numbers).tolist()) & set(Draws(9, "other").bits(numbers).tolist())
