@@ -62,8 +62,9 @@ def random_gates(random: Random, topology: Topology, nodes: Sequence[str]) -> Ga
 class Gatekeeper:
     """Watches everything that leaves: it must be the turn of its node, and one part per pair."""
 
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
+    def __init__(self, topology: Topology, marks: bool) -> None:
+        """`marks`: whether there are barriers and ticks, for which rows of earlier slots may wait."""
+        self._topology, self._marks = topology, marks
         self._now: tuple[Share, int] | None = None
         self._last: dict[Share, int] = {}
         self._left: Counter[tuple[Share, int, int, int]] = Counter()
@@ -83,6 +84,9 @@ class Gatekeeper:
             assert command.number == keeper._last.get(share, command.number - 1) + 1, "a time slot was left out"
             if share.epoch == 1 and command.number > max(keeper._last.values(), default=-1):
                 assert not keeper.on_the_way, "a time slot began before the last one was over"
+                bolts = [bolt for other in keeper._last for bolt in other.assembly.bolts]
+                idle = all(bolt.router.blocked or not bolt.inputs.rows for bolt in bolts)
+                assert keeper._marks or idle, "a time slot began before all rows of the last one were processed"
             keeper._last[share] = command.number
             keeper._now = share, command.number
             obey(share, command)
@@ -167,11 +171,15 @@ class GatedRun:
                 (random.uniform(0.0, 0.3), random.choice(["worker", "link", "node"]))
                 for _ in range(random.choice([1, 2]))
             ]
+        self.checkpoint_s = 0.0 if not disturbed and random.random() < 0.3 else 0.05
         self.seed = seed
 
     def __repr__(self) -> str:
         parts = [f"seed={self.seed}", f"records={self.ledger.records}", f"tick_every={self.ledger.tick_every}"]
-        parts += [f"{name}={getattr(self, name)}" for name in ("gates", "rate", "limits", "faults", "moves", "stop_ns")]
+        parts += [
+            f"{name}={getattr(self, name)}"
+            for name in ("gates", "rate", "limits", "faults", "moves", "checkpoint_s", "stop_ns")
+        ]
         for component in self.ledger.topology.components:
             inputs = [(entry.source, entry.stream, entry.grouping, entry.fields) for entry in component.inputs]
             parts.append(f"{component.id}*{component.parallelism}{inputs}")
@@ -193,7 +201,7 @@ class GatedRun:
             return random_gates(random, topology, left_of(lost))
 
         spec = replace(run_spec(topology, self.places, self.seed, rate=self.rate), gates=self.gates)
-        course = Course((), 0.05, tuple(sorted(self.moves, key=lambda plan: plan.at_s)))
+        course = Course((), self.checkpoint_s, tuple(sorted(self.moves, key=lambda plan: plan.at_s)))
         cluster = ScriptedCluster(spec, self.ledger.operator, self.limits, course, self.nodes, place, gates)
         faults = list(self.faults)
         async with cluster.session as session:
@@ -229,7 +237,8 @@ def _break(cluster: ScriptedCluster, what: str, random: Random) -> None:
 
 def play(run: GatedRun) -> tuple[ScriptedCluster, Gatekeeper]:
     """Play it and check its answer and its time slots."""
-    keeper = Gatekeeper(run.ledger.topology)
+    marks = bool(run.moves or run.checkpoint_s or run.ledger.tick_every)
+    keeper = Gatekeeper(run.ledger.topology, marks)
     with run.limits.applied(), keeper.watching():
         cluster = virtual_time.run(run.play())
     run.ledger.positions = cluster.session.positions
@@ -306,6 +315,7 @@ def test_gates_open_as_in_the_worked_example_of_pipeline_linear() -> None:
     assert (len(gates.steps), gates.stages) == (8, 3)
     run = GatedRun(Random(0), 0, disturbed=False)  # noqa: S311 - it must be repeatable
     run.nodes, run.places, run.ledger, run.gates, run.moves = nodes, places, ledger, gates, []
+    run.checkpoint_s = 0.0
     run.rate, run.stop_ns, run.limits = {"kind": "max"}, 10**12, Limits(window_rows=40, window_bytes=10**6)
     cluster, keeper = play(run)
 
