@@ -1,4 +1,4 @@
-"""What a reader must know before any figure: energy, saturated sources, cost, a full host, strangers."""
+"""What a reader must know before any figure: energy, saturated sources, cost, rows left out, a full host, strangers."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,6 +21,7 @@ def notes_of(campaign: Campaign, tables: Mapping[str, Rows], counted: Rows) -> l
         ("Energy", _energy(campaign, tables["events"])),
         ("Sources", _sources(counted)),
         ("Cost of measuring", _cost(campaign, tables["events"], counted)),
+        *_quarantined(campaign),
         *_full_host(campaign, counted),
         *_refused(campaign),
     ]
@@ -89,6 +90,24 @@ def _cost(campaign: Campaign, events: Rows, counted: Rows) -> str:
 def _between(values: Sequence[float]) -> str:
     low, high = f"{min(values):.2g}", f"{max(values):.2g}"
     return low if low == high else f"{low} to {high}"
+
+
+def _quarantined(campaign: Campaign) -> list[tuple[str, str]]:
+    """Rows of the inputs that no run has seen; runs of one label have one input."""
+    found = {run.workload: run.file.verification.quarantined for run in campaign.counted if run.file}
+    listed = [
+        f"of {label}, " + ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in kinds.items() if count)
+        for label, kinds in sorted(found.items())
+        if any(kinds.values())
+    ]
+    if not listed:
+        return []
+    return [
+        (
+            "Rows left out",
+            f"bad rows of the input took no part, neither in runs nor in references: {'; '.join(listed)}.",
+        )
+    ]
 
 
 def _full_host(campaign: Campaign, counted: Rows) -> list[tuple[str, str]]:

@@ -43,7 +43,8 @@ TIER = 1
 SLOTS_HELD = 5_000
 """So many rows of time slots are held in memory before they are written."""
 
-NOT_QUARANTINED = {"malformed": 0, "outlier": 0, "out_of_order": 0}
+QUARANTINED = ("malformed", "outlier", "out_of_order")
+"""Classes of rows that are in no prepared input."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,9 @@ class Execution:
                 "status": "none" if verdict is None else "passed" if verdict.passed else "failed",
                 "checked": None if verdict is None else verdict.checked,
                 "message": "" if verdict is None else verdict.message,
-                "quarantined": NOT_QUARANTINED,
+                "quarantined": {
+                    kind: sum(i.quarantined.get(kind, 0) for i in self._job.inputs) for kind in QUARANTINED
+                },
             },
             "measured": self._measured,
             "profiles": self._profiles,

@@ -7,11 +7,8 @@ words. A word, everywhere in Millrace, is a maximal run of characters that are n
 A line ends at LF, CR LF or CR and nowhere else. Several files are read one after another, each ending its last line.
 """
 
-import contextlib
 import gzip
-import os
 import sys
-import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +20,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from inventory.errors import InputError, UnfitError
+from workloads.aside import aside
 from workloads.workload import PreparedInput, filled
 
 Unit = Literal["lines", "words"]
@@ -100,8 +98,10 @@ def prepare_text(source: Source, unit: Unit, folder: Path, name: str = "text") -
         summary = _Summary(sha256(prepared).hexdigest(), len(records))
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _write(path, prepared)
-            _write(_beside(path), msgspec.json.encode(summary))
+            with aside(path) as file:
+                file.write(prepared)
+            with aside(_beside(path)) as file:
+                file.write(msgspec.json.encode(summary))
         except OSError as fault:
             raise UnfitError(f"{folder}: the prepared text cannot be written: {fault.strerror}") from None
     return PreparedInput(name, path, summary.sha256, summary.records, origin)
@@ -206,15 +206,3 @@ def _kept(path: Path) -> _Summary | None:
 
 def _beside(path: Path) -> Path:
     return path.with_suffix(".json")
-
-
-def _write(path: Path, data: bytes) -> None:
-    descriptor, partial = tempfile.mkstemp(prefix=".", suffix=".partial", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        Path(partial).replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(partial).unlink()
-        raise

@@ -19,10 +19,12 @@ from campaign.live import FINISHED, REPORTING, finish_live, in_words
 from campaign.lock import ClusterLock
 from campaign.opening import Opened, new, resumed
 from campaign.order import Run
-from campaign.plan import only, prepare_inputs
+from campaign.plan import Inputs, only, prepare_inputs
 from campaign.progress import view_for
+from campaign.share_done import share_done
 from campaign.state import RunState
 from inventory.errors import InputError, UnfitError
+from workloads.listening import told
 
 CLUSTER = "loopback"
 """All loopback clusters of a host share its processors: one campaign at a time."""
@@ -100,7 +102,7 @@ def conduct(
     runs = only(opened.plan, choice)
     check_addresses(opened.plan.cluster)
     if dry_run:
-        _try_inputs(opened, runs)
+        _try_inputs(opened, runs, settings)
         _show(opened, runs)
         return 0, None
     ending = _carry_out(opened, runs, settings, profile, last_stage)
@@ -125,7 +127,7 @@ def _carry_out(opened: Opened, runs: list[Run], settings: Settings, profile: boo
         work = state.partial(Path(tempfile.gettempdir()) / f"millrace-{state.path.stem}")
         with writing(work):
             work.mkdir(mode=0o700)
-        inputs = prepare_inputs(opened.plan, _labels(runs), work / "inputs")
+        inputs = _prepared(opened, runs, work / "inputs", settings)
         opened.check_inputs(inputs)
         view = view_for(settings.quiet, settings.color)
         campaign = Campaign(opened.plan, runs, inputs, opened.store(), state, work, view, profile)
@@ -136,10 +138,15 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     return sorted({run.workload for run in runs})
 
 
-def _try_inputs(opened: Opened, runs: Sequence[Run]) -> None:
+def _prepared(opened: Opened, runs: Sequence[Run], folder: Path, settings: Settings) -> Inputs:
+    with share_done("preparing inputs", settings.quiet, settings.color) as listener, told(listener):
+        return prepare_inputs(opened.plan, _labels(runs), folder)
+
+
+def _try_inputs(opened: Opened, runs: Sequence[Run], settings: Settings) -> None:
     """Find out whether every input can be used; what is prepared for that is thrown away."""
     with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
-        prepare_inputs(opened.plan, _labels(runs), Path(folder))
+        _prepared(opened, runs, Path(folder), settings)
 
 
 def _report(folder: Path, settings: Settings) -> None:

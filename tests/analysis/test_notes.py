@@ -86,6 +86,20 @@ def test_strangers_at_the_data_ports_are_told_with_what_they_were_turned_away_fo
     assert "(40 not this protocol, 2 time-out)" in words
 
 
+def test_bad_rows_of_an_input_are_told_once_per_workload_by_class(
+    campaign: Campaign, tmp_path: Path, campaign_maker: Callable[..., Path]
+) -> None:
+    assert note(campaign, "Rows left out", run()) == ""
+    folder = campaign_maker(tmp_path / "c", workloads=["exclamation", "wordcount"], repetitions=2, duration_s=1.0)
+    for path in folder.glob("runs/*/run.json"):
+        record = json.loads(path.read_text())
+        if record["workload"] == "wordcount":
+            record["verification"]["quarantined"] = {"malformed": 1200, "outlier": 0, "out_of_order": 7}
+            path.write_text(json.dumps(record))
+    words = note(load_campaign(folder), "Rows left out", run())
+    assert words.endswith("references: of wordcount, 1,200 malformed, 7 out of order.")
+
+
 def test_without_a_run_that_counts_there_is_nothing_to_note(campaign: Campaign) -> None:
     assert notes_of(campaign, {"events": []}, []) == []
 

@@ -1,10 +1,9 @@
 """Rows of text to a file, packed where its name ends in `.gz`; there is no file before it is whole."""
 
-import contextlib
 import gzip
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -12,6 +11,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from inventory.errors import UnfitError
+from workloads.aside import aside
 
 GZIP_LEVEL = 1
 """Packing must not take longer than making the rows."""
@@ -31,7 +31,7 @@ def write_rows(path: Path, batches: Iterable[pa.RecordBatch], tell: Callable[[in
     options = csv.WriteOptions(include_header=False, quoting_style="none")
     written = 0
     try:
-        with _aside(path) as sink, ThreadPoolExecutor(1) as writing:
+        with _sink(path) as sink, ThreadPoolExecutor(1) as writing:
             pending = None
             for batch in batches:
                 if pending is not None:
@@ -46,20 +46,12 @@ def write_rows(path: Path, batches: Iterable[pa.RecordBatch], tell: Callable[[in
         raise UnfitError(f"{path}: cannot be written: {fault.strerror or fault}") from None
 
 
-@contextlib.contextmanager
-def _aside(path: Path) -> Iterator[IO[bytes]]:
-    """Write under another name, and rename when the block has ended well."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            if path.suffix == ".gz":
-                # Without a name and a time, the same rows are the same bytes.
-                with gzip.GzipFile("", "wb", GZIP_LEVEL, file, mtime=0) as packed:
-                    yield packed  # type: ignore[misc]  # a GzipFile is all that is needed of IO
-            else:
-                yield file
-        partial.replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            partial.unlink()
-        raise
+@contextmanager
+def _sink(path: Path) -> Iterator[IO[bytes]]:
+    with aside(path) as file:
+        if path.suffix == ".gz":
+            # Without a name and a time, the same rows are the same bytes.
+            with gzip.GzipFile("", "wb", GZIP_LEVEL, file, mtime=0) as packed:
+                yield packed  # type: ignore[misc]  # a GzipFile is all that is needed of IO
+        else:
+            yield file

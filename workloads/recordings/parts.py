@@ -47,7 +47,7 @@ def is_parquet(path: Path) -> bool:
     return _head(path, len(_PARQUET)) == _PARQUET
 
 
-def blocks(path: Path, size: int = BLOCK_BYTES) -> Iterator[tuple[bytes, int]]:
+def blocks(path: Path) -> Iterator[tuple[bytes, int]]:
     """The content of a file, unpacked, in blocks of whole lines that end at LF; each with the bytes read so far.
 
     Raises:
@@ -57,7 +57,7 @@ def blocks(path: Path, size: int = BLOCK_BYTES) -> Iterator[tuple[bytes, int]]:
     lines = 0
     try:
         with path.open("rb") as raw, gzip.open(raw) if packed else raw as file:
-            for block in _whole_lines(path, file, size):
+            for block in _whole_lines(path, file):
                 if not lines and b"\0" in block:
                     line = block.count(b"\n", 0, block.index(b"\0")) + 1
                     raise InputError(f"{path}:{line}: not text: it has a byte of value 0")
@@ -69,17 +69,17 @@ def blocks(path: Path, size: int = BLOCK_BYTES) -> Iterator[tuple[bytes, int]]:
         raise InputError(f"{path}: cannot be read: {fault.strerror}") from None
 
 
-def _whole_lines(path: Path, file: IO[bytes] | gzip.GzipFile, size: int) -> Iterator[bytes]:
+def _whole_lines(path: Path, file: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
     rest = file.read(len(_BOM)).removeprefix(_BOM)
-    while piece := file.read(size):
+    while piece := file.read(BLOCK_BYTES):
         cut = piece.rfind(b"\n") + 1
         if cut:
             yield _unix(rest + piece[:cut])
             rest = piece[cut:]
         else:
             rest += piece
-            if len(rest) > size:
-                raise InputError(f"{path}: not text: a line of more than {size >> 20} MB")
+            if len(rest) > BLOCK_BYTES:
+                raise InputError(f"{path}: not text: a line of more than {BLOCK_BYTES >> 20} MB")
     if rest:
         yield _unix(rest if rest.endswith(b"\n") else rest + b"\n")
 

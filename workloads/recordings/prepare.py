@@ -5,27 +5,27 @@ Input is a CSV file in the official schema, packed or not, a folder of such part
 line is a row; a row counts as `malformed`, `outlier` or `out_of_order`, the first that fits, and only the others go on.
 """
 
-import contextlib
-import os
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
 from inventory.errors import InputError, UnfitError
+from workloads.aside import aside
+from workloads.listening import tell
 from workloads.recordings.accept import Gate
 from workloads.recordings.grid import Grid
 from workloads.recordings.parts import blocks, files_of, is_parquet
 from workloads.recordings.raw import Rows, arrow_schema, first_is, parse
 from workloads.recordings.recording import FORMAT_KEY, GROUP_ROWS
-from workloads.recordings.schema import Schema
+from workloads.recordings.schema import SEQ, Schema
 from workloads.workload import PreparedInput
 
 CLASSES = ("malformed", "outlier", "out_of_order")
@@ -57,7 +57,6 @@ def prepare(
     folder: Path,
     grid: Grid | None = None,
     name: str = "recording",
-    tell: Callable[[float], None] | None = None,
 ) -> PreparedInput:
     """Make sure that `folder` holds the prepared recording, and describe it.
 
@@ -70,7 +69,6 @@ def prepare(
         folder: kept between runs; made when it is missing.
         grid: of trips; those with an end outside of it are outliers. None: there are no outliers.
         name: under which operators find the file.
-        tell: is told now and then what share of the source has been read.
 
     Raises:
         InputError: the source cannot be used; the message names the file and, where there is one, the line.
@@ -82,9 +80,10 @@ def prepare(
     if summary is None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with _aside(path) as file:
-                summary = _write(parts, schema, grid, file, tell or (lambda _share: None))
-            _beside(path).write_bytes(msgspec.json.encode(summary))
+            with aside(path) as file:
+                summary = _write(parts, schema, grid, _Hashed(file))
+            with aside(_beside(path)) as file:
+                file.write(msgspec.json.encode(summary))
         except OSError as fault:
             raise UnfitError(f"{folder}: the prepared recording cannot be written: {fault.strerror or fault}") from None
     files = "1 file" if len(parts) == 1 else f"{len(parts)} files"
@@ -92,9 +91,7 @@ def prepare(
     return PreparedInput(name, path, summary.sha256, summary.records, origin, summary.quarantined)
 
 
-def _write(
-    parts: list[Path], schema: Schema, grid: Grid | None, file: "_Hashed", tell: Callable[[float], None]
-) -> _Summary:
+def _write(parts: list[Path], schema: Schema, grid: Grid | None, file: "_Hashed") -> _Summary:
     gate = Gate(schema, grid)
     counts: Counter[str] = Counter()
     described = arrow_schema(schema).with_metadata({FORMAT_KEY: schema.name.encode()})
@@ -156,7 +153,7 @@ def _rows_of(part: Path, schema: Schema, first: int) -> Iterator[Rows]:
 
 def _prepared_rows(part: Path, schema: Schema) -> Iterator[Rows]:
     """Rows that `millrace pipeline prepare` has found valid."""
-    rows = 0
+    rows, newest = 0, -1
     try:
         file = pq.ParquetFile(part)
         expected = arrow_schema(schema)
@@ -169,6 +166,10 @@ def _prepared_rows(part: Path, schema: Schema) -> Iterator[Rows]:
                 )
         for batch in file.iter_batches(GROUP_ROWS, columns=expected.names):
             table = pa.Table.from_batches([batch]).select(expected.names).cast(expected)
+            numbers = table.column(SEQ).to_numpy()
+            if (np.diff(numbers, prepend=newest) <= 0).any():
+                raise InputError(f"{part}: column {SEQ!r} does not rise from row to row")
+            newest = numbers[-1]
             rows += len(table)
             yield Rows(table, len(table), part.stat().st_size * rows // file.metadata.num_rows)
     except (pa.ArrowInvalid, ValueError) as fault:
@@ -186,7 +187,7 @@ def _in_order(parts: Iterable[Path], schema: Schema, grid: Grid | None) -> list[
             if len(accepted):
                 first = accepted.column(schema.time)[0].as_py()
                 break
-        dated.append((first is None, first or 0, part.name, part))
+        dated.append((first is None, first or 0, str(part), part))
     return [part for *_, part in sorted(dated)]
 
 
@@ -219,20 +220,6 @@ class _Hashed:
 
     def close(self) -> None:
         """The file is closed by whoever opened it."""
-
-
-@contextlib.contextmanager
-def _aside(path: Path) -> Iterator[_Hashed]:
-    """Write `path` under another name, and give it its own when the block has ended well."""
-    descriptor, partial = tempfile.mkstemp(prefix=".", suffix=".partial", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield _Hashed(file)
-        Path(partial).replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(partial).unlink()
-        raise
 
 
 def _stamp(parts: Iterable[Path], schema: Schema, grid: Grid | None) -> str:
