@@ -1,0 +1,113 @@
+"""On a scripted clock, latencies are exact: from when a record was due to the end of the sink's work on it."""
+
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted import Limits, ScriptedRun, run_spec, scripted_run
+from turns import Count
+
+from agents.protocol import Place
+from agents.worker import bolt as bolt_module
+from agents.worker import spout as spout_module
+from agents.worker.bolt import BoltExecutor
+from agents.worker.latency import bucket, percentile
+from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator
+from workloads.rates import NS
+from workloads.topology import Component, Input, Topology
+
+MS = NS // 1000
+SCHEMA = {"number": "int"}
+TOPOLOGY = Topology(
+    "delays",
+    (
+        Component("s", "spout", outputs={"default": SCHEMA}),
+        Component("r", "bolt", outputs={"default": SCHEMA}, inputs=(Input("s"),)),
+        Component("k", "bolt", inputs=(Input("r"),)),
+    ),
+)
+PLACES = [Place("n1", 0), Place("n2", 0), Place("n1", 0)]
+WIDE = {"batch_rows": 64, "batch_bytes": 1 << 20, "window_rows": 1 << 16, "window_bytes": 1 << 30, "turn_rows": 64}
+
+
+class Slow(Bolt):
+    """Lets its script's time pass for every row; remembers when it was done with which."""
+
+    def __init__(self, delays_ns: list[int]) -> None:
+        self.delays_ns = delays_ns
+        self.run: ScriptedRun | None = None
+        self.done: dict[int, int] = {}
+
+    def process(self, batch: Batch) -> Emitted:
+        assert self.run is not None
+        numbers = [number for (number,) in batch.rows]
+        for number in numbers:
+            self.run.now_ns += self.delays_ns[number % len(self.delays_ns)]
+        self.done |= dict.fromkeys(numbers, self.run.now_ns)
+        return NOTHING
+
+
+class Pass(Bolt):
+    def process(self, batch: Batch) -> Emitted:
+        return {"default": batch.rows}
+
+
+def latencies(delays_ns: list[int], records: int, per_s: int, stride: int) -> tuple[Counter[int], dict[int, int]]:
+    """What the sink's histogram holds, and the true latency of every record, in ns."""
+    slow = Slow(delays_ns)
+    operators: dict[str, Operator] = {"s": Count(records), "r": Pass(), "k": slow}
+    spec = run_spec(TOPOLOGY, PLACES, rate={"kind": "constant", "tuples_per_s": float(per_s)})
+    with (
+        scripted_run(spec, operators.__getitem__, Limits(**WIDE, stride=stride)) as run,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        slow.run = run
+        clock = SimpleNamespace(monotonic_ns=lambda: run.now_ns, thread_time_ns=lambda: 0)
+        for module in (bolt_module, spout_module):
+            patch.setattr(module, "time", clock)
+        while not run.drained:
+            for place in spec.workers:
+                run.age(place, MS)
+            for at in range(len(PLACES)):
+                run.turn(at)
+            for ends in list(run.pipes):
+                run.carry(*ends, 1 << 30)
+        (sink,) = (r for r in run.executors.values() if isinstance(r, BoltExecutor) and r.latency is not None)
+        assert sink.latency is not None
+        truth = {number: done - number * NS // per_s for number, done in slow.done.items()}
+        return sink.latency.counts.copy(), truth
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.lists(st.sampled_from([0, 17, 40_000, 2 * MS, 9 * MS, 60 * MS]), min_size=1, max_size=9), st.sampled_from([1, 5])
+)
+def test_the_histogram_holds_the_latency_of_each_sampled_record_and_nothing_else(
+    delays: list[int], stride: int
+) -> None:
+    records = 300
+    counts, truth = latencies(delays, records, 500, stride)
+    assert len(truth) == records
+    true = Counter(bucket(value) for value in truth.values())
+    if stride == 1:
+        assert counts == true
+    else:
+        assert not counts - true
+        assert counts.total() >= records // stride - 1
+
+
+def test_a_stall_is_in_the_latency_of_all_that_was_due_while_it_lasted() -> None:
+    per_s, seconds, stall_s = 200, 10, 2
+    delays = [0] * (per_s * seconds)
+    delays[3 * per_s] = stall_s * NS
+    counts, truth = latencies(delays, per_s * seconds, per_s, 1)
+    late = sum(count for value, count in counts.items() if value > NS)
+    # Due in the first second of the stall, and the few that were on their way: their wait is longer than what is left.
+    assert late == pytest.approx(per_s * (stall_s - 1), abs=per_s / 20)
+    assert late == sum(value > NS for value in truth.values())
+    measured = percentile(sorted(counts.items()), 0.99)
+    assert measured == bucket(sorted(truth.values())[round(0.99 * len(truth)) - 1])
+    assert measured is not None
+    assert measured > 1.5 * NS
