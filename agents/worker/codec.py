@@ -1,10 +1,21 @@
 """A batch of rows <-> bytes, typed by the stream's declared schema.
 
 MessagePack through msgspec: decoding checks every field against its declared type and can create nothing but
-ints, floats, strings, bytes, booleans and tuples of them.
+ints, floats, strings, bytes, booleans and tuples of them. A batch whose `bytes` fields are large has those behind the
+rest, where they lie, so that the sender never copies them:
+
+    offset  size  field
+    0       1     0xC1, which begins no MessagePack
+    1       4     length of the head, little-endian
+    5             head: the batch in MessagePack, with the length of each `bytes` field in its place
+                  the contents of these fields, row by row
+
+The receiver copies each field once, into `bytes` of its own: a row that an operator keeps holds no frame alive, and is
+the same whether it came from this worker or from another.
 """
 
 from collections.abc import Mapping, Sequence
+from struct import Struct
 from typing import Any
 
 import msgspec
@@ -13,6 +24,13 @@ from inventory.errors import RunError
 from workloads.operators import Row
 
 TYPES: Mapping[str, type] = {"int": int, "float": float, "str": str, "bytes": bytes, "bool": bool}
+
+
+LARGE_BYTES = 1024
+"""A batch whose `bytes` fields take so much per row has them behind the rest."""
+
+_APART = Struct("<BI")
+_APART_MARK = 0xC1
 
 
 class CodecError(RunError):
@@ -28,19 +46,36 @@ class Codec:
 
     def __init__(self, schema: Mapping[str, str]) -> None:
         self.schema = dict(schema)
-        row = tuple.__class_getitem__(tuple(TYPES[kind] for kind in schema.values()) or ((),))
-        self._decoder: Any = msgspec.msgpack.Decoder(list.__class_getitem__(row))
+        types = [TYPES[kind] for kind in schema.values()]
+        self._decoder = _decoder(types)
+        self._head_decoder = _decoder([int if kind is bytes else kind for kind in types])
+        self._large = [place for place, kind in enumerate(types) if kind is bytes]
 
-    def encode(self, rows: Sequence[Row]) -> bytes:
-        """Encode rows.
+    def encode(self, rows: Sequence[Row]) -> list[bytes]:
+        """Encode rows, in pieces to be written one after the other.
 
         Raises:
             CodecError: a field holds what no stream may carry (an object, an int beyond 64 bits).
         """
         try:
-            return _encoder.encode(rows)
+            if self._large and self._are_large(rows):
+                return self._encode_apart(rows)
+            return [_encoder.encode(rows)]
         except _UNFIT as fault:
             raise CodecError(f"a row of the stream {self.schema} cannot be encoded: {fault}") from None
+
+    def _are_large(self, rows: Sequence[Row]) -> bool:
+        fields = [row[place] for place in self._large for row in rows if len(row) > place]
+        return {*map(type, fields)} == {bytes} and sum(map(len, fields)) >= LARGE_BYTES * len(rows)
+
+    def _encode_apart(self, rows: Sequence[Row]) -> list[bytes]:
+        small = [list(row) for row in rows]
+        for place in self._large:
+            for row in small:
+                row[place] = len(row[place])
+        head = _encoder.encode(small)
+        fields = [row[place] for row in rows for place in self._large]
+        return [_APART.pack(_APART_MARK, len(head)) + head, *fields]
 
     def decode(self, data: bytes | bytearray | memoryview, count: int) -> list[Row]:
         """Decode what `encode` gave for `count` rows; another number is refused before any row is made.
@@ -48,14 +83,44 @@ class Codec:
         Raises:
             CodecError: the bytes are not `count` rows of this schema.
         """
+        if self._large and data[:1] == b"\xc1":
+            return self._decode_apart(memoryview(data), count)
+        return self._decode(self._decoder, data, count)
+
+    def _decode(self, decoder: Any, data: bytes | bytearray | memoryview, count: int) -> list[Row]:
         head = _array_head(count)
         if data[: len(head)] != head:
             raise CodecError(f"bytes that are not {count} rows of the stream {self.schema}")
         try:
-            rows: list[Row] = self._decoder.decode(data)
+            rows: list[Row] = decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as fault:
             raise CodecError(f"bytes that are no rows of the stream {self.schema}: {fault}") from None
         return rows
+
+    def _decode_apart(self, data: memoryview, count: int) -> list[Row]:
+        if len(data) < _APART.size:
+            raise CodecError(f"{len(data)} bytes that are no rows of the stream {self.schema}")
+        _, length = _APART.unpack_from(data)
+        stop = _APART.size + length
+        # A head that is longer than the bytes is torn, which its own decoder notices.
+        heads = self._decode(self._head_decoder, data[_APART.size : stop], count)
+        rows: list[Row] = []
+        for head in heads:
+            row = list(head)
+            for place in self._large:
+                start, stop = stop, stop + row[place]
+                if not start <= stop <= len(data):
+                    raise CodecError(f"a field of {row[place]} bytes that are not there, of the stream {self.schema}")
+                row[place] = bytes(data[start:stop])
+            rows.append(tuple(row))
+        if stop != len(data):
+            raise CodecError(f"{len(data) - stop} bytes behind the rows of the stream {self.schema}")
+        return rows
+
+
+def _decoder(types: Sequence[type]) -> Any:
+    row = tuple.__class_getitem__(tuple(types) or ((),))
+    return msgspec.msgpack.Decoder(list.__class_getitem__(row))
 
 
 def _array_head(count: int) -> bytes:

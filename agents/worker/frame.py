@@ -34,6 +34,10 @@ MAX_PAYLOAD = 16 * 1024 * 1024
 STATE_BYTES = 1024 * 1024
 MAX_ROWS = 1 << 20
 
+_LEAST_BUFFER = 16 * 1024
+_MOST_BUFFER = 1024 * 1024
+"""A reader's buffer grows as the peer fills it, and beyond this only for a single frame."""
+
 _STAMP = Struct("<Iq")
 _COUNT = Struct("<I")
 _TICK = Struct("<qq")
@@ -61,14 +65,15 @@ class Frame(NamedTuple):
 
 
 def data(
-    stream: int, epoch: int, sender: int, receiver: int, count: int, rows: bytes, stamps: Stamps = ()
+    stream: int, epoch: int, sender: int, receiver: int, count: int, rows: Sequence[bytes], stamps: Stamps = ()
 ) -> list[bytes]:
-    """The pieces of a DATA frame, to be written one after the other."""
+    """The pieces of a DATA frame, to be written one after the other; `rows` are the codec's."""
+    nbytes = sum(map(len, rows))
     if not stamps:
-        return [HEADER.pack(DATA, 0, stream, epoch, sender, receiver, count, len(rows)), rows]
+        return [HEADER.pack(DATA, 0, stream, epoch, sender, receiver, count, nbytes), *rows]
     table = _COUNT.pack(len(stamps)) + b"".join([_STAMP.pack(row, stamp) for row, stamp in stamps])
-    length = len(table) + len(rows)
-    return [HEADER.pack(DATA, STAMPED, stream, epoch, sender, receiver, count, length) + table, rows]
+    length = len(table) + nbytes
+    return [HEADER.pack(DATA, STAMPED, stream, epoch, sender, receiver, count, length) + table, *rows]
 
 
 def credit(stream: int, epoch: int, sender: int, receiver: int, rows: int, nbytes: int) -> bytes:
@@ -149,38 +154,60 @@ def _payload_bytes(kind: int, flags: int, count: int, length: int) -> int:
 
 
 class FrameReader:
-    """Cuts a byte stream into frames; holds at most one incomplete frame."""
+    """Cuts a byte stream into frames; holds at most one incomplete frame.
+
+    Bytes are received straight into its buffer, which is as small as the peer is quiet.
+    """
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
-        self._rest = bytearray()
+        self._buffer = memoryview(bytearray(_LEAST_BUFFER))
+        self._start = self._stop = 0
         self._needed = HEADER_BYTES
 
-    def feed(self, received: bytes | bytearray | memoryview) -> Iterator[Frame]:
-        """Frames that are complete with `received`; consume them before feeding again.
+    def space(self, least: int = 1) -> memoryview:
+        """Where the next bytes go, `least` of them or more; what was received before is not valid any more."""
+        held = self._stop - self._start
+        size = len(self._buffer)
+        if held + least > size:
+            # Twice as large for bytes that are there, never as large as a header promises.
+            size = max(2 * size, held + least)
+        elif self._stop == size < _MOST_BUFFER:
+            size = min(2 * size, _MOST_BUFFER)
+        elif size > _MOST_BUFFER >= max(self._needed, held + least):
+            size = _MOST_BUFFER
+        if size != len(self._buffer):
+            larger = memoryview(bytearray(size))
+            larger[:held] = self._buffer[self._start : self._stop]
+            self._buffer, self._start, self._stop = larger, 0, held
+        elif self._start and (not held or size - self._stop < max(least, size // 2)):
+            self._buffer[:held] = self._buffer[self._start : self._stop]
+            self._start, self._stop = 0, held
+        return self._buffer[self._stop :]
+
+    def received(self, nbytes: int) -> Iterator[Frame]:
+        """Frames that are complete with the `nbytes` that are now in `space`; consume them before more is received.
 
         Raises:
             FrameError: a field is outside its limits or the epoch is another one.
         """
-        if self._rest:
-            self._rest += received
-            if len(self._rest) < self._needed:
-                return
-            buffer = memoryview(self._rest)
-            self._rest = bytearray()
-        else:
-            buffer = memoryview(received)
-        at, size = 0, len(buffer)
+        self._stop += nbytes
+        buffer, end = self._buffer, self._stop
         self._needed = HEADER_BYTES
-        while size - at >= HEADER_BYTES:
+        while end - self._start >= HEADER_BYTES:
+            at = self._start
             kind, flags, stream, epoch, sender, receiver, count, length = HEADER.unpack_from(buffer, at)
-            stop = at + HEADER_BYTES + _payload_bytes(kind, flags, count, length)
+            body = at + HEADER_BYTES
+            stop = body + _payload_bytes(kind, flags, count, length)
             if epoch != self._epoch:
                 raise FrameError(f"a frame of epoch {epoch} in epoch {self._epoch}")
-            if stop > size:
+            if stop > end:
                 self._needed = stop - at
-                break
-            payload = buffer[at + HEADER_BYTES : stop]
-            yield Frame(kind, flags, stream, epoch, sender, receiver, count, length, payload)
-            at = stop
-        self._rest += buffer[at:]
+                return
+            self._start = stop
+            yield Frame(kind, flags, stream, epoch, sender, receiver, count, length, buffer[body:stop])
+
+    def feed(self, received: bytes | bytearray | memoryview) -> Iterator[Frame]:
+        """The same with bytes that were received elsewhere."""
+        self.space(len(received))[: len(received)] = received
+        yield from self.received(len(received))

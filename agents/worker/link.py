@@ -7,11 +7,11 @@ does not reconnect: a link that breaks ends this start of the topology.
 import socket
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 
 from agents.worker.frame import Frame, FrameReader
 from inventory.errors import RunError
 
-_RECEIVE_BYTES = 256 * 1024
 _MOST_PIECES = 512
 _SOCKET_BUFFER = 1024 * 1024
 
@@ -64,7 +64,7 @@ class Link:
         """
         out, sock = self._out, self.sock
         while out:
-            pieces = [out[at] for at in range(min(len(out), _MOST_PIECES))]
+            pieces = list(islice(out, _MOST_PIECES))
             try:
                 sent = sock.sendmsg(pieces)
             except BlockingIOError:
@@ -88,15 +88,15 @@ class Link:
             first, self._first_bytes = self._first_bytes, b""
             yield from self._reader.feed(first)
         try:
-            received = self.sock.recv(_RECEIVE_BYTES)
+            received = self.sock.recv_into(self._reader.space())
         except BlockingIOError:
             return
         except OSError as fault:
             raise LinkError(f"link to worker {self.peer}: {fault.strerror}") from None
         if not received:
             raise LinkError(f"link to worker {self.peer}: closed by the other side")
-        self.received_bytes += len(received)
-        yield from self._reader.feed(received)
+        self.received_bytes += received
+        yield from self._reader.received(received)
 
     def close(self) -> None:
         """Close the connection, if there is one."""

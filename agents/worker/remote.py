@@ -46,11 +46,12 @@ class RemoteOutgoing(Outgoing):
 
     def _deliver(self, rows: list[Row]) -> tuple[int, int]:
         encoded = self._codec.encode(rows)
-        fitting = self._fitting(len(rows), len(encoded))
+        nbytes = sum(map(len, encoded))
+        fitting = self._fitting(len(rows), nbytes)
         if fitting < len(rows):
             return self._deliver(rows[:fitting])
-        if len(encoded) > frame.MAX_PAYLOAD // 2:
-            raise frame.FrameError(f"one row takes {len(encoded)} bytes, the most is {frame.MAX_PAYLOAD // 2}")
+        if nbytes > frame.MAX_PAYLOAD // 2:
+            raise frame.FrameError(f"one row takes {nbytes} bytes, the most is {frame.MAX_PAYLOAD // 2}")
         stamps = self._take_stamps(len(rows))
         sender, receiver, stream = self.id
         pieces = frame.data(stream, self._epoch, sender, receiver, len(rows), encoded, stamps)

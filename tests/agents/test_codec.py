@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.worker.codec import TYPES, Codec, CodecError
+from agents.worker.codec import LARGE_BYTES, TYPES, Codec, CodecError
 
 VALUES = {
     "int": st.integers(-(2**63), 2**64 - 1),
@@ -25,6 +25,10 @@ def batches(draw: st.DrawFn) -> tuple[dict[str, str], list[tuple]]:
     return {f"f{at}": kind for at, kind in enumerate(kinds)}, rows
 
 
+def encoded(codec: Codec, rows: list[tuple]) -> bytes:
+    return b"".join(codec.encode(rows))
+
+
 def exactly(rows: list[tuple]) -> list[list[tuple[type, object]]]:
     """Rows with the types of their fields, for 1 == 1.0 == True."""
     return [[(type(value), value) for value in row] for row in rows]
@@ -39,7 +43,7 @@ def test_there_is_a_strategy_for_every_type() -> None:
 def test_rows_come_back_as_they_were(batch: tuple[dict[str, str], list[tuple]]) -> None:
     schema, rows = batch
     codec = Codec(schema)
-    decoded = codec.decode(codec.encode(rows), len(rows))
+    decoded = codec.decode(encoded(codec, rows), len(rows))
     assert exactly(decoded) == exactly(rows)
     assert all(type(row) is tuple for row in decoded)
 
@@ -47,19 +51,19 @@ def test_rows_come_back_as_they_were(batch: tuple[dict[str, str], list[tuple]]) 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, -0.0, 5e-324, 1.7976931348623157e308])
 def test_special_floats_keep_their_bits(value: float) -> None:
     codec = Codec({"x": "float"})
-    ((decoded,),) = codec.decode(codec.encode([(value,)]), 1)
+    ((decoded,),) = codec.decode(encoded(codec, [(value,)]), 1)
     assert struct.pack("<d", decoded) == struct.pack("<d", value)
 
 
 def test_not_a_number_stays_so() -> None:
     codec = Codec({"x": "float"})
-    ((decoded,),) = codec.decode(codec.encode([(math.nan,)]), 1)
+    ((decoded,),) = codec.decode(encoded(codec, [(math.nan,)]), 1)
     assert math.isnan(decoded)
 
 
 def test_what_was_decoded_does_not_look_into_the_received_bytes() -> None:
     codec = Codec({"x": "bytes", "y": "str"})
-    received = bytearray(codec.encode([(b"kept", "kept")]))
+    received = bytearray(encoded(codec, [(b"kept", "kept")]))
     rows = codec.decode(memoryview(received), 1)
     received[:] = bytes(len(received))
     assert rows == [(b"kept", "kept")]
@@ -79,20 +83,20 @@ def test_what_no_stream_may_carry_is_refused_by_the_sender(value: object) -> Non
 def test_a_value_of_another_type_is_refused(kind: str, data: st.DataObject) -> None:
     other = data.draw(st.sampled_from(sorted(TYPES.keys() - {kind})))
     value = data.draw(VALUES[other])
-    encoded = Codec({"x": other}).encode([(value,)])
+    sent = encoded(Codec({"x": other}), [(value,)])
     if (kind, other) == ("float", "int"):
         # The one widening: an int where a float is declared becomes one.
-        assert exactly(Codec({"x": kind}).decode(encoded, 1)) == [[(float, float(value))]]
+        assert exactly(Codec({"x": kind}).decode(sent, 1)) == [[(float, float(value))]]
         return
     with pytest.raises(CodecError, match="no rows of the stream"):
-        Codec({"x": kind}).decode(encoded, 1)
+        Codec({"x": kind}).decode(sent, 1)
 
 
 @pytest.mark.parametrize("row", [(), (1,), (1, 2, 3), None, "ab", {1: 2}])
 def test_a_row_of_another_shape_is_refused(row: object) -> None:
     codec = Codec({"x": "int", "y": "int"})
     with pytest.raises(CodecError):
-        codec.decode(codec.encode([row]), 1)
+        codec.decode(encoded(codec, [row]), 1)
 
 
 @settings(deadline=None, max_examples=300)
@@ -111,7 +115,7 @@ def test_rubbish_gives_rows_of_the_schema_or_an_error(rubbish: bytes, count: int
 def test_a_torn_batch_is_refused(batch: tuple[dict[str, str], list[tuple]], data: st.DataObject) -> None:
     schema, rows = batch
     codec = Codec(schema)
-    whole = codec.encode(rows)
+    whole = encoded(codec, rows)
     torn = whole[: data.draw(st.integers(0, len(whole) - 1))]
     with pytest.raises(CodecError):
         codec.decode(torn, len(rows))
@@ -124,7 +128,7 @@ def test_another_number_of_rows_than_the_frame_says_is_refused_unread(claimed: i
     # Two million empty rows would be decoded before anyone could count them.
     codec = Codec({"x": "int"})
     with pytest.raises(CodecError, match="rows"):
-        codec.decode(codec.encode([(7,)]), claimed)
+        codec.decode(encoded(codec, [(7,)]), claimed)
     with pytest.raises(CodecError, match="rows"):
         codec.decode(b"\xdd" + claimed.to_bytes(4, "big") + b"\x91\x07" * min(claimed, 100_000), 1)
 
@@ -132,4 +136,80 @@ def test_another_number_of_rows_than_the_frame_says_is_refused_unread(claimed: i
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 65_535, 65_536])
 def test_every_size_of_batch_is_counted(count: int) -> None:
     codec = Codec({})
-    assert codec.decode(codec.encode([()] * count), count) == [()] * count
+    assert codec.decode(encoded(codec, [()] * count), count) == [()] * count
+
+
+BLOBS = {"n": "int", "first": "bytes", "s": "str", "second": "bytes"}
+
+
+@st.composite
+def large(draw: st.DrawFn) -> list[tuple]:
+    """Rows whose `bytes` fields are large on average, some of them empty."""
+    sizes = st.sampled_from([0, 1, LARGE_BYTES, 3 * LARGE_BYTES])
+    blobs = st.builds(lambda size, fill: bytes([fill]) * size, sizes, st.integers(0, 255))
+    rows = draw(st.lists(st.tuples(VALUES["int"], blobs, st.text(max_size=5), blobs), min_size=1, max_size=8))
+    return [*rows, (0, bytes(LARGE_BYTES * (len(rows) + 1)), "", b"")]
+
+
+@settings(deadline=None, max_examples=150)
+@given(large())
+def test_large_fields_travel_behind_the_rest_uncopied_and_come_back_as_they_were(rows: list[tuple]) -> None:
+    codec = Codec(BLOBS)
+    head, *fields = codec.encode(rows)
+    expected = [field for _, first, _, second in rows for field in (first, second)]
+    assert all(a is b for a, b in zip(fields, expected, strict=True))
+    assert head[0] == 0xC1
+    received = bytearray(encoded(codec, rows))
+    decoded = codec.decode(memoryview(received), len(rows))
+    # What was decoded is its own: the buffer that it came in is used again.
+    received[:] = bytes(len(received))
+    assert exactly(decoded) == exactly(rows)
+
+
+def test_only_large_fields_of_plain_bytes_are_set_apart() -> None:
+    codec, size = Codec({"x": "bytes"}), LARGE_BYTES
+    assert len(codec.encode([(bytes(size),)] * 2)) == 3
+    assert len(codec.encode([(bytes(size - 1),)] * 2)) == 1
+    # A view may look into what its owner goes on writing to.
+    assert len(codec.encode([(memoryview(bytes(size)),), (bytes(size),)])) == 1
+    assert len(Codec({"x": "str"}).encode([("x" * size,)])) == 1
+
+
+@settings(deadline=None, max_examples=300)
+@given(large(), st.data())
+def test_a_torn_batch_of_large_fields_is_refused(rows: list[tuple], data: st.DataObject) -> None:
+    codec = Codec(BLOBS)
+    whole = encoded(codec, rows)
+    near_the_head = st.integers(0, min(len(whole) - 1, 200))
+    for cut in (data.draw(near_the_head), data.draw(st.integers(0, len(whole) - 1))):
+        with pytest.raises(CodecError):
+            codec.decode(whole[:cut], len(rows))
+    for other in (len(rows) - 1, len(rows) + 1):
+        with pytest.raises(CodecError):
+            codec.decode(whole, other)
+    with pytest.raises(CodecError):
+        codec.decode(whole + b"\x00", len(rows))
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.tuples(st.integers(0, 120), st.integers(0, 255)), min_size=1, max_size=6), st.integers(1, 4))
+def test_a_batch_of_large_fields_with_other_bytes_gives_rows_of_the_schema_or_an_error(
+    changes: list[tuple[int, int]], count: int
+) -> None:
+    codec = Codec(BLOBS)
+    data = bytearray(encoded(codec, [(7, bytes(LARGE_BYTES), "word", b"x")] * count))
+    for at, value in changes:
+        data[at % len(data)] = value
+    try:
+        rows = codec.decode(data, count)
+    except CodecError:
+        return
+    assert [tuple(map(type, row)) for row in rows] == [(int, bytes, str, bytes)] * count
+
+
+@pytest.mark.parametrize("length", [-1, 2**63, 2**64 - 1, LARGE_BYTES + 1, LARGE_BYTES - 1])
+def test_a_large_field_of_another_length_than_there_is_is_refused_before_anything_is_taken(length: int) -> None:
+    codec = Codec({"x": "bytes"})
+    head = b"".join(Codec({"x": "int"}).encode([(length,)]))
+    with pytest.raises(CodecError, match="bytes"):
+        codec.decode(b"\xc1" + len(head).to_bytes(4, "little") + head + bytes(LARGE_BYTES), 1)

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from agents.worker import channel, frame, handshake, latency
+from agents.worker import channel, codec, frame, handshake, latency
 from agents.worker.handshake import Acceptor, Connector
 from agents.worker.plan import Hop
 from agents.worker.snapshot import Snapshot
@@ -74,7 +74,7 @@ def test_kinds_flags_and_limits_are_the_codes() -> None:
 
 
 def test_the_stamp_table_is_as_described() -> None:
-    first, _ = frame.data(1, 2, 3, 4, 9, b"rows", [(5, 6), (7, -8)])
+    first, _ = frame.data(1, 2, 3, 4, 9, [b"rows"], [(5, 6), (7, -8)])
     table = first[frame.HEADER_BYTES :]
     assert "a `uint32` n, then n times a `uint32` row and an `int64`" in section("The kinds")
     assert struct.unpack("<IIqIq", table) == (2, 5, 6, 7, -8)
@@ -117,6 +117,7 @@ def test_the_handshakes_messages_have_the_documented_sizes() -> None:
             f"of {channel.window(10**9)[0]} rows and {channel.window(10**9)[1] // 1024} KiB at least",
         ),
         ("An example", f"the window of each is {channel.window(4)[0]:,} rows and {channel.window(4)[1] // 2**20} MiB"),
+        ("The kinds", f"take {codec.LARGE_BYTES // 1024} KiB per row or more"),
         ("The kinds", f"at most {frame.STATE_BYTES // 2**20} MiB each"),
         ("The protocol of a barrier", f"not all are ready within {barrier.READY_S:g} s"),
         ("The protocol of a barrier", f"do not pass within {barrier.PASS_S:g} s"),

@@ -32,7 +32,7 @@ def frames(draw: st.DrawFn) -> tuple[bytes, tuple]:
         count = draw(st.integers(1, frame.MAX_ROWS))
         given_stamps = draw(stamps(count))
         rows = draw(st.binary(max_size=200))
-        written = b"".join(frame.data(stream, EPOCH, sender, receiver, count, rows, given_stamps))
+        written = b"".join(frame.data(stream, EPOCH, sender, receiver, count, [rows], given_stamps))
         return written, (kind, stream, sender, receiver, count, given_stamps, rows)
     if kind == frame.CREDIT:
         count, nbytes = draw(U32), draw(U32)
@@ -239,7 +239,7 @@ def test_a_wrong_stamp_table_is_refused(table: bytes, why: str) -> None:
 
 def test_a_payload_of_the_largest_size_arrives_in_pieces() -> None:
     rows = bytes(range(256)) * (frame.MAX_PAYLOAD // 256)
-    stream = b"".join(frame.data(1, EPOCH, 2, 3, 9, rows)) + frame.end(1, EPOCH, 2, 3)
+    stream = b"".join(frame.data(1, EPOCH, 2, 3, 9, [rows])) + frame.end(1, EPOCH, 2, 3)
     reader = FrameReader(EPOCH)
     got = [
         seen(received) for piece in pieces(stream, [10, 24, 1_000_003, 9_999_999]) for received in reader.feed(piece)

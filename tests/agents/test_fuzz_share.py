@@ -48,7 +48,7 @@ def payloads(draw: st.DrawFn, kind: int) -> tuple[int, int, bytes]:
     match kind:
         case frame.DATA:
             rows = [(number,) for number in draw(st.lists(st.integers(-9, 9), min_size=1, max_size=5))]
-            encoded = Codec(SCHEMA).encode(rows) if draw(st.booleans()) else draw(st.binary(max_size=30))
+            encoded = Codec(SCHEMA).encode(rows) if draw(st.booleans()) else [draw(st.binary(max_size=30))]
             stamps = draw(st.sampled_from([(), ((0, 5),), ((0, -(2**62)),)]))
             pieces = frame.data(0, 1, 0, 0, len(rows), encoded, stamps)
             return int(bool(stamps)), len(rows), b"".join(pieces)[frame.HEADER_BYTES :]

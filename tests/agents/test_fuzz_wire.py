@@ -94,7 +94,7 @@ def test_stamps_that_promise_much_take_no_memory_for_it() -> None:
 @settings(deadline=None, max_examples=300)
 @given(st.integers(1, 20), mutations)
 def test_a_batch_with_other_bytes_gives_plain_values_of_its_types_or_an_error(count: int, changes: list) -> None:
-    data = mutated(CODEC.encode([ROW] * count), changes)
+    data = mutated(b"".join(CODEC.encode([ROW] * count)), changes)
     try:
         rows = CODEC.decode(data, count)
     except CodecError:

@@ -40,7 +40,7 @@ def test_frames_arrive_in_order_through_a_narrow_socket(pair: tuple, sizes: list
     sent = [(at, bytes([at % 251]) * size) for at, size in enumerate([*sizes, *[3] * many])]
     total = 0
     for number, payload in sent:
-        pieces = frame.data(0, EPOCH, 7, number, 1, payload)
+        pieces = frame.data(0, EPOCH, 7, number, 1, [payload])
         total += sum(map(len, pieces))
         writer.write(pieces)
     got = []
@@ -69,7 +69,7 @@ def test_what_is_written_before_the_connection_waits_for_it() -> None:
 
 def test_bytes_that_came_with_the_handshake_are_the_first_of_the_stream(pair: tuple) -> None:
     writer, reader = pair
-    whole = b"".join(frame.data(0, EPOCH, 7, 5, 1, b"payload"))
+    whole = b"".join(frame.data(0, EPOCH, 7, 5, 1, [b"payload"]))
     writer.write([whole[30:] + whole])
     writer.flush()
     reader.attach(reader.sock, whole[:30])
