@@ -11,6 +11,7 @@ from turns import Count
 
 from agents.protocol import Place
 from agents.worker import bolt as bolt_module
+from agents.worker import latency as latency_module
 from agents.worker import spout as spout_module
 from agents.worker.bolt import BoltExecutor
 from agents.worker.latency import bucket, percentile
@@ -65,6 +66,8 @@ def latencies(delays_ns: list[int], records: int, per_s: int, stride: int) -> tu
     ):
         slow.run = run
         clock = SimpleNamespace(monotonic_ns=lambda: run.now_ns, thread_time_ns=lambda: 0)
+        # Every record is sampled, or every fifth until the rate is known.
+        patch.setattr(latency_module, "SAMPLES_PER_S", NS)
         for module in (bolt_module, spout_module):
             patch.setattr(module, "time", clock)
         while not run.drained:
