@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 import hypothesis
+import pytest
 import virtual_time
 from exact import ExactLedger
 from hypothesis import given
@@ -24,14 +25,16 @@ from scripted_cluster import ScriptedCluster
 from topologies import random_topology
 from witness import SCHEMA, SIDE
 
-from agents.protocol import Gates, Place, TimeSlot
+from agents.protocol import Gates, Move, Place, TimeSlot
 from agents.worker.channel import Incoming, Outgoing
 from agents.worker.gates import Gated
 from agents.worker.local import LocalOutgoing
+from agents.worker.plan import RunPlan
 from agents.worker.remote import RemoteOutgoing
 from agents.worker.share import Share
 from campaign.control.moves import MovePlan, Wish
 from campaign.control.session import Course
+from inventory.errors import RunError
 from scheduler.pipeline_linear import PipelineLinear, PipelineLinearParams
 from scheduler.problem import Problem
 from workloads.operators import STEP_NS
@@ -283,6 +286,22 @@ def test_checkpoints_recoveries_lost_nodes_and_moves_happen_in_such_runs() -> No
         happened.update(kind for kind, *_ in cluster.events)
         happened["stall"] += any(record.stall_predicted_ns for record in cluster.slots)
     assert happened.keys() >= {"checkpoint", "recovery", "node_lost", "move", "stall"}
+
+
+@given(RANDOM)
+def test_the_stage_of_a_component_is_its_longest_path(random: Random) -> None:
+    topology = random_topology(random)
+    assert topology.level == {component.id: level_of(topology, component.id) for component in topology.components}
+    assert topology.stages == max(topology.level.values())
+
+
+def test_an_executor_on_a_node_without_a_part_in_the_schedule_is_refused() -> None:
+    places = [Place("n1", 0)] * len(CHAIN.executors)
+    spec = run_spec(CHAIN, places)
+    gates = Gates(nodes=("n0", "n1"), steps=((0, 1), (1, 0)), stages=1, part_tuples=1)
+    plan = RunPlan(replace(spec, gates=gates))
+    with pytest.raises(RunError, match=r"^node n2 has no part in the run's communication schedule$"):
+        plan.moved([Move("c1[0]", Place("n2", 0))], (*spec.workers, Place("n2", 0)))
 
 
 # --- the worked example of pipeline-linear: N = 8, t = 4 ------------------------------------------------------------
