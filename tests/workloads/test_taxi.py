@@ -1,0 +1,282 @@
+"""Frequent routes: whatever the order of events, both answers are those of the brute-force reference."""
+
+import gzip
+from collections import Counter
+
+import pytest
+from debs2015_plain import frequent_changes, frequent_snapshots, lines_of, valid_trips
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted_workload import play, play_with_faults
+from taxi_rows import at, raw, row, written
+
+from inventory.errors import InputError
+from workloads.operators import Batch
+from workloads.recordings.grid import CELLS_500_M
+from workloads.registry import load_workload
+from workloads.taxi.frequent import Taxi
+from workloads.taxi.layout import CELL, ROUTE
+from workloads.taxi.routes import Count, Log
+from workloads.taxi.trips import cells
+from workloads.taxi.window import NEWEST_BITS, ONE, RouteWindow
+
+FEW = {"parse": 2, "route": 2, "count": 3, "rank": 2}
+A, B, C = (1, 1), (2, 1), (300, 300)
+
+
+def taxi(path, **params):
+    return load_workload("taxi", {"input": str(path), "parallelism": FEW, "answer": "both", **params})
+
+
+def answers(tmp_path, rows, **params):
+    """Snapshots and changes (without delays) of a run on several tasks, which equal those of brute force."""
+    path = written(tmp_path / "trips.csv", rows)
+    answer, verdict = play(taxi(path, **params), tmp_path / "inputs", seed=1)
+    assert verdict.passed, verdict.message
+    trips, _ = valid_trips(lines_of(path), 300)
+    snapshots = sorted(answer["snapshots"])
+    changes = [line[:-1] for line in sorted(answer["changes"])]
+    assert snapshots == frequent_snapshots(trips, params.get("period_s", 60))
+    assert changes == frequent_changes(trips)
+    return snapshots, changes
+
+
+def listed(line, each, ahead):
+    """The routes or areas of a row, those that are there."""
+    fields = line[ahead:]
+    return [tuple(fields[at : at + each]) for at in range(0, len(fields), each) if fields[at] is not None]
+
+
+# --- rules ----------------------------------------------------------------------------------------------------
+
+
+def test_a_trip_of_exactly_thirty_minutes_ago_is_gone_and_one_of_a_second_less_is_not(tmp_path):
+    snapshots, changes = answers(tmp_path, [row(60, A, B), row(61, B, A), row(1860, C, C)])
+    assert listed(snapshots[-1], 3, 1) == [("300.300", "300.300", 1), ("2.1", "1.1", 1)]
+    assert listed(changes[-1], 2, 3) == [("300.300", "300.300"), ("2.1", "1.1")]
+
+
+def test_of_equal_counts_the_route_with_the_newest_row_comes_first_also_within_a_second(tmp_path):
+    _, changes = answers(tmp_path, [row(60, A, B), row(60, B, A), row(60, A, A), row(60, B, A)])
+    assert [listed(line, 2, 3) for line in changes] == [
+        [("1.1", "2.1")],
+        [("2.1", "1.1"), ("1.1", "2.1")],
+        [("1.1", "1.1"), ("2.1", "1.1"), ("1.1", "2.1")],
+        [("2.1", "1.1"), ("1.1", "1.1"), ("1.1", "2.1")],
+    ]
+
+
+def test_a_change_of_order_is_a_change_and_one_of_counts_alone_is_none(tmp_path):
+    _, changes = answers(tmp_path, [row(60, A, B), row(61, B, A), row(62, B, A), row(63, A, B), row(64, A, B)])
+    assert [line[2] for line in changes] == [at(60), at(61), at(63)]
+    assert [line[0] for line in changes] == [0, 1, 2]
+
+
+def test_trips_that_leave_change_nothing_before_the_next_valid_one_comes(tmp_path):
+    rows = [row(60, A, B), row(61, B, A), raw(dropoff=at(1861), points=("0", "0", "0", "0")), row(1900, C, C)]
+    snapshots, changes = answers(tmp_path, rows)
+    assert listed(changes[-1], 2, 3) == [("300.300", "300.300")]
+    assert [line[2] for line in changes] == [at(60), at(61), at(1900)]
+    assert [len(listed(line, 3, 1)) for line in snapshots] == [1, *[2] * 29, 1, 1]
+
+
+def test_missing_routes_are_null_and_an_empty_window_is_listed(tmp_path):
+    snapshots, _ = answers(tmp_path, [row(60, A, B), row(7200, A, B)], period_s=1800)
+    assert [line[0] for line in snapshots] == [at(seconds) for seconds in (1800, 3600, 5400, 7200)]
+    assert snapshots[1] == (at(3600), *[None] * 30)
+    assert snapshots[3] == (at(7200), "1.1", "2.1", 1, *[None] * 27)
+
+
+def test_a_tick_covers_the_trips_that_end_at_it(tmp_path):
+    snapshots, _ = answers(tmp_path, [row(60, A, B), row(120, A, B), row(121, A, B)])
+    assert [(line[0], line[3]) for line in snapshots] == [(at(60), 1), (at(120), 2), (at(180), 3)]
+
+
+def test_bad_rows_are_counted_by_class_and_move_no_time(tmp_path):
+    rows = [
+        row(60, A, B),
+        "not a row",
+        raw(medallion="", dropoff=at(9000)),
+        raw(licence="", dropoff=at(9000)),
+        raw(dropoff="2013-02-30 00:00:00"),
+        raw(dropoff=at(9000), fare="nan"),
+        raw(dropoff=at(9000), points=("-74", "40.7", "1e999", "40.7")),
+        raw(dropoff=at(9000), points=("0", "0", "0", "0")),
+        *[row(70, B, A) for _ in range(300)],
+        row(69, C, C),
+        row(2000, A, C),
+    ]
+    path = written(tmp_path / "trips.csv", rows)
+    (prepared,) = taxi(path).prepare(tmp_path / "inputs")
+    assert prepared.quarantined == {"malformed": 6, "outlier": 1, "out_of_order": 1}
+    assert prepared.quarantined == valid_trips(lines_of(path), 300)[1]
+    snapshots, _ = answers(tmp_path, rows)
+    assert snapshots[-1][:4] == (at(2040), "1.1", "300.300", 1)
+
+
+@pytest.mark.parametrize(
+    ("longitude", "latitude", "cell"),
+    [
+        (-74_913_585_000, 41_474_937_000, (1, 1)),
+        (-74_916_578_000, 41_477_182_778, (1, 1)),
+        (-74_910_592_001, 41_472_691_223, (1, 1)),
+        (-74_910_592_000, 41_472_691_222, (2, 2)),
+    ],
+)
+def test_a_point_on_a_border_belongs_to_the_east_and_to_the_south(longitude, latitude, cell):
+    assert cells(CELLS_500_M, [longitude], [latitude]) == [cell[0] * CELL + cell[1]]
+    assert (CELLS_500_M.x(longitude), CELLS_500_M.y(latitude)) == cell
+
+
+# --- any course of events -------------------------------------------------------------------------------------
+
+PLACES = st.sampled_from([(1, 1), (1, 2), (2, 1), (150, 160), (300, 300)])
+TRIPS = st.lists(
+    st.tuples(st.sampled_from([0, 0, 0, 0, 0, 1, 1, 20, 60, 61, 900, 1799, 1800]), PLACES, PLACES), max_size=80
+)
+
+
+@given(TRIPS, st.integers(0, 2**32), st.sampled_from([250, 60, 1800, 5000]), st.integers(1, 3))
+@settings(max_examples=100)
+def test_any_trips_on_any_tasks_in_any_order_give_the_answers_of_brute_force(
+    tmp_path_factory, gaps, seed, period_s, of
+):
+    folder = tmp_path_factory.mktemp("run")
+    seconds, rows = 60, [row(60, A, B)]
+    for gap, start, end in gaps:
+        seconds += gap
+        rows.append(row(seconds, start, end))
+    path = written(folder / "trips.csv", rows)
+    workload = taxi(path, period_s=period_s, parallelism=dict.fromkeys(FEW, of))
+    answer, verdict = play(workload, folder / "inputs", seed)
+    assert verdict.passed, verdict.message
+    trips, _ = valid_trips(lines_of(path), 300)
+    assert sorted(answer["snapshots"]) == frequent_snapshots(trips, period_s)
+    assert [line[:-1] for line in sorted(answer["changes"])] == frequent_changes(trips)
+
+
+def test_kills_moves_and_stops_change_no_answer(tmp_path):
+    rows = [row(60 + 4 * k, ((k * k) % 7 + 1, 1), (k % 5 + 1, k % 3 + 1)) for k in range(900)]
+    path = written(tmp_path / "trips.csv", rows)
+    happened = Counter()
+    for seed in range(8):
+        rate = {"kind": "replay", "speedup": 9000} if seed % 2 else {"kind": "max"}
+        events, verdict = play_with_faults(taxi(path), tmp_path / "inputs", seed, rate)
+        assert verdict.passed, verdict.message
+        happened.update(events)
+    assert happened.keys() >= {"checkpoint", "recovery", "move"}, happened
+
+
+@pytest.mark.parametrize("answer", ["snapshots", "changes"])
+def test_only_the_answer_that_is_asked_for_is_there(tmp_path, answer):
+    path = written(tmp_path / "trips.csv", [row(60, A, B), row(61, B, A)])
+    tables, verdict = play(taxi(path, answer=answer), tmp_path / "inputs", 3)
+    assert verdict.passed
+    assert list(tables) == [answer]
+
+
+# --- the window -----------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(1, 40)), max_size=400), st.booleans(), st.randoms())
+def test_the_window_lists_what_a_full_count_lists_however_often_it_is_asked(gaps, one_by_one, random):
+    window, now, kept = RouteWindow(), 0, []
+    for seq, (gap, route) in enumerate(gaps):
+        now += gap
+        if one_by_one:
+            window.add_one(seq, route, now)
+        else:
+            window.add([seq], [route], [now])
+        window.expire(now - 1800)
+        kept = [trip for trip in [*kept, (seq, route, now)] if trip[2] > now - 1800]
+        if random.random() < 0.1:
+            state, window = window.snapshot(), RouteWindow()
+            window.restore(state)
+        if random.random() < 0.5:
+            counts, newest = Counter(route for _, route, _ in kept), {route: seq for seq, route, _ in kept}
+            best = sorted(((counts[route], newest[route], route) for route in counts), reverse=True)[:10]
+            assert [(rank >> NEWEST_BITS, rank % ONE, route) for rank, route in window.top()] == best
+
+
+def test_a_state_does_not_grow_with_the_input():
+    count, log, sizes = Count(), Log(), []
+    for tick in range(1, 400):
+        trips = [(tick * 50 + at, at % 7 * ROUTE + at % 3, tick * 60) for at in range(50)]
+        count.process(Batch("route", "default", [(route, seq, dropoff) for seq, route, dropoff in trips]))
+        log.process(Batch("route", "logged", [(seq, route, dropoff, dropoff, 0) for seq, route, dropoff in trips]))
+        for bolt in (count, log):
+            bolt.on_tick(tick * 60_000_000_000)
+        list(log.settled())
+        sizes.append((len(count.snapshot()), len(log.snapshot())))
+    assert max(sizes[100:]) < (1.1 * sizes[99][0], 1.1 * sizes[99][1])
+
+
+# --- real and generated trips -----------------------------------------------------------------------------------
+
+
+def test_real_trips_give_the_answers_of_brute_force(shared_data, tmp_path):
+    source = shared_data / "debs2015" / "trips-first-56min.csv.gz"
+    trips, quarantined = valid_trips(lines_of(source), 300)
+    workload = taxi(source)
+    inputs = workload.prepare(tmp_path)
+    assert inputs[0].quarantined == quarantined == {"malformed": 0, "outlier": 178, "out_of_order": 0}
+    reference = workload.reference([len(trips) // 2] * 2, inputs)
+    assert reference["snapshots"] == frequent_snapshots(trips)
+    assert len(reference["changes"]) == 589
+    with gzip.open(source, "rt") as file:
+        first = written(tmp_path / "first.csv", [next(file).rstrip() for _ in range(2000)])
+    answer, verdict = play(taxi(first), tmp_path, 5)
+    assert verdict.passed, verdict.message
+    trips, _ = valid_trips(lines_of(first), 300)
+    assert [line[:-1] for line in sorted(answer["changes"])] == frequent_changes(trips)
+
+
+def test_without_an_input_trips_are_generated(tmp_path):
+    workload = load_workload("taxi", {"answer": "both"})
+    (prepared,) = workload.prepare(tmp_path)
+    assert prepared.records > 190_000
+    assert prepared.quarantined["outlier"] > 1_000
+    assert workload.prepare(tmp_path) == [prepared]
+
+
+# --- parameters and verdicts ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"answer": "snapshot"}, "snapshot"),
+        ({"period_s": 0}, "period_s"),
+        ({"parallelism": {"counts": 2}}, "unknown component 'counts'; did you mean 'count'"),
+        ({"parallelism": {"count": 0}}, "parallelism.count: got 0"),
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused(params, said):
+    with pytest.raises(InputError, match=said):
+        load_workload("taxi", params)
+
+
+def test_an_input_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(InputError, match="not there"):
+        taxi(tmp_path / "nothing.csv").prepare(tmp_path / "inputs")
+
+
+def test_a_wrong_row_of_either_table_is_found_and_a_delay_is_none(tmp_path):
+    path = written(tmp_path / "trips.csv", [row(60, A, B), row(61, B, A)])
+    workload = taxi(path)
+    reference = workload.reference([1, 1], workload.prepare(tmp_path / "inputs"))
+    assert workload.compare(reference, reference).passed
+    first, second = reference["changes"]
+    assert workload.compare({**reference, "changes": [(*second[:-1], 17), first]}, reference).passed
+    for wrong in (
+        {**reference, "changes": [first]},
+        {**reference, "changes": [first, (*second[:3], "9.9", *second[4:])]},
+        {**reference, "snapshots": [(at(60), *[None] * 30)]},
+        {"changes": reference["changes"]},
+    ):
+        assert not workload.compare(wrong, reference).passed
+
+
+def test_the_default_topology_is_that_of_the_paper():
+    topology = Taxi(Taxi.Params()).topology()
+    assert [component.parallelism for component in topology.components] == [16, 16, 8, 4, 1]

@@ -1,0 +1,97 @@
+"""Frequent routes (DEBS 2015 query 1): the ten routes that were taken most in the last half hour.
+
+    parse (trips) -- shuffle --> route -- fields (route) --> count -- fields (route) --> rank -- global --> merge
+                                   \\-------------------------- global ------------------------------------> log
+
+Snapshots go the upper way, the log of changes the lower one; only what is asked for is there.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from workloads.operators import Operator
+from workloads.rates import NS
+from workloads.recordings.grid import CELLS_500_M
+from workloads.taxi.layout import CHANGES, SNAPSHOTS, same
+from workloads.taxi.routes import LOGGED, Count, Log, Merge, Rank, Route
+from workloads.taxi.trips import TaxiParams, Trips, prepare_trips
+from workloads.topology import DEFAULT_STREAM, Component, FieldType, Input, Topology
+from workloads.workload import Answer, PreparedInput, Verdict
+
+_BOLTS: Mapping[str, type[Operator]] = {"count": Count, "rank": Rank, "merge": Merge, "log": Log}
+
+
+class FrequentParams(TaxiParams):
+    """Parameters of `taxi`."""
+
+    defaults: ClassVar = {"parse": 16, "route": 16, "count": 8, "rank": 4, "merge": 1, "log": 1}
+
+
+class Taxi:
+    """See the module."""
+
+    name = "taxi"
+    summary = "taxi trips to the ten most frequent routes of the last half hour (DEBS 2015 query 1)"
+    paper = "DEBS 2015 grand challenge, query 1, as in Eskandari, Mair, Huang, Eyers: I-Scheduler, 2020"
+    Params = FrequentParams
+
+    def __init__(self, params: FrequentParams) -> None:
+        self.params = params
+
+    def topology(self) -> Topology:
+        """Two ways from the routes: to snapshots, and to the log."""
+        params, size = self.params, self.params.parallelism
+        streams: dict[str, Mapping[str, FieldType]] = {}
+        if params.snapshots:
+            streams[DEFAULT_STREAM] = Route.fields
+        if params.changes:
+            streams[LOGGED] = Route.logged_fields
+        components = [
+            Component("parse", "spout", size["parse"], outputs={DEFAULT_STREAM: Trips.fields}),
+            Component("route", "bolt", size["route"], outputs=streams, inputs=(Input("parse", "shuffle"),)),
+        ]
+        if params.snapshots:
+            counted = {DEFAULT_STREAM: Count.fields}
+            by_route = [(Input(source, "fields", ("route",)),) for source in ("route", "count")]
+            components += [
+                Component("count", "bolt", size["count"], outputs=counted, inputs=by_route[0]),
+                Component("rank", "bolt", size["rank"], outputs=counted, inputs=by_route[1]),
+                Component("merge", "bolt", size["merge"], inputs=(Input("rank", "global"),)),
+            ]
+        if params.changes:
+            components.append(Component("log", "bolt", size["log"], inputs=(Input("route", "global", stream=LOGGED),)))
+        return Topology(id=self.name, workers=params.workers, components=tuple(components))
+
+    def operator(self, component: str) -> Operator:
+        """A new operator of one of the components."""
+        match component:
+            case "parse":
+                return Trips(self.params.tick_ns, CELLS_500_M)
+            case "route":
+                return Route(self.params)
+        return _BOLTS[component]()
+
+    def prepare(self, folder: Path) -> Sequence[PreparedInput]:
+        """Trips with both ends on the grid of 500 m."""
+        return [prepare_trips(self.params, CELLS_500_M, folder)]
+
+    def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
+        """Both tables, from the trips that were emitted."""
+        from workloads.recordings.emitted import emitted
+        from workloads.recordings.recording import Recording
+        from workloads.taxi import route_reference as plain
+
+        path = inputs[0].path
+        answer: dict[str, Sequence[tuple[object, ...]]] = {}
+        if self.params.snapshots:
+            first_s = -(-Recording(path).origin_ns // NS)
+            tables = emitted(path, positions, plain.COLUMNS)
+            answer[SNAPSHOTS] = list(plain.snapshots(tables, CELLS_500_M, self.params.period_s, first_s))
+        if self.params.changes:
+            answer[CHANGES] = list(plain.changes(emitted(path, positions, plain.COLUMNS), CELLS_500_M))
+        return answer
+
+    def compare(self, answer: Answer, reference: Answer) -> Verdict:
+        """Row by row; how long a change took is no part of it."""
+        return same(answer, reference)

@@ -1,0 +1,70 @@
+"""How answers are laid out: the columns of `snapshots` and `changes`, and cells, routes and times as they are shown."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from workloads.operators import Row
+from workloads.topology import FieldType
+from workloads.workload import Answer, Verdict, rows_differ
+
+SNAPSHOTS, CHANGES = "snapshots", "changes"
+"""Tables of the answer."""
+
+LISTED = 10
+"""Routes or areas in a listing."""
+
+CELL = 1000
+"""More than a grid has cells in one direction."""
+
+ROUTE = CELL * CELL
+
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  official times have no zone
+
+
+def snapshot_columns(listed: Mapping[str, FieldType]) -> Mapping[str, FieldType]:
+    """Columns of `snapshots`; `listed` are those of one route or area."""
+    return {"ts": "str", **_numbered(listed)}
+
+
+def change_columns(listed: Mapping[str, FieldType]) -> Mapping[str, FieldType]:
+    """Columns of `changes`; `listed` are those of one route or area."""
+    times: Mapping[str, FieldType] = {"change": "int", "pickup_datetime": "str", "dropoff_datetime": "str"}
+    return {**times, **_numbered(listed), "delay_ms": "int"}
+
+
+def _numbered(listed: Mapping[str, FieldType]) -> dict[str, FieldType]:
+    return {f"{name}_{place}": kind for place in range(1, LISTED + 1) for name, kind in listed.items()}
+
+
+def listing(entries: Iterable[Sequence[Any]], width: int) -> Row:
+    """The fields of the listed routes or areas, `width` each, best first; None where there are fewer than ten."""
+    fields = [field for entry in entries for field in entry]
+    return (*fields, *[None] * (LISTED * width - len(fields)))
+
+
+def cell_name(cell: int) -> str:
+    """As `x.y`."""
+    return f"{cell // CELL}.{cell % CELL}"
+
+
+def route_names(route: int) -> tuple[str, str]:
+    """Its start and its end."""
+    return cell_name(route // ROUTE), cell_name(route % ROUTE)
+
+
+def time_text(seconds: int) -> str:
+    """Seconds since 1970 as `YYYY-MM-DD hh:mm:ss`."""
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat(sep=" ")
+
+
+def same(answer: Answer, reference: Answer) -> Verdict:
+    """Compare the tables of `reference` in full, but for the delays."""
+    differences, checked = [], 0
+    for table, expected in reference.items():
+        given = answer.get(table, ())
+        if table == CHANGES:
+            given, expected = [row[:-1] for row in given], [row[:-1] for row in expected]
+        differences += [f"{table}: {text}" for text in rows_differ(given, expected, key_fields=1)]
+        checked += len(expected)
+    return Verdict(not differences, checked, "; ".join(differences[:3]))

@@ -1,0 +1,124 @@
+"""Trips: the source of both workloads, with cells in the place of coordinates, and the parameters that they share."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from workloads.operators import Row
+from workloads.rates import NS
+from workloads.recordings.grid import Grid
+from workloads.recordings.schema import DEBS2015
+from workloads.recordings.spout import RecordedSpout
+from workloads.taxi.layout import CELL
+from workloads.topology import FieldType
+from workloads.workload import PreparedInput, filled
+
+GENERATED_ROWS, GENERATED_SEED = 200_000, 1
+"""Of the input that is made when none is named: about 13 hours."""
+
+
+@dataclass(frozen=True)
+class TaxiParams:
+    """Parameters of both taxi workloads.
+
+    Attributes:
+        input: a file in the schema of DEBS 2015 (also `.gz` or prepared Parquet) or a folder of them; empty: generated.
+        answer: the listing at every tick, the log of all its changes, or both.
+        period_s: stream time between ticks, in seconds.
+        parallelism: executors per component; components left out keep their default.
+        workers: slots asked for.
+    """
+
+    input: str = ""
+    answer: Literal["snapshots", "changes", "both"] = "snapshots"
+    period_s: Annotated[int, Meta(ge=1, le=86_400)] = 60
+    parallelism: Mapping[str, int] = field(default_factory=dict)
+    workers: Annotated[int, Meta(ge=1)] = 5
+
+    defaults: ClassVar[Mapping[str, int]]
+    """The workload's own executors per component."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parallelism", filled(self.parallelism, self.defaults))
+
+    @property
+    def snapshots(self) -> bool:
+        """Whether snapshots are asked for."""
+        return self.answer != "changes"
+
+    @property
+    def changes(self) -> bool:
+        """Whether the log of changes is asked for."""
+        return self.answer != "snapshots"
+
+    @property
+    def tick_ns(self) -> int:
+        """Stream time between ticks."""
+        return self.period_s * NS
+
+
+def prepare_trips(params: TaxiParams, grid: Grid, folder: Path) -> PreparedInput:
+    """Make sure that `folder` holds the valid trips on `grid`; see `workloads.recordings.prepare`."""
+    from workloads.recordings.prepare import prepare
+
+    return prepare(Path(params.input) if params.input else _generated(folder), DEBS2015, folder, grid)
+
+
+def _generated(folder: Path) -> Path:
+    from workloads.generate.taxi_trips import taxi_trips
+    from workloads.generate.writing import write_rows
+
+    path = folder / f"debs2015-{GENERATED_ROWS}-{GENERATED_SEED}.csv.gz"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_rows(path, taxi_trips(GENERATED_ROWS, GENERATED_SEED), lambda _rows: None)
+    return path
+
+
+def cells(grid: Grid, longitudes: Sequence[int], latitudes: Sequence[int]) -> list[int]:
+    """The cells of points on the grid; `Grid.x` and `Grid.y` of all of them in one go."""
+    west, north, east, south = grid.west_border, grid.north_border, grid.east, grid.south
+    first = CELL + 1
+    return [
+        (longitude - west) // east * CELL + (north - latitude) // south + first
+        for longitude, latitude in zip(longitudes, latitudes, strict=True)
+    ]
+
+
+class Trips(RecordedSpout):
+    """Trips as their row number, times in seconds, cells of both ends, and when they were read.
+
+    When a row was read is only told in the column `delay_ms` of the answer; nothing else depends on it.
+    """
+
+    columns = (
+        "seq",
+        "pickup_datetime",
+        "dropoff_datetime",
+        "pickup_longitude",
+        "pickup_latitude",
+        "dropoff_longitude",
+        "dropoff_latitude",
+    )
+    fields: ClassVar[Mapping[str, FieldType]] = {
+        "seq": "int",
+        "pickup": "int",
+        "dropoff": "int",
+        "start": "int",
+        "end": "int",
+        "read_ns": "int",
+    }
+
+    def __init__(self, tick_ns: int, grid: Grid) -> None:
+        super().__init__(tick_ns)
+        self._grid = grid
+
+    def rows(self, columns: Sequence[list[int]]) -> Sequence[Row]:  # type: ignore[override]  # all of them are whole
+        seq, pickup, dropoff, *ends = columns
+        start, end = cells(self._grid, *ends[:2]), cells(self._grid, *ends[2:])
+        return list(zip(seq, pickup, dropoff, start, end, repeat(time.time_ns())))
