@@ -24,7 +24,8 @@ from workloads.recordings.schema import NANO
 Values = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 
-WHOLE = r"^[+-]?[0-9]{1,18}$"
+DIGITS = 18
+WHOLE = rf"^[+-]?[0-9]{{1,{DIGITS}}}$"
 """A whole number; one with more digits is none that anything counts."""
 
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
@@ -41,8 +42,8 @@ _DECIMALS = Context(prec=400, rounding=ROUND_FLOOR)
 
 def whole_numbers(texts: pa.Array) -> tuple[Values, Mask]:
     """Whole numbers as int64."""
-    values, valid = _numbers(texts, pa.int64(), b"0123456789-", WHOLE)
-    return values, valid
+    short = len(texts) == 0 or pc.max(pc.binary_length(texts)).as_py() <= DIGITS
+    return _numbers(texts, pa.int64(), b"0123456789-" if short else b"", WHOLE)
 
 
 def numbers(texts: pa.Array) -> tuple[Values, Mask]:
@@ -54,9 +55,7 @@ def numbers(texts: pa.Array) -> tuple[Values, Mask]:
 def nano(texts: pa.Array) -> tuple[Values, Mask]:
     """Finite decimal numbers in whole billionths, rounded down, as int64; the largest one stands for all beyond it."""
     doubles, valid = numbers(texts)
-    scaled = np.where(valid, doubles, 0.0)
-    with np.errstate(over="ignore"):
-        scaled *= NANO
+    scaled = np.clip(np.where(valid, doubles, 0.0), -_EXACT, _EXACT) * NANO
     nearest = np.rint(scaled)
     size = np.abs(scaled)
     # A text of this length cannot have more than 9 places, unless it has an exponent.
@@ -75,6 +74,10 @@ def nano(texts: pa.Array) -> tuple[Values, Mask]:
 
 def exact_nano(text: str) -> int:
     """A finite decimal number in whole billionths, rounded down, at most +-2^62."""
+    if float(text) == 0:
+        # Exponents that a Decimal does not take are all here.
+        is_zero = not re.search("[1-9]", text.lower().partition("e")[0])
+        return 0 if is_zero or text[0] != "-" else -1
     value = Decimal(text)
     if value.copy_abs() >= _MOST // NANO:
         return -_MOST if value < 0 else _MOST

@@ -15,7 +15,9 @@ from inventory.errors import InputError
 BLOCK_BYTES = 8 * 1024 * 1024
 """Raw bytes that are handled at a time; no line may be longer."""
 
-_GZIP, _PARQUET, _BOM = b"\x1f\x8b", b"PAR1", b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+_GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
 
 
 def files_of(source: Path) -> list[Path]:
@@ -70,7 +72,7 @@ def blocks(path: Path) -> Iterator[tuple[bytes, int]]:
 
 
 def _whole_lines(path: Path, file: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
-    rest = file.read(len(_BOM)).removeprefix(_BOM)
+    rest = file.read(len(BYTE_ORDER_MARK)).removeprefix(BYTE_ORDER_MARK)
     while piece := file.read(BLOCK_BYTES):
         cut = piece.rfind(b"\n") + 1
         if cut:

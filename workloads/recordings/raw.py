@@ -10,6 +10,7 @@ from pyarrow import csv
 
 from workloads.recordings import fields
 from workloads.recordings.fields import Mask, Values
+from workloads.recordings.parts import BYTE_ORDER_MARK
 from workloads.recordings.schema import DEBS2014, DEBS2015, SEQ, Schema
 
 MOST_DOLLARS = 1_000_000_000
@@ -77,6 +78,9 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 def _texts(schema: Schema, block: bytes) -> pa.Table:
     """The fields that matter, as they stand there."""
     wanted = CHECKED[schema.name]
+    if block.startswith(BYTE_ORDER_MARK):
+        # Arrow takes one away from the beginning of whatever it reads, and this one stands within the file.
+        block = BYTE_ORDER_MARK + block
     return csv.read_csv(
         pa.BufferReader(block),
         read_options=csv.ReadOptions(column_names=schema.fields, block_size=len(block) + 1, use_threads=False),
