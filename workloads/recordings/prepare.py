@@ -81,7 +81,7 @@ def prepare(
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with aside(path) as file:
-                summary = _write(parts, schema, grid, _Hashed(file))
+                summary = _write(source, parts, schema, grid, _Hashed(file))
             with aside(_beside(path)) as file:
                 file.write(msgspec.json.encode(summary))
         except OSError as fault:
@@ -91,7 +91,7 @@ def prepare(
     return PreparedInput(name, path, summary.sha256, summary.records, origin, summary.quarantined)
 
 
-def _write(parts: list[Path], schema: Schema, grid: Grid | None, file: "_Hashed") -> _Summary:
+def _write(source: Path, parts: list[Path], schema: Schema, grid: Grid | None, file: "_Hashed") -> _Summary:
     gate = Gate(schema, grid)
     counts: Counter[str] = Counter()
     described = arrow_schema(schema).with_metadata({FORMAT_KEY: schema.name.encode()})
@@ -118,23 +118,19 @@ def _write(parts: list[Path], schema: Schema, grid: Grid | None, file: "_Hashed"
             "`millrace pipeline prepare` puts them in order"
         )
     if not counts["records"]:
-        raise _nothing(ordered, schema, quarantined)
+        raise _nothing(source, ordered, schema, quarantined)
     return _Summary(file.digest.hexdigest(), file.size, counts["records"], counts["rows"], quarantined)
 
 
-def _nothing(parts: Iterable[Path], schema: Schema, quarantined: Mapping[str, int]) -> InputError:
+def _nothing(source: Path, parts: Iterable[Path], schema: Schema, quarantined: Mapping[str, int]) -> InputError:
     """Why there is no valid row."""
-    if quarantined["outlier"]:
-        return InputError(
-            f"no row of {quarantined['outlier']:,} has both ends on the grid, and {quarantined['malformed']:,} others "
-            "are malformed"
-        )
+    if outliers := quarantined["outlier"]:
+        malformed = quarantined["malformed"]
+        return InputError(f"{source}: no valid row: {outliers:,} have an end off the grid, {malformed:,} are malformed")
     for part in parts:
-        if is_parquet(part):
-            continue
-        for block, _ in blocks(part):
+        for block, _ in () if is_parquet(part) else blocks(part):
             return InputError(f"{part}:1: no valid row: {first_is(schema, block)}")
-    return InputError(f"{', '.join(map(str, parts))}: empty")
+    return InputError(f"{source}: empty")
 
 
 def _rows_of(part: Path, schema: Schema, first: int) -> Iterator[Rows]:

@@ -1,0 +1,175 @@
+"""Shares of a prepared recording: every row is some executor's, in order, from any position, and at its time."""
+
+from bisect import bisect_right
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inventory.errors import RunError
+from workloads.operators import Context
+from workloads.rates import NS, Max, Replay
+from workloads.recordings.emitted import emitted
+from workloads.recordings.prepare import prepare
+from workloads.recordings.recording import Recording
+from workloads.recordings.schema import DEBS2014, DEBS2015
+from workloads.recordings.spout import RecordedSpout
+from workloads.source_clock import source_clock
+
+START = 1377986401
+NAMES = ("timestamp", "plug_id")
+
+
+class Plugs(RecordedSpout):
+    """Seconds and plugs."""
+
+    columns = NAMES
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording of 500 rows in groups of 32 with ties and silences."""
+    folder = tmp_path_factory.mktemp("recording")
+    random = Random(5)  # noqa: S311  a repeatable recording
+    second, lines = START, []
+    for plug in range(500):
+        lines.append("bad\n" if plug % 7 == 3 else f"1,{second},1,1,{plug},0,0\n")
+        second += random.choice([0, 0, 0, 1, 2, 50])
+    (folder / "raw").write_text("".join(lines))
+    with patch("workloads.recordings.prepare.GROUP_ROWS", 32):
+        return prepare(folder / "raw", DEBS2014, folder).path
+
+
+@pytest.fixture(scope="module")
+def rows(recording: Path) -> list[tuple[int, int]]:
+    """All of its rows, as another library call gives them."""
+    assert pq.ParquetFile(recording).metadata.num_row_groups > 10
+    table = pq.read_table(recording)
+    return list(zip(*(table.column(name).to_pylist() for name in NAMES), strict=True))
+
+
+def taken(share: Recording, limit: int) -> list[tuple[Any, ...]]:
+    return list(zip(*share.take(limit), strict=True))
+
+
+shares = st.integers(1, 40).flatmap(lambda of: st.tuples(st.integers(0, of - 1), st.just(of)))
+
+
+@settings(max_examples=30)
+@given(share=shares, limits=st.lists(st.integers(0, 200), max_size=8))
+def test_a_share_is_every_nth_row_however_it_is_taken(
+    share: tuple[int, int], limits: list[int], recording: Path, rows: list[tuple[int, int]]
+) -> None:
+    index, of = share
+    own = rows[index::of]
+    reading = Recording(recording, index, of, NAMES)
+    assert (reading.rows, reading.records) == (len(rows), len(own))
+    found = []
+    for limit in limits:
+        batch = taken(reading, limit)
+        assert len(batch) == min(limit, len(own) - len(found))
+        found += batch
+        assert reading.position == len(found)
+    assert found == own[: len(found)]
+    found += taken(reading, 1000)
+    assert found == own
+    assert reading.take(5) == [[], []]
+
+
+@settings(max_examples=30)
+@given(share=shares, positions=st.lists(st.integers(0, 60), min_size=1, max_size=6))
+def test_a_share_goes_on_from_any_position(
+    share: tuple[int, int], positions: list[int], recording: Path, rows: list[tuple[int, int]]
+) -> None:
+    index, of = share
+    own = rows[index::of]
+    reading = Recording(recording, index, of, NAMES)
+    for position in positions:
+        reading.skip(position)
+        assert taken(reading, 7) == own[position : position + 7]
+
+
+@settings(max_examples=30)
+@given(share=shares, moments=st.lists(st.integers(-NS, 2000 * NS), max_size=8))
+def test_times_are_those_of_the_own_rows_and_their_inverse(
+    share: tuple[int, int], moments: list[int], recording: Path, rows: list[tuple[int, int]]
+) -> None:
+    index, of = share
+    times = [second * NS for second, _ in rows[index::of]]
+    reading = Recording(recording, index, of, NAMES)
+    assert [reading.times.due_ns(record) for record in range(len(times))] == times
+    for behind in (len(times), len(times) + 10**9):
+        with pytest.raises(IndexError):
+            reading.times.due_ns(behind)
+    for moment in [START * NS + moment for moment in moments] + times[::25] + [time - 1 for time in times[::25]]:
+        assert reading.times.due_count(moment) == bisect_right(times, moment)
+    assert reading.origin_ns == START * NS
+
+
+@settings(max_examples=30)
+@given(positions=st.lists(st.integers(0, 60), min_size=1, max_size=12))
+def test_what_has_been_emitted_is_what_the_shares_have_taken(
+    positions: list[int], recording: Path, rows: list[tuple[int, int]]
+) -> None:
+    of = len(positions)
+    expected = [row for at, row in enumerate(rows) if at // of < positions[at % of]]
+    found = list(emitted(recording, positions, NAMES))
+    assert [row for table in found for row in zip(*table.to_pydict().values(), strict=True)] == expected
+
+
+def opened(recording: Path, index: int = 0, of: int = 1, tick_ns: int = 0) -> Plugs:
+    spout = Plugs(tick_ns)
+    spout.open(Context("spout", index, of, inputs={"recording": str(recording)}))
+    return spout
+
+
+def test_a_spout_of_a_recording_goes_on_from_its_snapshot(recording: Path, rows: list[tuple[int, int]]) -> None:
+    first, second = opened(recording, 1, 3), opened(recording, 1, 3)
+    before = first.next_batch(50)
+    second.restore(first.snapshot())
+    assert [*before, *second.next_batch(1000)] == rows[1::3]
+    assert second.next_batch(10) == []
+
+
+def test_a_replay_begins_with_the_first_record_of_all_and_ticks_lie_at_whole_multiples(
+    recording: Path, rows: list[tuple[int, int]]
+) -> None:
+    spout = opened(recording, 2, 3, tick_ns=30 * NS)
+    clock = source_clock(Replay(10.0), spout, 2, 3, 0)
+    assert clock.due_ns(0) == (rows[2][0] - START) * NS // 10
+    assert clock.stream_ns(0) == rows[2][0] * NS
+    tick = (START // 30 + 1) * 30
+    assert clock.tick_due_ns(tick * NS) == (tick - START) * NS // 10
+    assert clock.due_count(0) == sum(second == START for second, _ in rows[2::3])
+    assert source_clock(Max(), spout, 2, 3, 0).stream_ns(0) == rows[2][0] * NS
+
+
+def test_a_trip_lies_before_the_tick_at_its_drop_off_time(tmp_path: Path) -> None:
+    trip = "m,l,2013-01-01 00:00:00,2013-01-01 00:0{}:00,60,1,-73.95,40.71,-73.96,40.71,CSH,1,0,0,0,0,1\n"
+    (tmp_path / "raw").write_text("".join(trip.format(minute) for minute in (2, 2, 3)))
+    found = prepare(tmp_path / "raw", DEBS2015, tmp_path)
+    share = Recording(found.path)
+    two = 1356998520
+    assert share.origin_ns == two * NS - 1
+    assert [share.times.due_ns(record) for record in range(3)] == [two * NS - 1, two * NS - 1, (two + 60) * NS - 1]
+    assert [share.times.due_count(two * NS - 1), share.times.due_count(two * NS - 2)] == [2, 0]
+    assert share.take(1)[1] == ["m"]
+
+
+def test_what_is_no_prepared_recording_is_told(tmp_path: Path, recording: Path) -> None:
+    with pytest.raises(RunError, match="it cannot be read: No such file"):
+        Recording(tmp_path / "missing")
+    (tmp_path / "text").write_text("text")
+    with pytest.raises(RunError, match="it cannot be read as a recording"):
+        Recording(tmp_path / "text")
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "other")
+    with pytest.raises(RunError, match="not a prepared recording"):
+        Recording(tmp_path / "other")
+    with pytest.raises(RunError, match="a recording debs2014 has no column 'medallion'"):
+        Recording(recording, 0, 1, ["medallion"])
