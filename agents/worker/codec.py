@@ -15,6 +15,8 @@ the same whether it came from this worker or from another.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate, chain, pairwise
 from struct import Struct
 from typing import Any
 
@@ -58,24 +60,24 @@ class Codec:
             CodecError: a field holds what no stream may carry (an object, an int beyond 64 bits).
         """
         try:
-            if self._large and self._are_large(rows):
-                return self._encode_apart(rows)
-            return [_encoder.encode(rows)]
+            apart = self._encode_apart(rows) if self._large and rows else None
+            return apart or [_encoder.encode(rows)]
         except _UNFIT as fault:
             raise CodecError(f"a row of the stream {self.schema} cannot be encoded: {fault}") from None
 
-    def _are_large(self, rows: Sequence[Row]) -> bool:
-        fields = [row[place] for place in self._large for row in rows if len(row) > place]
-        return {*map(type, fields)} == {bytes} and sum(map(len, fields)) >= LARGE_BYTES * len(rows)
-
-    def _encode_apart(self, rows: Sequence[Row]) -> list[bytes]:
-        small = [list(row) for row in rows]
-        for place in self._large:
-            for row in small:
-                row[place] = len(row[place])
-        head = _encoder.encode(small)
-        fields = [row[place] for row in rows for place in self._large]
-        return [_APART.pack(_APART_MARK, len(head)) + head, *fields]
+    def _encode_apart(self, rows: Sequence[Row]) -> list[bytes] | None:
+        """The batch with its `bytes` fields behind the rest; None when they are not large, or not `bytes`."""
+        columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
+        fields = [columns[place] for place in self._large]
+        if {kind for column in fields for kind in map(type, column)} != {bytes}:
+            return None
+        sizes = [list(map(len, column)) for column in fields]
+        if sum(map(sum, sizes)) < LARGE_BYTES * len(rows):
+            return None
+        for place, column in zip(self._large, sizes, strict=True):
+            columns[place] = column
+        head = _encoder.encode(list(zip(*columns, strict=True)))
+        return [_APART.pack(_APART_MARK, len(head)) + head, *chain.from_iterable(zip(*fields, strict=True))]
 
     def decode(self, data: bytes | bytearray | memoryview, count: int) -> list[Row]:
         """Decode what `encode` gave for `count` rows; another number is refused before any row is made.
@@ -104,18 +106,15 @@ class Codec:
         stop = _APART.size + length
         # A head that is longer than the bytes is torn, which its own decoder notices.
         heads = self._decode(self._head_decoder, data[_APART.size : stop], count)
-        rows: list[Row] = []
-        for head in heads:
-            row = list(head)
-            for place in self._large:
-                start, stop = stop, stop + row[place]
-                if not start <= stop <= len(data):
-                    raise CodecError(f"a field of {row[place]} bytes that are not there, of the stream {self.schema}")
-                row[place] = bytes(data[start:stop])
-            rows.append(tuple(row))
-        if stop != len(data):
-            raise CodecError(f"{len(data) - stop} bytes behind the rows of the stream {self.schema}")
-        return rows
+        columns: list[Sequence[Any]] = list(zip(*heads, strict=True))
+        sizes = list(chain.from_iterable(zip(*[columns[place] for place in self._large], strict=True)))
+        borders = list(accumulate(sizes, initial=stop))
+        if min(sizes, default=0) < 0 or borders[-1] != len(data):
+            raise CodecError(f"fields of {sum(sizes)} bytes in {len(data) - stop}, of the stream {self.schema}")
+        fields = [bytes(data[start:stop]) for start, stop in pairwise(borders)]
+        for at, place in enumerate(self._large):
+            columns[place] = fields[at :: len(self._large)]
+        return list(zip(*columns, strict=True))
 
 
 def _decoder(types: Sequence[type]) -> Any:
@@ -123,6 +122,7 @@ def _decoder(types: Sequence[type]) -> Any:
     return msgspec.msgpack.Decoder(list.__class_getitem__(row))
 
 
+@lru_cache(maxsize=4096)
 def _array_head(count: int) -> bytes:
     """What MessagePack puts before the elements of an array."""
     if count < 16:

@@ -72,6 +72,9 @@ class Link:
             except OSError as fault:
                 raise LinkError(f"link to worker {self.peer}: {fault.strerror}") from None
             self.sent_bytes += sent
+            if len(pieces) == len(out) and sent == sum(map(len, pieces)):
+                out.clear()
+                return
             while out and sent >= len(out[0]):
                 sent -= len(out.popleft())
             if sent:

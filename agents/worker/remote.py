@@ -56,7 +56,7 @@ class RemoteOutgoing(Outgoing):
         sender, receiver, stream = self.id
         pieces = frame.data(stream, self._epoch, sender, receiver, len(rows), encoded, stamps)
         self._wire.write(pieces)
-        size = sum(map(len, pieces))
+        size = len(pieces[0]) + nbytes
         self.nbytes += size
         return len(rows), size
 

@@ -1,0 +1,199 @@
+"""What a hop costs: from one executor's router to another's operator, within a worker and between two.
+
+    python benchmarks/dataplane/hops.py [--rounds 5]
+
+Between workers: channel, codec, frames, link and credit of one stream over TCP on this host, sender and receiver in
+processes of their own, batches of 64. The peer is the same socket with frames of ready bytes: the limit that everybody
+shares. What counts is CPU time: tuples per CPU second of the busier process. Within a worker: a shuffle to two bolts
+whose operators do nothing, less a plain call of the same operator with the same batches. Rounds alternate.
+"""
+
+import argparse
+import ctypes
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+from unittest import mock
+
+from agents.worker import channel
+from agents.worker.bolt import BoltExecutor
+from agents.worker.channel import Ager, ChannelId, Delivery, window
+from agents.worker.codec import Codec
+from agents.worker.frame import HEADER, HEADER_BYTES
+from agents.worker.inputs import Inputs
+from agents.worker.link import Link, tune
+from agents.worker.local import local_channel
+from agents.worker.remote import RemoteIncoming, RemoteOutgoing
+from agents.worker.router import Router, Shuffle
+from workloads.operators import NOTHING, Batch, Bolt, Emitted, Row
+from workloads.topology import Executor
+
+BATCH = 64
+KEY = ChannelId(0, 1, 0)
+LARGE = 8 * 1024
+RECEIVE_BYTES = 1024 * 1024
+
+
+class Nothing(Bolt):
+    """Does nothing."""
+
+    def process(self, batch: Batch) -> Emitted:
+        return NOTHING
+
+
+def connected() -> tuple[socket.socket, socket.socket]:
+    """Both ends of a TCP connection."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        far, _ = server.accept()
+    for end in (near, far):
+        tune(end)
+        end.setblocking(True)
+    return near, far
+
+
+def two(send: Callable[[socket.socket], None], receive: Callable[[socket.socket], None]) -> tuple[float, float]:
+    """CPU seconds of a sending process and of this one, which receives."""
+    near, far = connected()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        far.close()
+        began = time.process_time()
+        send(near)
+        os.write(writing, str(time.process_time() - began).encode())
+        while near.recv(RECEIVE_BYTES):
+            pass
+        os._exit(0)
+    near.close()
+    began = time.process_time()
+    receive(far)
+    used = time.process_time() - began
+    far.close()
+    os.waitpid(child, 0)
+    sent = float(os.read(reading, 100))
+    for descriptor in (reading, writing):
+        os.close(descriptor)
+    return sent, used
+
+
+def ours(schema: dict[str, str], rows: list[Row], batches: int) -> tuple[float, float]:
+    """So many batches over a channel."""
+
+    def send(sock: socket.socket) -> None:
+        link, ager = Link(1, 1), Ager()
+        link.attach(sock, b"")
+        outgoing = RemoteOutgoing(KEY, 1, window(1), ager, Codec(schema), 1, link)
+        for _ in range(batches):
+            outgoing.add(rows)
+            link.flush()
+            while outgoing.blocked:
+                for credit in link.receive():
+                    outgoing.credit(credit.count, credit.length)
+                link.flush()
+        outgoing.flush()
+        link.flush()
+
+    def receive(sock: socket.socket) -> None:
+        link, inputs = Link(0, 1), Inputs()
+        link.attach(sock, b"")
+        incoming = RemoteIncoming(KEY, ("a", "default"), inputs, window(1), Codec(schema), 1, link)
+        inputs.join(incoming)
+        left = batches * len(rows)
+        while left:
+            for received in link.receive():
+                incoming.receive(received)
+            while isinstance(entry := inputs.take(), Delivery):
+                left -= len(entry.rows)
+                incoming.consumed(len(entry.rows), entry.nbytes)
+            link.flush()
+
+    with mock.patch.object(channel, "BATCH_ROWS", len(rows)):
+        return two(send, receive)
+
+
+def raw(payload: bytes, frames: int) -> tuple[float, float]:
+    """So many frames of bytes that are ready."""
+
+    def send(sock: socket.socket) -> None:
+        for _ in range(frames):
+            pieces: list[Any] = [HEADER.pack(1, 0, 0, 1, 0, 1, 64, len(payload)), payload]
+            sent = sock.sendmsg(pieces)
+            if sent < HEADER_BYTES + len(payload):
+                sock.sendall(payload[sent - HEADER_BYTES :])
+
+    def receive(sock: socket.socket) -> None:
+        buffer, left = memoryview(bytearray(RECEIVE_BYTES)), frames * (HEADER_BYTES + len(payload))
+        while left:
+            left -= sock.recv_into(buffer)
+
+    return two(send, receive)
+
+
+def local_ns(batches: int) -> tuple[float, float]:
+    """CPU ns per tuple of a shuffle to two bolts of this worker, and of plain calls of the same operator."""
+    ager = Ager()
+    inputs = [Inputs(), Inputs()]
+    ends = [local_channel(ChannelId(0, at + 1, 0), 0, ("a", "default"), inputs[at], window(1), ager) for at in range(2)]
+    for queue, (_, incoming) in zip(inputs, ends, strict=True):
+        queue.join(incoming)
+    channels = [outgoing for outgoing, _ in ends]
+    router = Router("a[0]", {"default": [Shuffle(channels, 0)]}, channels)
+    below = Router("b[0]", {}, [])
+    bolts = [BoltExecutor(at + 1, Executor("b", at), Nothing(), below, queue) for at, queue in enumerate(inputs)]
+    rows = [(at,) for at in range(channel.BATCH_ROWS)]
+    count = batches * len(rows)
+
+    began = time.thread_time_ns()
+    for now in range(batches):
+        router.emit({"default": rows})
+        for bolt in bolts:
+            while bolt.turn(now):
+                pass
+    hop = time.thread_time_ns() - began
+    operator = Nothing()
+    began = time.thread_time_ns()
+    for _ in range(batches):
+        operator.process(Batch("a", "default", rows))
+    return hop / count, (time.thread_time_ns() - began) / count
+
+
+def main() -> int:
+    """Read the options, measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    for option, value in ((-1, 16 << 20), (-3, 4 << 20)):
+        # As workers do it (`agents.worker.__main__`).
+        ctypes.CDLL(None).mallopt(option, value)
+    tiny, share, hop = [], [], []
+    large = [(os.urandom(LARGE),) for _ in range(BATCH)]
+    for number in range(rounds):
+        count = 8_000
+        tiny.append(count * BATCH / max(ours({"n": "int"}, [(at,) for at in range(BATCH)], count)) / 1e6)
+        count = 1_000
+        mine = ours({"data": "bytes"}, large, count)
+        limit = raw(b"".join(data for (data,) in large[:32]), 2 * count)
+        share.append(sum(limit) / sum(mine))
+        with_hop, plain = local_ns(500)
+        hop.append(with_hop - plain)
+        print(
+            f"round {number + 1}: tiny {tiny[-1]:.1f} M tuples per CPU s; {LARGE // 1024} KiB: "
+            f"{mine[0] * 1e6 / count / BATCH:.2f} + {mine[1] * 1e6 / count / BATCH:.2f} us per tuple, raw "
+            f"{limit[0] * 1e6 / count / BATCH:.2f} + {limit[1] * 1e6 / count / BATCH:.2f}, {share[-1]:.0%}; "
+            f"hop within a worker {hop[-1]:.1f} ns; load {os.getloadavg()[0]:.1f}",
+            flush=True,
+        )
+    print(
+        f"median (best): tiny {median(tiny):.1f} ({max(tiny):.1f}) M tuples per CPU s of the busier process; "
+        f"large {median(share):.0%} ({max(share):.0%}) of raw frames; hop {median(hop):.1f} ({min(hop):.1f}) ns per tuple"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
