@@ -1,7 +1,8 @@
 """A workload: a topology, the operators behind its components, its data, and the answer it must give."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import eq
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -111,7 +112,13 @@ def filled(given: Mapping[str, int], defaults: Mapping[str, int]) -> Mapping[str
     return {**defaults, **given}
 
 
-def rows_differ(answer: Iterable[Row], reference: Iterable[Row], key_fields: int, most: int = 3) -> list[str]:
+def rows_differ(
+    answer: Iterable[Row],
+    reference: Iterable[Row],
+    key_fields: int,
+    most: int = 3,
+    same: Callable[[Row, Row], bool] = eq,
+) -> list[str]:
     """Compare two keyed answers in full; return at most `most` differences in words, none when equal.
 
     Args:
@@ -119,6 +126,7 @@ def rows_differ(answer: Iterable[Row], reference: Iterable[Row], key_fields: int
         reference: rows of the reference.
         key_fields: number of leading fields that make the key.
         most: how many differences to name.
+        same: whether two values, the fields behind the key, are the same.
     """
     differences: list[str] = []
     expected = {tuple(row[:key_fields]): tuple(row[key_fields:]) for row in reference}
@@ -129,7 +137,7 @@ def rows_differ(answer: Iterable[Row], reference: Iterable[Row], key_fields: int
             differences.append(f"{key} is in the answer twice")
         elif key not in expected:
             differences.append(f"{key} = {value} is not in the reference")
-        elif expected[key] != value:
+        elif not same(expected[key], value):
             differences.append(f"{key} = {value}, the reference has {expected[key]}")
         seen.add(key)
     differences.extend(f"{key} is missing" for key in expected if key not in seen)

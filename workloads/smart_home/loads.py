@@ -1,0 +1,297 @@
+"""Bolts that predict the load of houses and plugs at every tick, and the sink that keeps what they say.
+
+Readings are summed by plug between two ticks, and at a tick added to the slices of all lengths, because no border of a
+slice lies between ticks. So a reading costs the same however many lengths there are.
+
+A bolt keeps, per length, the sums of the slice at hand, and 8 bytes for each earlier slice of each plug or house: with
+the official lengths and days 15 KB per plug and day. The median needs them all.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isnan
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from workloads.operators import NOTHING, Batch, Bolt, Emitted, Row
+from workloads.rates import NS
+from workloads.smart_home.query import BASE, WATT_SECONDS_OF_A_KWH, QueryParams
+from workloads.topology import DEFAULT_STREAM, FieldType
+
+Name = tuple[int, ...]
+"""Of a plug: house, household, plug; of a house: itself alone."""
+
+Counter = tuple[int, float]
+"""A reading of a plug's work: when, in seconds since 1970, and kWh since the last reset."""
+
+UNDEFINED = float("nan")
+
+READING: Mapping[str, FieldType] = {
+    "house_id": "int",
+    "household_id": "int",
+    "plug_id": "int",
+    "property": "int",
+    "value": "float",
+}
+"""What loads are made of."""
+
+WORK_READING: Mapping[str, FieldType] = {**READING, "timestamp": "int", "seq": "int"}
+"""What loads are made of when work counters fill gaps; `seq` tells which of a second's readings is the last."""
+
+HOUSE: Mapping[str, FieldType] = {
+    "tick": "int",
+    "slice_s": "int",
+    "ts": "int",
+    "house_id": "int",
+    "predicted_load": "float",
+    "n_history": "int",
+}
+"""A prediction; `ts` is the begin of the slice that it is for."""
+
+PLUG: Mapping[str, FieldType] = {
+    "tick": "int",
+    "slice_s": "int",
+    "ts": "int",
+    "house_id": "int",
+    "household_id": "int",
+    "plug_id": "int",
+    "predicted_load": "float",
+    "n_history": "int",
+}
+
+
+class Work(msgspec.Struct, array_like=True):
+    """A plug's work counter between two ticks: its first and last reading, each with its number."""
+
+    first: tuple[int, Counter]
+    last: tuple[int, Counter]
+
+
+class Loads(Bolt):
+    """Predicts loads of plugs."""
+
+    def __init__(self, query: QueryParams) -> None:
+        self._fills = query.fill == "work"
+        self._slices = [Slices(length, query.day_s // length) for length in query.lengths]
+        self._loads: dict[Name, list[float]] = {}
+        self._work: dict[Name, Work] = {}
+        self._counters: dict[Name, Counter] = {}
+
+    def combine(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Leave out what says nothing: work, unless it fills gaps."""
+        return rows if self._fills else [row for row in rows if row[3]]
+
+    def process(self, batch: Batch) -> Emitted:
+        loads = self._loads
+        known = loads.get
+        for row in batch.rows:
+            if row[3]:
+                plug = row[:3]
+                sums = known(plug)
+                if sums is None:
+                    loads[plug] = [row[4], 1]
+                else:
+                    sums[0] += row[4]
+                    sums[1] += 1
+            elif self._fills:
+                self._note_work(*row)
+        return NOTHING
+
+    def on_tick(self, time_ns: int) -> Emitted:
+        tick = time_ns // NS
+        rows: list[Row] = []
+        for slices in self._slices:
+            slices.add(self._loads, self._work, self._counters)
+            loads = self.grouped(slices.loads())
+            rows += slices.predictions(tick, loads)
+            slices.pass_tick(tick, loads)
+        self._counters |= {plug: work.last[1] for plug, work in self._work.items()}
+        self._loads.clear()
+        self._work.clear()
+        return {DEFAULT_STREAM: rows}
+
+    def grouped(self, loads: dict[Name, float]) -> Mapping[Name, float]:
+        """What to predict, of the plugs' loads."""
+        return loads
+
+    def _note_work(
+        self, house: int, household: int, plug: int, _property: int, value: float, timestamp: int, seq: int
+    ) -> None:
+        reading = seq, (timestamp, value)
+        work = self._work.setdefault((house, household, plug), Work(reading, reading))
+        work.first, work.last = min(work.first, reading), max(work.last, reading)
+
+    def snapshot(self) -> bytes:
+        slices = [each.state for each in self._slices]
+        return msgspec.msgpack.encode(_State(self._loads, self._work, self._counters, slices))
+
+    def restore(self, state: bytes) -> None:
+        known = msgspec.msgpack.decode(state, type=_State)
+        self._loads, self._work, self._counters = known.loads, known.work, known.counters
+        for each, kept in zip(self._slices, known.slices, strict=True):
+            each.restore(kept)
+
+
+class HouseLoads(Loads):
+    """Predicts loads of houses: sums of their plugs' loads."""
+
+    def grouped(self, loads: dict[Name, float]) -> Mapping[Name, float]:
+        houses: dict[Name, float] = {}
+        for plug, load in loads.items():
+            house = plug[:1]
+            houses[house] = houses.get(house, 0.0) + load
+        return houses
+
+
+class Slices:
+    """What is known of slices of one length: of the one at hand, and of those that are over."""
+
+    def __init__(self, length_s: int, of_a_day: int) -> None:
+        self._length_s, self._of_a_day = length_s, of_a_day
+        self._loads: dict[Name, list[float]] = {}
+        self._work: dict[Name, tuple[Counter, Counter]] = {}
+        self._past: dict[Name, Past] = {}
+        # For the slice at hand they stay as they are: all slices that they come of are over.
+        self._medians: dict[Name, tuple[float, int]] = {}
+
+    def add(
+        self, loads: Mapping[Name, Sequence[float]], work: Mapping[Name, Work], counters: Mapping[Name, Counter]
+    ) -> None:
+        """Take in what was read between two ticks.
+
+        Args:
+            loads: sum and number of each plug's load readings.
+            work: each plug's readings of work.
+            counters: each plug's last reading of work before these.
+        """
+        for plug, (total, count) in loads.items():
+            sums = self._loads.setdefault(plug, [0.0, 0])
+            sums[0] += total
+            sums[1] += count
+        for plug, read in work.items():
+            begin, _ = self._work.get(plug) or (counters.get(plug, read.first[1]), None)
+            self._work[plug] = begin, read.last[1]
+
+    def loads(self) -> dict[Name, float]:
+        """Every plug's load in the slice at hand, in W; plugs without one are left out."""
+        found = {plug: total / count for plug, (total, count) in self._loads.items()}
+        for plug, (begin, end) in self._work.items():
+            if plug not in found and end[0] > begin[0] and end[1] >= begin[1]:
+                found[plug] = (end[1] - begin[1]) * WATT_SECONDS_OF_A_KWH / (end[0] - begin[0])
+        return found
+
+    def predictions(self, tick: int, loads: Mapping[Name, float]) -> Iterator[Row]:
+        """Rows for the slice after the next one, from loads in the slice at hand."""
+        predicted = self._at(tick) + 2
+        head = tick, self._length_s, BASE + predicted * self._length_s
+        medians = self._medians
+        for name, load in loads.items():
+            known = medians.get(name)
+            if known is None:
+                known = medians[name] = self._median(name, predicted)
+            middle, days = known
+            yield (*head, *name, (load + middle) / 2 if days else load, days)
+
+    def pass_tick(self, tick: int, loads: Mapping[Name, float]) -> None:
+        """Close the slice at hand, if it ends at the tick."""
+        if (tick - BASE) % self._length_s:
+            return
+        at = self._at(tick)
+        for name, load in loads.items() if at >= 0 else ():
+            past = self._past.get(name)
+            if past is None:
+                past = self._past[name] = Past(at)
+            past.put(at, load)
+        self._loads.clear()
+        self._work.clear()
+        self._medians.clear()
+
+    @property
+    def state(self) -> "_SlicesState":
+        """All that is no consequence of the rest."""
+        past = {name: (each.first, each.values.tobytes()) for name, each in self._past.items()}
+        return _SlicesState(self._loads, self._work, past)
+
+    def restore(self, state: "_SlicesState") -> None:
+        """Be as when `state` was taken."""
+        self._loads, self._work = state.loads, state.work
+        self._past = {name: Past(first, values) for name, (first, values) in state.past.items()}
+
+    def _at(self, tick: int) -> int:
+        """Number of the slice of the last second before a tick."""
+        return (tick - 1 - BASE) // self._length_s
+
+    def _median(self, name: Name, predicted: int) -> tuple[float, int]:
+        """Median load of a slice on earlier days, and on how many of them there was one."""
+        past = self._past.get(name)
+        values = [] if past is None else past.every(self._of_a_day, predicted)
+        return (median(values), len(values)) if values else (0.0, 0)
+
+
+class Past:
+    """Loads in the slices that are over, from slice `first` on; `UNDEFINED` where there was none."""
+
+    def __init__(self, first: int, values: bytes = b"") -> None:
+        self.first = first
+        self.values = array("d", values)
+
+    def put(self, at: int, load: float) -> None:
+        """Note the load of a slice behind all before."""
+        self.values.extend([UNDEFINED] * (at - self.first - len(self.values)))
+        self.values.append(load)
+
+    def every(self, step: int, towards: int) -> list[float]:
+        """Loads of the slices that lie a multiple of `step` before slice `towards`."""
+        return [load for load in self.values[(towards - self.first) % step :: step] if not isnan(load)]
+
+
+class _SlicesState(msgspec.Struct, array_like=True):
+    loads: dict[Name, list[float]]
+    work: dict[Name, tuple[Counter, Counter]]
+    past: dict[Name, tuple[int, bytes]]
+
+
+class _State(msgspec.Struct, array_like=True):
+    loads: dict[Name, list[float]]
+    work: dict[Name, Work]
+    counters: dict[Name, Counter]
+    slices: list[_SlicesState]
+
+
+class Predictions(Bolt):
+    """One table of the answer; what has come cannot change any more."""
+
+    def __init__(self, table: str, schema: Mapping[str, str]) -> None:
+        self.answer_table, self.answer_schema = table, schema  # type: ignore[misc]  # of its own, not of the class
+        self.rows: list[Row] = []
+
+    def settled(self) -> Iterable[Row]:
+        rows, self.rows = self.rows, []
+        return rows
+
+
+class Sink(Bolt):
+    """Keeps predictions in a table for each component that makes them."""
+
+    def __init__(self) -> None:
+        self._tables = {name: Predictions(name, schema) for name, schema in TABLES.items()}
+
+    def tables(self) -> Iterable[Bolt]:
+        return self._tables.values()
+
+    def process(self, batch: Batch) -> Emitted:
+        self._tables[batch.source].rows += batch.rows
+        return NOTHING
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode({name: table.rows for name, table in self._tables.items()})
+
+    def restore(self, state: bytes) -> None:
+        for name, rows in msgspec.msgpack.decode(state, type=dict[str, list[tuple[Any, ...]]]).items():
+            self._tables[name].rows = rows
+
+
+TABLES: Mapping[str, Mapping[str, FieldType]] = {"house": HOUSE, "plug": PLUG}
+"""Component -> what it emits; tables of the answer have the same names."""
