@@ -119,6 +119,8 @@ TABLES: Mapping[str, pa.Schema] = {
 }
 """Table name -> Arrow schema; documented in docs/reference/traces.md."""
 
+_ROWS = {table: pa.struct(schema) for table, schema in TABLES.items()}
+
 _SUFFIX = ".arrows"
 
 _MOST_STARTS = 10_000
@@ -157,7 +159,8 @@ class TraceWriter:
 
     def __init__(self, folder: Path, run: str, node: str, worker: int) -> None:
         self._folder = folder
-        self._run, self._node, self._worker = run, node, worker
+        self._node, self._worker = node, worker
+        self._key = (run, node, worker)
         self._rows: dict[str, list[tuple[Any, ...]]] = {}
         self._files: dict[str, tuple[Any, pa.ipc.RecordBatchStreamWriter]] = {}
         self._adding, self._writing = threading.Lock(), threading.Lock()
@@ -166,7 +169,7 @@ class TraceWriter:
     def add(self, table: str, t_ns: int, *values: Any) -> None:
         """Add one row; `values` in the order of the table's columns after the key."""
         with self._adding:
-            self._rows.setdefault(table, []).append((t_ns, *values))
+            self._rows.setdefault(table, []).append((*self._key, t_ns, *values))
 
     def check(self, table: str, t_ns: int, *values: Any) -> None:
         """Say whether `add` and `flush` can take a row that comes from code which is not ours.
@@ -181,7 +184,7 @@ class TraceWriter:
             names = ", ".join(column.name for column in columns)
             raise RunError(f"table {table} has {len(columns)} columns ({names}), the row has {len(values)} values")
         try:
-            self._record_batch(table, [(t_ns, *values)])
+            _record_batch(table, [(*self._key, t_ns, *values)])
         except (pa.ArrowException, ValueError, OverflowError, TypeError) as fault:
             raise RunError(f"a row does not fit table {table}: {fault}: {repr(values)[:200]}") from None
 
@@ -196,7 +199,7 @@ class TraceWriter:
                 taken, self._rows = self._rows, {}
             for table, rows in taken.items():
                 sink, writer = self._open(table)
-                writer.write_batch(self._record_batch(table, rows))
+                writer.write_batch(_record_batch(table, rows))
                 sink.flush()
 
     def close(self) -> None:
@@ -214,14 +217,6 @@ class TraceWriter:
                     last.callback(writer.close)
                 self._files = {}
 
-    def _record_batch(self, table: str, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-        schema = TABLES[table]
-        count = len(rows)
-        columns: list[Any] = [[self._run] * count, [self._node] * count, [self._worker] * count]
-        columns.extend(list(column) for column in zip(*rows, strict=True))
-        arrays = [pa.array(column, type=f.type) for column, f in zip(columns, schema, strict=True)]
-        return pa.record_batch(arrays, schema=schema)
-
     def _open(self, table: str) -> tuple[Any, pa.ipc.RecordBatchStreamWriter]:
         if table not in self._files:
             sink = self._new_file(table)
@@ -236,6 +231,11 @@ class TraceWriter:
             with suppress(FileExistsError):
                 return path.open("xb")
         raise FileExistsError(f"{self._folder} holds {_MOST_STARTS} files of {stem}")
+
+
+def _record_batch(table: str, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    # Converted in one go: a worker has a row or two per table and second, so that the number of calls is what counts.
+    return pa.RecordBatch.from_struct_array(pa.array(rows, type=_ROWS[table]))
 
 
 def read_stream(path: Path) -> Iterator[pa.RecordBatch]:

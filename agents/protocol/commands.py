@@ -78,8 +78,8 @@ class Prepare(Message, frozen=True, tag="prepare"):
         barrier: its number, higher than all before, of earlier epochs too.
         store: whether executors store their state when they pass it.
         moves: executors that change their place when they pass it.
-        workers: all workers of the run by number, with those that were added since the start.
-        ports: `node/slot` -> port of all workers.
+        workers: with moves, all workers of the run by number, with those that were added since the start.
+        ports: with moves, `node/slot` -> port of all workers.
         complete: the last complete checkpoint; older ones may be deleted.
     """
 

@@ -11,6 +11,7 @@ from agents import protocol
 from agents.fork_server import become_worker
 from agents.protocol import Command, Grow, Message, Start, Welcome
 from agents.trace import settle_without_pandas
+from agents.worker.readiness import Readiness
 from agents.worker.worker import Worker, failed
 from inventory.errors import MillraceError, RunError
 
@@ -105,8 +106,7 @@ class _Life:
         if welcome.version != protocol.VERSION:
             raise RunError(f"control protocol {welcome.version}, this is {protocol.VERSION}")
         self.slot = welcome.slot
-        # select() keeps microseconds, which epoll's interface rounds up to milliseconds.
-        with selectors.SelectSelector() as selector:
+        with Readiness() as selector:
             selector.register(0, selectors.EVENT_READ, lambda _mask: self._hear())
             again: Start | Grow | None = start
             while again is not None:

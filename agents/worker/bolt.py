@@ -42,6 +42,11 @@ class BoltExecutor(Running):
         """Rows in the input queue."""
         return self.inputs.rows
 
+    @property
+    def ready(self) -> bool:
+        """Whether a turn would do something."""
+        return bool(self.inputs) and self.live and not self.router.blocked
+
     def turn(self, now_ns: int) -> bool:
         if not self.inputs or not self.live:
             self.meter.free(now_ns)

@@ -1,7 +1,8 @@
 """The worker's one thread: sockets, executors, timers, in turn.
 
 A pass gives every executor that can run one batch, writes what the links hold, and looks at the sockets once. When
-nothing ran, the loop sleeps until a socket or a timer wakes it; there is no system call, lock or clock read per tuple.
+nobody could run again, the loop sleeps until a socket or a timer wakes it; there is no system call, lock or clock read
+per tuple.
 """
 
 import selectors
@@ -15,10 +16,8 @@ from agents.worker.share import Share
 REPORT_NS = 1_000_000_000
 """Interval of the periodic report."""
 
-_LONGEST_SLEEP_NS = 100_000_000
-
 _SOURCE_QUANTUM_NS = 500_000
-"""Sources are not woken more often, so that records due close together leave together."""
+"""Sources are not woken more often, so that records due close together leave together; nor when one is less behind."""
 
 
 class Loop:
@@ -55,12 +54,11 @@ class Loop:
     def run_pass(self) -> None:
         """One pass."""
         now = self._ager.now_ns = time.monotonic_ns()
-        ran = False
         if not self.halted:
             # Before the turns: what leaves for an executor of this worker must not lie in its queue while we sleep.
             self._ager.flush_old()
             for executor in self._share.assembly.executors:
-                ran |= executor.turn(now)
+                executor.turn(now)
             self._share.after_turns()
             for link in list(self._links):
                 if link.backlog:
@@ -69,19 +67,23 @@ class Loop:
             # After a turn of several seconds there is one report over all of them.
             self._next_report_ns += REPORT_NS * (1 + (now - self._next_report_ns) // REPORT_NS)
             self._report(now)
-        timeout = 0.0 if ran else self._sleep_s()
-        for key, mask in self._selector.select(timeout):
+        for key, mask in self._selector.select(self._sleep_s()):
             key.data(mask)
 
     def _sleep_s(self) -> float:
+        """How long there is nothing to do that no socket tells of."""
+        wake = self._next_report_ns
         now = time.monotonic_ns()
-        wake = min(self._next_report_ns, now + _LONGEST_SLEEP_NS)
-        if self._ager.next_ns is not None and not self.halted:
-            wake = min(wake, self._ager.next_ns)
-        for spout in () if self.halted else self._share.assembly.spouts:
-            due = spout.next_ns
-            if due is not None:
-                wake = min(wake, max(due, now + _SOURCE_QUANTUM_NS))
+        if not self.halted:
+            assembly = self._share.assembly
+            if any(bolt.ready for bolt in assembly.bolts):
+                return 0.0
+            if self._ager.next_ns is not None:
+                wake = min(wake, self._ager.next_ns)
+            for spout in assembly.spouts:
+                due = spout.next_ns
+                if due is not None:
+                    wake = min(wake, due if due <= now - _SOURCE_QUANTUM_NS else max(due, now + _SOURCE_QUANTUM_NS))
         return max(0, wake - now) / 1e9
 
     def _flush(self, link: Link) -> None:

@@ -87,7 +87,7 @@ class TimeSlots:
         self._watch(assembly)
         if self._number is None or self._told == (self._number, self._received):
             return None
-        if not all(_rests(bolt) for bolt in assembly.bolts):
+        if any(bolt.ready for bolt in assembly.bolts):
             return None
         self._told = self._number, self._received
         waiting = [len(channel.pending) for channel in assembly.senders]
@@ -117,8 +117,3 @@ class TimeSlots:
                 now_ns = self._now_ns() if now_ns is None else now_ns
                 self._first_ns.setdefault(bolt, now_ns)
                 self._last_ns = now_ns
-
-
-def _rests(bolt: BoltExecutor) -> bool:
-    """Whether a bolt has nothing that it could do now."""
-    return not bolt.inputs or not bolt.live or bolt.router.blocked

@@ -37,8 +37,9 @@ async def carry_out(crew: Crew, barrier: int, complete: int, store: bool = False
             barrier=barrier,
             store=store,
             moves=moves,
-            workers=crew.workers,
-            ports=crew.named_ports,
+            # For new links; without moves there are none, and these are long where there are many workers.
+            workers=crew.workers if moves else (),
+            ports=crew.named_ports if moves else {},
             complete=complete,
         )
     )

@@ -162,7 +162,7 @@ class Live:
 @pytest.fixture
 def closing(monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack]:
     # In one thread nobody may sleep while another worker has something to do.
-    monkeypatch.setattr(loop_module, "_LONGEST_SLEEP_NS", 0)
+    monkeypatch.setattr(loop_module.Loop, "_sleep_s", lambda _: 0.0)
     with ExitStack() as stack:
         yield stack
 

@@ -282,7 +282,7 @@ class Obedient:
                         cpu_ns=1_000_000,
                     ),
                 )
-        self._specs[node] = replace(spec, executors=executors, workers=prepare.workers)
+        self._specs[node] = replace(spec, executors=executors, workers=prepare.workers or spec.workers)
         for place in self.places(node):
             self._say(node, Passed(epoch=epoch, slot=place.slot, barrier=cut.barrier))
 
