@@ -1,7 +1,7 @@
 """The clock of one spout executor: when its own records are due, and where they lie in stream time.
 
-Record j of executor i of n is record j * n + i of the whole input. Rates speak of the whole input, recordings of each
-executor's own records; here both become times of the executor's own.
+Rates speak of all sources together: record j of spout executor i of n is due when record j * n + i of the rate is.
+Recordings speak of each executor's own records; here both become times of the executor's own.
 """
 
 from fractions import Fraction
@@ -116,10 +116,9 @@ def source_clock(rate: Rate, spout: Spout, index: int, of: int, seed: int) -> So
     Args:
         rate: of all executors together.
         spout: the executor's, opened.
-        index: of the executor among those of its component.
+        index: of the executor among all spout executors of the topology.
         of: how many these are.
-        seed: the same for all executors of the component, another one for each other spout that is to arrive
-            independently.
+        seed: of the rate, the same for all of them.
 
     Raises:
         RunError: the spout has no recorded times although it says so, or although the rate replays them.

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
-from zlib import crc32
 
 from agents.worker.assembly import Assembly
 from agents.worker.bolt import BoltExecutor
@@ -146,9 +145,9 @@ class Wiring:
         except Exception as fault:
             raise RunError(f"{executor.name} cannot be opened: {type(fault).__name__}: {fault}") from fault
         if inputs is None and isinstance(operator, Spout):
-            # Sources of different components arrive independently, those of one share its arrivals.
-            component_seed = mix(plan.spec.seed ^ crc32(component.id.encode()))
-            clock = source_clock(self._rate, operator, executor.index, component.parallelism, component_seed)
+            # One schedule for all sources, whatever components they belong to: a rate is their total.
+            sources = [at for at in range(len(plan.executors)) if not plan.is_bolt(at)]
+            clock = source_clock(self._rate, operator, sources.index(number), len(sources), plan.spec.seed)
             seed = mix(plan.spec.seed ^ mix(number))
             spout = SpoutExecutor(number, executor, operator, router, clock, seed)
             spout.until, spout.seen = plan.spec.until.get(executor.name), plan.spec.seen.get(executor.name, 0)

@@ -56,11 +56,29 @@ class ExactLedger(Ledger):
         ends = [self.positions[f"{spout}[{at}]"] if self.positions else self.records for at in range(of)]
         return [record for record in range(self.records) if record // of < ends[record % of]]
 
+    def time_ns(self, record: int, path: str) -> int:
+        """Stream time of a record, by the component that its path begins with: all sources share one schedule."""
+        source = path.partition(">")[0]
+        sources = [e for e in self.topology.executors if self.topology.component[e.component].kind == "spout"]
+        of = self.topology.component[source].parallelism
+        index = sources.index((source, record % of))
+        return (record // of * len(sources) + index) * STEP_NS
+
     def last_tick(self, component: str) -> int:
         """Number of the last tick that a component gets from all its sources."""
-        sources = [c.id for c in self.topology.components if c.kind == "spout" and self._reaches(c, component)]
-        newest = max((max(self._records_of(source), default=-1) for source in sources), default=-1)
-        return newest // self.tick_every + 1 if self.tick_every and newest >= 0 else 0
+        spouts = [c for c in self.topology.components if c.kind == "spout"]
+        sources = [c.id for c in spouts if c.id == component or self._reaches(c, component)]
+        times = [self.time_ns(record, source) for source in sources for record in self._records_of(source)]
+        return max(times) // (self.tick_every * STEP_NS) + 1 if self.tick_every and times else 0
+
+    def _last_tick_seen(self, sink: str, got: Bag) -> int:
+        """The last tick that a sink must have, or one behind it that it has from a barrier.
+
+        Behind the last record of its own sources a sink may have ticks that other sources had before a barrier.
+        """
+        every = [component.id for component in self.topology.components]
+        seen = max((number for number, path in got if path == TICK_PATH), default=0)
+        return min(max(seen, self.last_tick(sink)), max(map(self.last_tick, every)))
 
     def _reaches(self, source: Component, component: str) -> bool:
         entries = self.topology.component[component].inputs
@@ -75,7 +93,7 @@ class ExactLedger(Ledger):
         expected: dict[str, Bag] = {}
         for sink in self.sinks:
             bag = Bag(self.received(sink))
-            for number in range(1, self.last_tick(sink) + 1):
+            for number in range(1, self._last_tick_seen(sink, got.get(sink, Bag())) + 1):
                 bag[number, TICK_PATH] = self._ticking(sink)
             if bag:
                 expected[sink] = bag
@@ -110,7 +128,7 @@ class Tallying(Relay):
         self._tick_ns, self._newest_ns = 0, -1
 
     def process(self, batch: Batch) -> Emitted:
-        times = [row[0] * STEP_NS for row in batch.rows]
+        times = [self._ledger.time_ns(row[0], row[1]) for row in batch.rows]  # type: ignore[attr-defined]
         assert min(times) >= self._tick_ns, "a row behind the tick that it belongs before"
         self._newest_ns = max(self._newest_ns, *times)
         if self._is_sink:

@@ -26,7 +26,7 @@ from agents.worker.share import Share
 from agents.worker.snapshot import Snapshot
 from agents.worker.spout import SpoutExecutor
 from agents.worker.surroundings import Settled
-from workloads.operators import Operator
+from workloads.operators import Operator, Row
 from workloads.topology import Topology
 
 LAST = "999999999"
@@ -208,11 +208,14 @@ class _Clocks:
 
 @contextmanager
 def scripted_run(
-    spec: RunSpec, operator: Callable[[str], Operator], limits: Limits = Limits()
+    spec: RunSpec,
+    operator: Callable[[str], Operator],
+    limits: Limits = Limits(),
+    inputs: Mapping[str, str] | None = None,
 ) -> Iterator["ScriptedRun"]:
     """A run with small limits; its sources have started at time 0."""
     with limits.applied():
-        run = ScriptedRun(operator, limits)
+        run = ScriptedRun(operator, limits, inputs)
         for place in spec.workers:
             run.add(spec, place)
         for place in spec.workers:
@@ -224,8 +227,10 @@ def scripted_run(
 class ScriptedRun:
     """All workers of a run in this thread; nothing happens but what `act`, `sweep` and `run` make happen."""
 
-    def __init__(self, operator: Callable[[str], Operator], limits: Limits) -> None:
-        self._operator, self.limits = operator, limits
+    def __init__(
+        self, operator: Callable[[str], Operator], limits: Limits, inputs: Mapping[str, str] | None = None
+    ) -> None:
+        self._operator, self.limits, self._inputs = operator, limits, inputs or {}
         self.now_ns = 0
         self.pipes: dict[Ends, Pipe] = {}
         self.workers: dict[Place, Worker] = {}
@@ -238,7 +243,7 @@ class ScriptedRun:
         ager, reports, shelf = Ager(), list[Message](), Shelf(disk or Disk())
         ager.now_ns = self.now_ns
         wires = _Wires(self, spec.epoch, me)
-        share = Share(spec, place, self._operator, {}, ager, wires, shelf, _Clocks(self), reports.append)
+        share = Share(spec, place, self._operator, self._inputs, ager, wires, shelf, _Clocks(self), reports.append)
         self.workers[place] = Worker(place, share, ager, shelf, reports)
         return self.workers[place]
 
@@ -349,6 +354,11 @@ class ScriptedRun:
         worker.share.after_turns()
         if worker.share.is_over:
             worker.share.finish()
+
+    def answer(self, table: str) -> list[Row]:
+        """All rows of a table of the answer, once the run has drained."""
+        files = [file for worker in self.workers.values() for file in worker.shelf.files.values()]
+        return [row for file in files if isinstance(file, Settled) and file.table == table for row in file.rows]
 
     def _actions(self, chunk: int, by_ns: int) -> list[Callable[[], bool]]:
         actions: list[Callable[[], bool]] = [partial(self.turn, at) for at in range(len(self._running))]

@@ -1,0 +1,233 @@
+"""The synthetic applications: linear, diamond, star and random-dag.
+
+The first three are the micro-benchmarks of I-Scheduler (Eskandari, Mair, Huang, Eyers, 2020); the fourth is ours, for
+schedulers that look at rates: its components pass on very different shares of what they get, and its links are keyed
+or shuffled, so that the rates of executor pairs are skewed.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar
+
+import msgspec
+from msgspec.structs import replace
+
+from workloads.bag import EMPTY, digest_of, merged
+from workloads.operators import Operator
+from workloads.shapes import layered
+from workloads.synthetic.dealing import Dealing, dealing
+from workloads.synthetic.operators import CALIBRATION, ROW, TABLE, Generator, Sink, Stage
+from workloads.synthetic.params import DiamondParams, LinearParams, RandomDagParams, StarParams, SyntheticParams
+from workloads.synthetic.work import calibrate
+from workloads.topology import DEFAULT_STREAM, Component, Input, Topology
+from workloads.workload import Answer, PreparedInput, Verdict, rows_differ
+
+_PAPER = "Iterative scheduling for distributed stream processing systems (I-Scheduler, 2020), micro-benchmarks"
+_AT_ONCE = 1 << 20
+_KEYED = Input("", "fields", ("key",))
+
+
+class Synthetic:
+    """What the four have in common; each says its `components`."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    paper: ClassVar[str] = _PAPER
+    Params: ClassVar[type[SyntheticParams]]
+
+    def __init__(self, params: Any) -> None:
+        self.params = params
+
+    def components(self) -> Sequence[Component]:
+        """Spouts and bolts without outputs."""
+        raise NotImplementedError
+
+    def selectivity(self, component: str) -> float:
+        """Tuples that a bolt makes of one, on average."""
+        return float(self.params.selectivity)
+
+    def topology(self) -> Topology:
+        """The graph; who is read by nobody has no outputs."""
+        return self._topology
+
+    def operator(self, component: str) -> Operator:
+        """A new operator of a component."""
+        if component in self._sources:
+            return Generator(self._sources.index(component), len(self._sources), self.params.payload)
+        if component in self._dealings:
+            return Stage(self.params.cost, self._dealings[component])
+        return Sink(self.params.cost)
+
+    def prepare(self, folder: Path) -> Sequence[PreparedInput]:
+        """Measure this CPU, once for all that is run with this folder."""
+        path = folder / "calibration.json"
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(msgspec.json.encode(calibrate()))
+        return [PreparedInput(CALIBRATION, path, sha256(path.read_bytes()).hexdigest(), 1, "generated")]
+
+    def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
+        """Every sink's digest, from how often each record reaches it along all paths."""
+        digests = {component.id: EMPTY for component in self._topology.components if self._is_sink(component)}
+        first = 0
+        for at, source in enumerate(self._sources):
+            of = self._topology.component[source].parallelism
+            for index, position in enumerate(positions[first : first + of]):
+                for begin in range(0, position, _AT_ONCE):
+                    own = range(begin, min(position, begin + _AT_ONCE))
+                    records = [(j * of + index) * len(self._sources) + at for j in own]
+                    for sink, times in self._times(source, records).items():
+                        counted = {(record,): int(n) for record, n in zip(records, times, strict=True) if n}
+                        digests[sink] += digest_of(counted)
+            first += of
+        return {TABLE: [(sink, *digest.row) for sink, digest in digests.items()]}
+
+    def compare(self, answer: Answer, reference: Answer) -> Verdict:
+        """Sink by sink, the parts of each together."""
+        parts: dict[str, list[tuple[Any, ...]]] = {}
+        for sink, *digest in answer.get(TABLE, ()):
+            parts.setdefault(sink, []).append(tuple(digest))
+        got = [(sink, *merged(rows).row) for sink, rows in parts.items()]
+        differences = rows_differ(got, reference[TABLE], key_fields=1)
+        return Verdict(not differences, len(reference[TABLE]), "; ".join(differences))
+
+    def _times(self, source: str, records: Sequence[int]) -> Mapping[str, Any]:
+        """How often each record of `source` reaches each sink."""
+        import numpy as np
+
+        numbers = np.array(records, np.uint64)
+        emitted: dict[str, Any] = {source: np.ones(len(records), np.int64)}
+        reached: dict[str, Any] = {}
+        for component in self._ordered:
+            arriving = [emitted[entry.source] for entry in component.inputs if entry.source in emitted]
+            if not arriving:
+                continue
+            if component.id in self._dealings:
+                emitted[component.id] = sum(arriving) * self._dealings[component.id].of_all(numbers)
+            else:
+                reached[component.id] = sum(arriving)
+        return reached
+
+    @cached_property
+    def _topology(self) -> Topology:
+        components = self.components()
+        read = {entry.source for component in components for entry in component.inputs}
+        typed = [
+            replace(component, outputs={DEFAULT_STREAM: ROW}) if component.id in read else component
+            for component in components
+        ]
+        return Topology(self.name, tuple(typed), workers=self.params.workers)
+
+    @cached_property
+    def _ordered(self) -> Sequence[Component]:
+        """Bolts, each behind all that it reads from."""
+        done = set(self._sources)
+        left = [component for component in self._topology.components if component.inputs]
+        ordered: list[Component] = []
+        while left:
+            ready = [c for c in left if all(entry.source in done for entry in c.inputs)]
+            ordered += ready
+            done |= {component.id for component in ready}
+            left = [component for component in left if component.id not in done]
+        return ordered
+
+    @cached_property
+    def _sources(self) -> list[str]:
+        return [component.id for component in self._topology.components if component.kind == "spout"]
+
+    @cached_property
+    def _dealings(self) -> Mapping[str, Dealing]:
+        return {
+            component.id: dealing(component.id, self.selectivity(component.id))
+            for component in self._topology.components
+            if component.kind == "bolt" and not self._is_sink(component)
+        }
+
+    def _is_sink(self, component: Component) -> bool:
+        return component.kind == "bolt" and not component.outputs
+
+
+class Linear(Synthetic):
+    """A chain of operators."""
+
+    name = "linear"
+    summary = "a chain of operators with a set cost per tuple"
+    Params = LinearParams
+
+    def components(self) -> Sequence[Component]:
+        """source, op1, op2, ..., sink."""
+        names = ["source", *(f"op{at}" for at in range(1, self.params.operators - 1)), "sink"]
+        bolts = [_bolt(name, self.params.tasks, before) for before, name in pairwise(names)]
+        return [Component("source", "spout", self.params.tasks), *bolts]
+
+
+class Diamond(Synthetic):
+    """Operators side by side between a source and a sink."""
+
+    name = "diamond"
+    summary = "a source, operators side by side, a sink, with a set cost per tuple"
+    Params = DiamondParams
+
+    def components(self) -> Sequence[Component]:
+        """source, middle1, middle2, ..., sink."""
+        tasks = self.params.tasks
+        middle = [f"middle{at}" for at in range(1, self.params.operators + 1)]
+        side_by_side = [_bolt(name, tasks, "source") for name in middle]
+        return [Component("source", "spout", tasks), *side_by_side, _bolt("sink", tasks, *middle)]
+
+
+class Star(Synthetic):
+    """Sources and sinks around one operator."""
+
+    name = "star"
+    summary = "sources, one operator in the middle, sinks, with a set cost per tuple"
+    Params = StarParams
+
+    def components(self) -> Sequence[Component]:
+        """source1, ..., middle, sink1, ..."""
+        params = self.params
+        sources = [Component(f"source{at}", "spout", params.source_tasks) for at in range(1, params.sources + 1)]
+        middle = _bolt("middle", params.tasks, *(source.id for source in sources))
+        sinks = [_bolt(f"sink{at}", params.tasks, "middle") for at in range(1, params.sinks + 1)]
+        return [*sources, middle, *sinks]
+
+
+class RandomDag(Synthetic):
+    """A random layered graph."""
+
+    name = "random-dag"
+    summary = "a random layered graph with skewed rates, for scheduler studies"
+    paper = ""
+    Params = RandomDagParams
+
+    def components(self) -> Sequence[Component]:
+        """Layer by layer; every other link is keyed, so that its executor pairs have skewed rates."""
+        params = self.params
+        shape, _ = layered(params.executors, params.shape_seed, widest=params.widest, layers=params.layers)
+        random = self._random("links")
+        return [
+            replace(
+                component,
+                inputs=tuple(
+                    replace(_KEYED, source=entry.source) if random.random() < 0.5 else entry
+                    for entry in component.inputs
+                ),
+            )
+            for component in shape.components
+        ]
+
+    def selectivity(self, component: str) -> float:
+        """What the parameter says, times a share that is drawn for the component: most pass on little."""
+        inputs = max(1, len(self._topology.component[component].inputs))
+        return float(self.params.selectivity / inputs * min(1.0, 0.3 * self._random(component).paretovariate(1.2)))
+
+    def _random(self, what: str) -> Random:
+        return Random(f"{self.params.shape_seed} {what}")  # noqa: S311 - it must be repeatable
+
+
+def _bolt(name: str, tasks: int, *sources: str) -> Component:
+    return Component(name, "bolt", tasks, inputs=tuple(Input(source) for source in sources))
