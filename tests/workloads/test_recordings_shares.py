@@ -1,5 +1,7 @@
 """Shares of a prepared recording: every row is some executor's, in order, from any position, and at its time."""
 
+import subprocess
+import sys
 from bisect import bisect_right
 from pathlib import Path
 from random import Random
@@ -22,6 +24,7 @@ from workloads.recordings.schema import DEBS2014, DEBS2015
 from workloads.recordings.spout import RecordedSpout
 from workloads.source_clock import source_clock
 
+ROOT = Path(__file__).parents[2]
 START = 1377986401
 NAMES = ("timestamp", "plug_id")
 
@@ -160,6 +163,18 @@ def test_a_trip_lies_before_the_tick_at_its_drop_off_time(tmp_path: Path) -> Non
     assert [share.times.due_ns(record) for record in range(3)] == [two * NS - 1, two * NS - 1, (two + 60) * NS - 1]
     assert [share.times.due_count(two * NS - 1), share.times.due_count(two * NS - 2)] == [2, 0]
     assert share.take(1)[1] == ["m"]
+
+
+def test_a_node_needs_no_numpy_to_read_a_recording(recording: Path, rows: list[tuple[int, int]]) -> None:
+    program = (
+        "import sys; sys.modules['numpy'] = None\n"
+        "from pathlib import Path; import workloads.recordings.spout\n"
+        "from workloads.recordings.recording import Recording\n"
+        f"share = Recording(Path({str(recording)!r}), 1, 2, {NAMES})\n"
+        "print(list(zip(*share.take(9))), share.times.due_count(10**19))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == f"{rows[1:19:2]} {len(rows[1::2])}"
 
 
 def test_what_is_no_prepared_recording_is_told(tmp_path: Path, recording: Path) -> None:

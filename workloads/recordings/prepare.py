@@ -23,7 +23,7 @@ from workloads.listening import tell
 from workloads.recordings.accept import Gate
 from workloads.recordings.grid import Grid
 from workloads.recordings.parts import blocks, files_of, is_parquet
-from workloads.recordings.raw import Rows, arrow_schema, first_is, parse
+from workloads.recordings.raw import Rows, arrow_schema, first_is, has_columns, parse
 from workloads.recordings.recording import FORMAT_KEY, GROUP_ROWS
 from workloads.recordings.schema import SEQ, Schema
 from workloads.workload import PreparedInput
@@ -141,7 +141,7 @@ def _rows_of(part: Path, schema: Schema, first: int) -> Iterator[Rows]:
     at = first
     for block, read in blocks(part):
         rows = parse(schema, block, at, read)
-        if at == first and rows.lines >= SURELY_WRONG_ROWS and rows.malformed == rows.lines:
+        if at == first and rows.lines == rows.malformed >= SURELY_WRONG_ROWS and not has_columns(schema, block):
             raise InputError(f"{part}:1: no valid row: {first_is(schema, block)}")
         at += rows.lines
         yield rows

@@ -60,6 +60,11 @@ def parse(schema: Schema, block: bytes, first: int, read: int = 0) -> Rows:
     return Rows(pa.table({SEQ: seq, **values}, arrow_schema(schema)), lines, read)
 
 
+def has_columns(schema: Schema, block: bytes) -> bool:
+    """Whether any line has as many fields as a row."""
+    return any(_is_row(line, len(schema.fields)) for line in block.split(b"\n"))
+
+
 def first_is(schema: Schema, block: bytes) -> str:
     """What the first line of a block is, in words; it is malformed."""
     line = block.partition(b"\n")[0]
