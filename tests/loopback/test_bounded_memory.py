@@ -16,7 +16,7 @@ pytestmark = pytest.mark.loopback
 
 PAYLOAD = 2_000
 PLACES = {"source[0]": "n1/0", "source[1]": "n2/0", "relay[0]": "n2/0", "sink[0]": "n2/1"}
-MOST_BYTES = 2 * QUEUE_BYTES + 48 * 1024 * 1024
+MOST_BYTES = 2 * QUEUE_BYTES + 32 * 1024 * 1024
 """Two queues (the bolts' own, and what a worker sends on), and what a Python process takes besides: batches under way,
 sockets, objects around the payload, the allocator's slack."""
 
@@ -65,7 +65,7 @@ async def stuck_for(folder: Path, seconds: float) -> None:
 @pytest.mark.slow
 def test_a_stuck_sink_stops_the_sources_and_not_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(installed(tmp_path / "site")))
-    asyncio.run(stuck_for(tmp_path, 8))
+    asyncio.run(stuck_for(tmp_path, 6))
 
 
 @pytest.mark.soak
