@@ -214,7 +214,7 @@ class Incoming(ABC):
 
     def deliver(self, rows: Sequence[Row], stamps: Stamps, nbytes: int) -> None:
         """Put a batch into the executor's queue."""
-        self._inbox.append(Delivery(self, rows, stamps, nbytes))
+        self._inbox.append(tuple.__new__(Delivery, (self, rows, stamps, nbytes, None)))
 
     def deliver_mark(self, mark: Mark) -> None:
         """Put a mark into the executor's queue."""

@@ -205,7 +205,9 @@ class FrameReader:
                 self._needed = stop - at
                 return
             self._start = stop
-            yield Frame(kind, flags, stream, epoch, sender, receiver, count, length, buffer[body:stop])
+            # Once per frame the constructor that named tuples come with would be the dearest call of all.
+            fields = (kind, flags, stream, epoch, sender, receiver, count, length, buffer[body:stop])
+            yield tuple.__new__(Frame, fields)
 
     def feed(self, received: bytes | bytearray | memoryview) -> Iterator[Frame]:
         """The same with bytes that were received elsewhere."""
