@@ -157,6 +157,8 @@ def grouping_of(
         case "local-or-shuffle":
             local = [channel for channel in channels if isinstance(channel, LocalOutgoing)]
             return shuffle(local or channels, sender)
+        case "fields" if len(channels) == 1 and combine is None:
+            return Global(channels[0])
         case "fields":
             return Fields(channels, [names.index(name) for name in entry.fields], len(names), combine)
         case "global":

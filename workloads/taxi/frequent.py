@@ -1,7 +1,7 @@
 """Frequent routes (DEBS 2015 query 1): the ten routes that were taken most in the last half hour.
 
     parse (trips) -- shuffle --> route -- fields (route) --> count -- fields (route) --> rank -- global --> merge
-                                   \\-------------------------- global ------------------------------------> log
+                                       -- global ----------> log
 
 Snapshots go the upper way, the log of changes the lower one; only what is asked for is there.
 """
@@ -14,12 +14,12 @@ from workloads.operators import Operator
 from workloads.rates import NS
 from workloads.recordings.grid import CELLS_500_M
 from workloads.taxi.layout import CHANGES, SNAPSHOTS, same
-from workloads.taxi.routes import LOGGED, Count, Log, Merge, Rank, Route
+from workloads.taxi.routes import Count, Log, Merge, Rank, Route
 from workloads.taxi.trips import TaxiParams, Trips, prepare_trips
-from workloads.topology import DEFAULT_STREAM, Component, FieldType, Input, Topology
+from workloads.topology import DEFAULT_STREAM, Component, Input, Topology
 from workloads.workload import Answer, PreparedInput, Verdict
 
-_BOLTS: Mapping[str, type[Operator]] = {"count": Count, "rank": Rank, "merge": Merge, "log": Log}
+_BOLTS: Mapping[str, type[Operator]] = {"route": Route, "count": Count, "rank": Rank, "merge": Merge, "log": Log}
 
 
 class FrequentParams(TaxiParams):
@@ -42,14 +42,10 @@ class Taxi:
     def topology(self) -> Topology:
         """Two ways from the routes: to snapshots, and to the log."""
         params, size = self.params, self.params.parallelism
-        streams: dict[str, Mapping[str, FieldType]] = {}
-        if params.snapshots:
-            streams[DEFAULT_STREAM] = Route.fields
-        if params.changes:
-            streams[LOGGED] = Route.logged_fields
+        routes = {DEFAULT_STREAM: Route.fields}
         components = [
             Component("parse", "spout", size["parse"], outputs={DEFAULT_STREAM: Trips.fields}),
-            Component("route", "bolt", size["route"], outputs=streams, inputs=(Input("parse", "shuffle"),)),
+            Component("route", "bolt", size["route"], outputs=routes, inputs=(Input("parse", "shuffle"),)),
         ]
         if params.snapshots:
             counted = {DEFAULT_STREAM: Count.fields}
@@ -60,17 +56,12 @@ class Taxi:
                 Component("merge", "bolt", size["merge"], inputs=(Input("rank", "global"),)),
             ]
         if params.changes:
-            components.append(Component("log", "bolt", size["log"], inputs=(Input("route", "global", stream=LOGGED),)))
+            components.append(Component("log", "bolt", size["log"], inputs=(Input("route", "global"),)))
         return Topology(id=self.name, workers=params.workers, components=tuple(components))
 
     def operator(self, component: str) -> Operator:
         """A new operator of one of the components."""
-        match component:
-            case "parse":
-                return Trips(self.params.tick_ns, CELLS_500_M)
-            case "route":
-                return Route(self.params)
-        return _BOLTS[component]()
+        return Trips(self.params.tick_ns, CELLS_500_M) if component == "parse" else _BOLTS[component]()
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
         """Trips with both ends on the grid of 500 m."""

@@ -7,6 +7,7 @@ order; so whatever depends on it waits for the tick, and then takes the rows by 
 import time
 from collections.abc import Iterable, Mapping
 from heapq import nlargest
+from itertools import groupby
 from typing import ClassVar
 
 import msgspec
@@ -24,39 +25,27 @@ from workloads.taxi.layout import (
     snapshot_columns,
     time_text,
 )
-from workloads.taxi.trips import TaxiParams
-from workloads.taxi.window import NEWEST_BITS, ONE, RouteWindow
+from workloads.taxi.window import DROPOFF, Ranked, RouteWindow, Trip
 from workloads.topology import DEFAULT_STREAM, FieldType
 
 WINDOW_S = 1800
-LOGGED = "logged"
-"""The stream of trips to the log."""
 
 
 class Route(Bolt):
-    """Trips to routes, for whoever is there to want them."""
+    """Trips to routes."""
 
-    fields: ClassVar[Mapping[str, FieldType]] = {"route": "int", "seq": "int", "dropoff": "int"}
-    logged_fields: ClassVar[Mapping[str, FieldType]] = {
+    fields: ClassVar[Mapping[str, FieldType]] = {
         "seq": "int",
         "route": "int",
-        "pickup": "int",
         "dropoff": "int",
+        "pickup": "int",
         "read_ns": "int",
     }
-
-    def __init__(self, params: TaxiParams) -> None:
-        self._snapshots, self._changes = params.snapshots, params.changes
 
     def process(self, batch: Batch) -> Emitted:
         seqs, pickups, dropoffs, starts, ends, read_ns = zip(*batch.rows, strict=True)
         routes = [start * ROUTE + end for start, end in zip(starts, ends, strict=True)]
-        emitted: dict[str, list[Row]] = {}
-        if self._snapshots:
-            emitted[DEFAULT_STREAM] = list(zip(routes, seqs, dropoffs, strict=True))
-        if self._changes:
-            emitted[LOGGED] = list(zip(seqs, routes, pickups, dropoffs, read_ns, strict=True))
-        return emitted
+        return {DEFAULT_STREAM: list(zip(seqs, routes, dropoffs, pickups, read_ns, strict=True))}
 
 
 class Count(Bolt):
@@ -66,25 +55,25 @@ class Count(Bolt):
 
     def __init__(self) -> None:
         self._window = RouteWindow()
-        self._arrived: list[tuple[int, int, int]] = []
+        self._arrived: list[Trip] = []
 
     def process(self, batch: Batch) -> Emitted:
-        self._arrived += [(seq, route, dropoff) for route, seq, dropoff in batch.rows]
+        self._arrived += batch.rows
         return NOTHING
 
     def on_tick(self, time_ns: int) -> Emitted:
-        if self._arrived:
-            self._arrived.sort()
-            self._window.add(*map(list, zip(*self._arrived, strict=True)))
-            self._arrived = []
+        arrived, self._arrived = self._arrived, []
+        arrived.sort()
+        self._window.add(arrived)
+        self._window.keep(arrived)
         self._window.expire(time_ns // NS - WINDOW_S)
-        return {DEFAULT_STREAM: [(rank >> NEWEST_BITS, rank % ONE, route) for rank, route in self._window.top()]}
+        return {DEFAULT_STREAM: self._window.top()}
 
     def snapshot(self) -> bytes:
         return msgspec.msgpack.encode((self._window.snapshot(), self._arrived))
 
     def restore(self, state: bytes) -> None:
-        window, self._arrived = msgspec.msgpack.decode(state, type=tuple[object, list[tuple[int, int, int]]])
+        window, self._arrived = msgspec.msgpack.decode(state, type=tuple[object, list[Trip]])
         self._window.restore(window)
 
 
@@ -146,8 +135,7 @@ class Merge(Rank):
 
 class _LogState(msgspec.Struct, array_like=True):
     window: object
-    arrived: list[tuple[int, int, int, int, int]]
-    now: int
+    arrived: list[Trip]
     printed: list[int]
     changes: int
     rows: list[list[object]]
@@ -156,8 +144,8 @@ class _LogState(msgspec.Struct, array_like=True):
 class Log(Bolt):
     """Every change of the listing: it is looked at after each trip, in the order of their numbers.
 
-    A trip makes the listing another one only if its route's rank is now in it, and trips that leave the window only if
-    their routes were in it.
+    A trip makes the listing another one only if its route's count is that of the last one listed or more, and trips
+    that leave the window only if their routes were listed.
     """
 
     answer_table = CHANGES
@@ -165,8 +153,7 @@ class Log(Bolt):
 
     def __init__(self) -> None:
         self._window = RouteWindow()
-        self._arrived: list[tuple[int, int, int, int, int]] = []
-        self._now = 0
+        self._arrived: list[Trip] = []
         self._printed: list[int] = []
         self._changes = 0
         self._rows: list[Row] = []
@@ -179,33 +166,23 @@ class Log(Bolt):
         arrived, self._arrived = self._arrived, []
         arrived.sort()
         window = self._window
-        listed, lowest = self._listed()
-        for seq, route, pickup, dropoff, read_ns in arrived:
-            changed = False
-            if dropoff != self._now:
-                self._now = dropoff
-                expired = window.expire(dropoff - WINDOW_S)
-                if not {route for _, route in listed}.isdisjoint(expired):
-                    listed, lowest = self._listed()
-                    changed = True
-            rank = window.add_one(seq, route, dropoff)
-            if rank >= lowest:
-                listed = [entry for entry in listed if entry[1] != route]
-                listed.append((rank, route))
-                listed.sort(reverse=True)
-                del listed[LISTED:]
-                lowest = listed[-1][0] if len(listed) == LISTED else 0
-                changed = True
-            if changed:
-                self._print([route for _, route in listed], pickup, dropoff, read_ns)
+        listed = window.top()
+        for dropoff, together in groupby(arrived, DROPOFF):
+            expired = window.expire(dropoff - WINDOW_S)
+            least = _least(listed)
+            if not {route for *_, route in listed}.isdisjoint(expired):
+                # It may be another one now, which shows at the next trip, whatever its route.
+                listed, least = window.top(), 0
+            trips = list(together)
+            window.keep(trips)
+            coming = iter(trips)
+            while (trip := window.add(coming, least)) is not None:
+                listed = _with(window.ranked(trip), listed)
+                self._print([route for *_, route in listed], *trip[2:])
+                least = _least(listed)
         return NOTHING
 
-    def _listed(self) -> tuple[list[tuple[int, int]], int]:
-        """The listing, and the rank from which on a route is in it."""
-        listed = self._window.top()
-        return listed, listed[-1][0] if len(listed) == LISTED else 0
-
-    def _print(self, routes: list[int], pickup: int, dropoff: int, read_ns: int) -> None:
+    def _print(self, routes: list[int], dropoff: int, pickup: int, read_ns: int) -> None:
         if routes != self._printed:
             self._printed = routes
             delay_ms = (time.time_ns() - read_ns) // 1_000_000
@@ -222,13 +199,24 @@ class Log(Bolt):
 
     def snapshot(self) -> bytes:
         rows = [list(row) for row in self._rows]
-        window = self._window.snapshot()
-        state = _LogState(window, self._arrived, self._now, self._printed, self._changes, rows)
+        state = _LogState(self._window.snapshot(), self._arrived, self._printed, self._changes, rows)
         return msgspec.msgpack.encode(state)
 
     def restore(self, state: bytes) -> None:
         kept = msgspec.msgpack.decode(state, type=_LogState)
         self._window.restore(kept.window)
-        self._arrived, self._now = kept.arrived, kept.now
-        self._printed, self._changes = kept.printed, kept.changes
+        self._arrived, self._printed, self._changes = kept.arrived, kept.printed, kept.changes
         self._rows = [tuple(row) for row in kept.rows]
+
+
+def _least(listed: list[Ranked]) -> int:
+    """The count with which the route of a new trip is listed."""
+    return listed[-1][0] if len(listed) == LISTED else 0
+
+
+def _with(new: Ranked, listed: list[Ranked]) -> list[Ranked]:
+    """The listing after a trip."""
+    entries = [entry for entry in listed if entry[2] != new[2]]
+    entries.append(new)
+    entries.sort(reverse=True)
+    return entries[:LISTED]

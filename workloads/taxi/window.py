@@ -1,102 +1,103 @@
-"""How often each route was taken within a window that moves with time, and which were taken most.
-
-A route's rank is one whole number, its count above the number of its newest trip, so that the order of the listing is
-that of ranks, and no two routes have the same.
-"""
+"""How often each route was taken within a window that moves with time, and which were taken most."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from heapq import nlargest
+from operator import itemgetter
 
 import msgspec
 
 from workloads.taxi.layout import LISTED
 
-NEWEST_BITS = 40
-ONE = 1 << NEWEST_BITS
-"""One trip in a rank; row numbers are below it."""
+Trip = tuple[int, ...]
+"""A row: number, route, drop-off time in seconds, and whatever else is known of the trip."""
 
-_NEWEST = ONE - 1
-_NEVER = 1 << 100
+Ranked = tuple[int, int, int]
+"""Count, number of the newest trip, route: the listing is in falling order of these."""
+
+NEVER = 1 << 62
+"""More than any count."""
+
+DROPOFF = itemgetter(2)
 _WATCHED = 3 * LISTED
 
 
 class RouteWindow:
     """Routes of the trips in the window.
 
-    Only the routes whose count is at least a certain one are looked at for a listing. That one is chosen so that about
-    three times as many as are listed have it; when fewer have it than are listed, all routes are looked at once.
+    Only the routes whose count is at least a certain one are watched: their newest trip is known, and they are looked
+    at for a listing. That count is chosen so that about three times as many routes as are listed have it. When fewer
+    have it than are listed, all trips and routes are looked at once.
     """
 
     def __init__(self) -> None:
-        self._ranks: dict[int, int] = {}
-        self._routes: list[int] = []
-        self._dropoffs: list[int] = []
+        self._counts: dict[int, int] = {}
+        self._trips: list[Trip] = []
         self._gone = 0
-        self._watched: set[int] = set()
-        self._least = _NEVER
+        self._watched: dict[int, int] = {}
+        self._least = NEVER
 
-    def add(self, seqs: Sequence[int], routes: Sequence[int], dropoffs: Sequence[int]) -> None:
-        """Take trips in, in the order of their row numbers."""
-        ranks, get, least, watch = self._ranks, self._ranks.get, self._least, self._watched.add
-        for seq, route in zip(seqs, routes, strict=True):
-            rank = (get(route, 0) | _NEWEST) + 1 + seq
-            ranks[route] = rank
-            if rank >= least:
-                watch(route)
-        self._routes += routes
-        self._dropoffs += dropoffs
+    def add(self, trips: Iterable[Trip], until: int = NEVER) -> Trip | None:
+        """Count trips, in the order of their numbers, until the count of one's route is `until` or more.
 
-    def add_one(self, seq: int, route: int, dropoff: int) -> int:
-        """Take one trip in; return its route's rank."""
-        ranks = self._ranks
-        rank = ranks[route] = (ranks.get(route, 0) | _NEWEST) + 1 + seq
-        if rank >= self._least:
-            self._watched.add(route)
-        self._routes.append(route)
-        self._dropoffs.append(dropoff)
-        return rank
+        Return that one, or None when there was none and all have been taken.
+        """
+        counts, get, least, watched = self._counts, self._counts.get, self._least, self._watched
+        for trip in trips:
+            route = trip[1]
+            count = counts[route] = get(route, 0) + 1
+            if count >= least:
+                watched[route] = trip[0]
+            if count >= until:
+                return trip
+        return None
+
+    def ranked(self, trip: Trip) -> Ranked:
+        """What the route of the trip that was counted last would be listed as."""
+        return self._counts[trip[1]], trip[0], trip[1]
+
+    def keep(self, trips: Sequence[Trip]) -> None:
+        """Remember trips that have been counted, or are about to be, until they expire."""
+        self._trips += trips
 
     def expire(self, time: int) -> Sequence[int]:
         """Let go of trips with a drop-off at `time` or before; return their routes."""
         gone = self._gone
-        now = bisect_right(self._dropoffs, time, gone)
+        now = bisect_right(self._trips, time, gone, key=DROPOFF)
         if now == gone:
             return ()
-        expired = self._routes[gone:now]
-        ranks = self._ranks
+        expired = [trip[1] for trip in self._trips[gone:now]]
+        counts = self._counts
         for route in expired:
-            rank = ranks[route] - ONE
-            if rank < ONE:
-                del ranks[route]
+            count = counts[route]
+            if count > 1:
+                counts[route] = count - 1
             else:
-                ranks[route] = rank
+                del counts[route]
         self._gone = now
-        if now > len(self._routes) // 2:
-            del self._routes[:now], self._dropoffs[:now]
+        if now > len(self._trips) // 2:
+            del self._trips[:now]
             self._gone = 0
         return expired
 
-    def top(self) -> list[tuple[int, int]]:
-        """The listing as (rank, route), best first."""
-        get, least = self._ranks.get, self._least
-        found = [(rank, route) for route in self._watched if (rank := get(route, 0)) >= least]
-        if len(found) < LISTED and least > ONE:
-            found = [(rank, route) for route, rank in self._ranks.items()]
-            least = ONE
+    def top(self) -> list[Ranked]:
+        """The listing, best first; all trips that are kept have been counted."""
+        get, least = self._counts.get, self._least
+        found = [(count, newest, route) for route, newest in self._watched.items() if (count := get(route, 0)) >= least]
+        if len(found) < LISTED and least > 1:
+            last = {trip[1]: trip[0] for trip in self._trips[self._gone :]}
+            found = [(count, last[route], route) for route, count in self._counts.items()]
+            least = 1
         best = nlargest(_WATCHED, found)
-        if len(best) == _WATCHED:
-            least = best[-1][0] & ~_NEWEST
-        self._least = least
-        self._watched = {route for rank, route in found if rank >= least}
+        self._least = best[-1][0] if len(best) == _WATCHED else least
+        self._watched = {route: newest for count, newest, route in found if count >= self._least}
         return best[:LISTED]
 
     def snapshot(self) -> object:
         """All of it, to be encoded."""
-        return self._dropoffs[self._gone :], self._routes[self._gone :], self._ranks
+        return self._trips[self._gone :], self._counts
 
     def restore(self, state: object) -> None:
         """Be the window that `snapshot` was taken of."""
-        kept = msgspec.convert(state, tuple[list[int], list[int], dict[int, int]])
-        self._dropoffs, self._routes, self._ranks = kept
-        self._gone, self._watched, self._least = 0, set(), _NEVER
+        self._trips, self._counts = msgspec.convert(state, tuple[list[Trip], dict[int, int]])
+        self._gone, self._watched, self._least = 0, {}, NEVER
