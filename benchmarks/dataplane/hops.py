@@ -190,7 +190,8 @@ def main() -> int:
         )
     print(
         f"median (best): tiny {median(tiny):.1f} ({max(tiny):.1f}) M tuples per CPU s of the busier process; "
-        f"large {median(share):.0%} ({max(share):.0%}) of raw frames; hop {median(hop):.1f} ({min(hop):.1f}) ns per tuple"
+        f"large {median(share):.0%} ({max(share):.0%}) of raw frames; "
+        f"hop within a worker {median(hop):.1f} ({min(hop):.1f}) ns per tuple"
     )
     return 0
 

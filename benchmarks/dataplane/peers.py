@@ -55,13 +55,15 @@ def measured(command: Sequence[str | Path], variables: Mapping[str, str]) -> Use
     said: list[bytes] = []
     reader = threading.Thread(target=lambda: said.append(process.stderr.read() if process.stderr else b""))
     reader.start()
-    while True:
-        pid, status, used = os.wait4(process.pid, os.WNOHANG)
-        if pid:
-            break
-        memory = _memory(process.pid)
-        most = [max(pair) for pair in zip(most, memory, strict=True)]
-        time.sleep(POLL_S)
+    pid = 0
+    try:
+        while not pid:
+            most = [max(pair) for pair in zip(most, _memory(process.pid), strict=True)]
+            time.sleep(POLL_S)
+            pid, status, used = os.wait4(process.pid, os.WNOHANG)
+    finally:
+        if not pid:
+            process.kill()
     reader.join()
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
@@ -82,7 +84,7 @@ def _memory(pid: int) -> tuple[float, float]:
 
 
 def bytewax(text: Path, kind: str, processes: int, loops: int) -> Used:
-    """One run of `bytewax_flow.py`; `-p 1` is run without its launcher."""
+    """One run of `bytewax_flow.py`."""
     python = environment("bytewax", BYTEWAX) / "bin/python"
     command = [python, "-m", "bytewax.testing", "bytewax_flow:flow", "-p", str(processes)]
     variables = {

@@ -5,8 +5,9 @@
 All read the same lines (CPython's documentation text), split them, exchange words by key and count. `running` emits
 the count of a word whenever the word comes, `final` only at the end. Ours runs on real agents under a campaign's
 control, with a checkpoint every two seconds, and every answer is compared with the reference. Rounds alternate. CPU
-seconds are user + system of all processes, agents included; start-up is not counted on our side, and is subtracted on
-the others' by a second, shorter run. Peers get environments of their own, made at the first call.
+seconds are user + system of all worker processes (agents, which other systems have none of, are shown apart); start-up
+is not counted on our side, and is subtracted on the others' by a second, shorter run. Peers get environments of their
+own, made at the first call.
 """
 
 import argparse
@@ -44,7 +45,7 @@ class Case:
 CASES = (
     Case("tuple API, running", "running-count", {"api": "tuple"}, 2, "bytewax running 2", 2.0, 3.0),
     Case("batch API, running", "running-count", {"api": "batch"}, 2, "bytewax running 2", 5.0, 7.0),
-    Case("batch API, running", "running-count", {"api": "batch"}, 2, "flink running 2", 0.0, 1.0),
+    Case("batch API, beside Flink", "running-count", {"api": "batch"}, 2, "flink running 2", 0.0, 1.0),
     Case("batch API, final", "wordcount", {}, 2, "bytewax final 2", 0.0, 0.0),
     Case("batch API, combined", "wordcount", {"combine": True}, 2, "bytewax final 2", 2.0, 2.8),
     Case("tuple API, 1 worker", "running-count", {"api": "tuple"}, 1, "bytewax running 1", 1.3, 1.6),
@@ -55,9 +56,13 @@ LOOPS = {"running": (2, 10), "final": (5, 30), "flink": (100, 400)}
 
 @dataclass(frozen=True)
 class Cost:
-    """CPU seconds per million words; memory of all workers in MB, summed: resident, proportional, not shared."""
+    """CPU seconds per million words; memory of all workers in MB, summed: resident, proportional, not shared.
+
+    `agents` is the CPU time of all other processes of the run, per second.
+    """
 
     cpu: float
+    agents: float
     rss: float
     pss: float
     uss: float
@@ -73,14 +78,16 @@ async def ours(on: Ground, case: Case, words_per_line: float, seconds: float) ->
         await wait(play, WARM_UP_S)
         await play.session.mark("measure_start")
         await wait(play, 0.2)
-        before, lines = cpu_s(processes(on)), totals.emitted
+        workers = [psutil.Process(worker.pid) for worker in play.workers.values() if worker is not None]
+        others = [process for process in processes(on) if process not in workers]
+        before, apart, lines = cpu_s(workers), cpu_s(others), totals.emitted
         await wait(play, seconds)
         await play.session.mark("measure_end")
         await wait(play, 0.2)
-        cpu, lines = cpu_s(processes(on)) - before, totals.emitted - lines
-        held = [psutil.Process(worker.pid).memory_full_info() for worker in play.workers.values() if worker is not None]
+        cpu, apart, lines = cpu_s(workers) - before, cpu_s(others) - apart, totals.emitted - lines
+        held = [worker.memory_full_info() for worker in workers]
     sums = (sum(getattr(memory, kind) for memory in held) / 1e6 for kind in ("rss", "pss", "uss"))
-    return Cost(cpu / (lines * words_per_line) * 1e6, *sums)
+    return Cost(cpu / (lines * words_per_line) * 1e6, apart / seconds, *sums)
 
 
 def theirs(peer: str, text: Path, words: int, folder: Path) -> Cost:
@@ -91,7 +98,8 @@ def theirs(peer: str, text: Path, words: int, folder: Path) -> Cost:
         short, long = (peers.flink(text, loops, CHECKPOINT_S, folder) for loops in (few, many))
     else:
         short, long = (peers.bytewax(text, kind, int(number), loops) for loops in (few, many))
-    return Cost((long.cpu_s - short.cpu_s) / (words * (many - few)) * 1e6, long.rss_mb, long.pss_mb, float("nan"))
+    cpu = (long.cpu_s - short.cpu_s) / (words * (many - few)) * 1e6
+    return Cost(cpu, 0.0, long.rss_mb, long.pss_mb, float("nan"))
 
 
 async def measure(options: argparse.Namespace) -> int:
@@ -115,12 +123,13 @@ async def measure(options: argparse.Namespace) -> int:
                         cost = await asyncio.to_thread(theirs, name, prepared.path, words, on.folder)
                     costs.setdefault(name, []).append(cost)
                     print(f"  {name:22} {cost.cpu:.3f} CPU s per million words; {load()}", flush=True)
-    print("\n| | CPU s per million words, median (least) | MB resident | proportional | not shared |")
-    print("|---|---|---|---|---|")
+    print("\n| | CPU s per million words, median (least) | MB resident | proportional | not shared | agents, CPU |")
+    print("|---|---|---|---|---|---|")
     for name, found in costs.items():
         memory = " | ".join(f"{median([getattr(cost, kind) for cost in found]):.0f}" for kind in ("rss", "pss", "uss"))
         cpu = [cost.cpu for cost in found]
-        print(f"| {name} | {median(cpu):.2f} ({min(cpu):.2f}) | {memory} |")
+        apart = median([cost.agents for cost in found])
+        print(f"| {name} | {median(cpu):.2f} ({min(cpu):.2f}) | {memory} | {apart:.1%} |")
     print("\n| | peer | times less CPU, median | of the least | bar | aim |\n|---|---|---|---|---|---|")
     for case in cases:
         us, them = ([cost.cpu for cost in costs[name]] for name in (case.name, case.peer))
