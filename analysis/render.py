@@ -1,19 +1,11 @@
 """A campaign's report, made by the Spark job in a process of its own."""
 
-import os
-import re
-import signal
-import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 
-from analysis.java import spark_environment
-from analysis.lifetime import end_with
-from analysis.results import Campaign, load_campaign
-from inventory.errors import InputError, MillraceError, RunError, UnfitError
+from analysis.results import load_campaign
+from analysis.submit import QUICK_START, Job, check_master, submit
 
-LOCAL = "local[*]"
 JOB = Path(__file__).parent / "jobs" / "report.py"
 LOG = "report.log"
 PROGRESS = "report: "
@@ -21,13 +13,6 @@ PROGRESS = "report: "
 
 SMALL_ROWS = 1_000_000
 """So many rows are worked through before Java's optimising compiler would pay."""
-
-_MASTER = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|spark://.+|yarn|k8s://.+")
-
-_QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-
-_PATIENCE_S = 5.0
-_KEPT_LINES = 400
 
 
 def render(
@@ -52,88 +37,11 @@ def render(
     """
     campaign = load_campaign(folder)
     campaign.baseline(baseline)
-    if master is not None and not _MASTER.fullmatch(master):
-        raise InputError(f"--master: got {master!r}, expected local[N], spark://HOST:PORT, yarn or k8s://URL")
-    environment = spark_environment()
-    if master is None or master.startswith("local"):
-        # Otherwise Spark asks which address this host's name has, which a laptop on the road cannot answer.
-        environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+    check_master(master)
     target = folder / "report"
-    command = [
-        *_submit(Path(environment["SPARK_HOME"]), master or LOCAL, campaign),
-        *("--campaign", str(folder.resolve()), "--output", str(target.resolve())),
-        *(("--baseline", baseline) if baseline is not None else ()),
-    ]
-    kept: list[str] = []
-    with _started(command, environment) as (process, lines):
-        for line in lines:
-            if line.startswith(PROGRESS):
-                tell(line.rstrip())
-            elif len(kept) < _KEPT_LINES:
-                kept.append(line)
-    if process.returncode != 0:
-        raise _failure(folder, process.returncode, kept)
-    with suppress(OSError):
-        (folder / LOG).unlink()
+    arguments = ["--campaign", str(folder.resolve()), "--output", str(target.resolve())]
+    if baseline is not None:
+        arguments += ["--baseline", baseline]
+    java = QUICK_START if campaign.rows < SMALL_ROWS else ()
+    submit(Job("the report", JOB, arguments, PROGRESS, folder / LOG, java), master, tell)
     return target / "index.html"
-
-
-def _submit(spark: Path, master: str, campaign: Campaign) -> list[str]:
-    options = [f"-Dlog4j2.configurationFile={(JOB.parent / 'log4j2.properties').as_uri()}"]
-    if campaign.rows < SMALL_ROWS:
-        options += _QUICK_START
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": " ".join(options),
-    }
-    conf = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
-    return [str(spark / "bin" / "spark-submit"), "--master", master, *conf, str(JOB)]
-
-
-@contextmanager
-def _started(command: list[str], environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], Iterator[str]]]:
-    """The job's process and its output; when the block is left early, the process and all that it started are ended.
-
-    It has a session of its own, so that Ctrl-C reaches us alone and we decide.
-    """
-    process = subprocess.Popen(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-        preexec_fn=end_with(os.getpid()),
-    )
-    try:
-        yield process, iter(process.stdout or ())
-        process.wait()
-    finally:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if process.poll() is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, number)
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(_PATIENCE_S)
-        if process.stdout is not None:
-            process.stdout.close()
-
-
-def _failure(folder: Path, status: int, lines: list[str]) -> MillraceError:
-    """What to say of a job that ended with `status`: its own message, or where its output is."""
-    kinds: dict[int, type[MillraceError]] = {kind.exit_status: kind for kind in (InputError, UnfitError)}
-    said, of_spark = (
-        [line.removeprefix(prefix).strip() for line in lines if line.startswith(prefix)]
-        for prefix in ("millrace: ", "spark: ERROR ")
-    )
-    if said and status in kinds:
-        return kinds[status]("; Spark's last words: ".join([said[-1], *of_spark[-1:]]))
-    where = folder / LOG
-    try:
-        where.write_text("".join(lines), encoding="utf-8")
-    except OSError as fault:
-        return RunError(f"the report's Spark job failed with status {status}, and {where} cannot be written: {fault}")
-    return RunError(f"the report's Spark job failed with status {status}; what it said is in {where}")

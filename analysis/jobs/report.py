@@ -25,13 +25,13 @@ from pyspark.errors import PySparkException  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 
 from analysis.columns import SPARK_COLUMNS, tidy  # noqa: E402
-from analysis.folders import replacing  # noqa: E402
-from analysis.lifetime import end_with  # noqa: E402
 from analysis.results import Campaign, load_campaign  # noqa: E402
 from analysis.summary import Rows  # noqa: E402
 from analysis.tables import TABLES  # noqa: E402
 from analysis.traces import Traces  # noqa: E402
 from inventory.errors import MillraceError, UnfitError  # noqa: E402
+from inventory.folders import replacing  # noqa: E402
+from inventory.lifetime import end_with  # noqa: E402
 
 AT_ONCE = 3
 """Tables under way at the same time: planning one overlaps with computing another."""

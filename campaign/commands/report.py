@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from analysis.render import LOCAL, render
+from analysis.render import render
+from analysis.submit import LOCAL
 from campaign.cli import Settings
 from campaign.latest import find_campaign
 

@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from analysis import java as java_module
-from analysis import render as render_module
+from analysis import submit as submit_module
+from analysis.columns import SPARK_COLUMNS
 from analysis.java import spark_environment
 from analysis.render import render
 from analysis.statistics import median_interval, paired_difference
@@ -84,7 +85,7 @@ def test_two_reports_of_one_campaign_are_the_same_to_the_byte(small_campaign: Pa
     assert render(small_campaign, tell=lines.append) == small_report / "index.html"
     assert {p.relative_to(small_report): p.read_bytes() for p in small_report.rglob("*") if p.is_file()} == before
     assert any("starting Spark for 10 runs" in line for line in lines)
-    assert sum("table" in line for line in lines) == 9
+    assert sum("table" in line for line in lines) == len(SPARK_COLUMNS)
     assert leftovers(small_campaign) == []
 
 
@@ -133,7 +134,7 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
     """Put a script in the place of Spark's own spark-submit."""
     home = tmp_path / "spark"
     (home / "bin").mkdir(parents=True)
-    monkeypatch.setattr(render_module, "spark_environment", lambda: dict(os.environ) | {"SPARK_HOME": str(home)})
+    monkeypatch.setattr(submit_module, "spark_environment", lambda: dict(os.environ) | {"SPARK_HOME": str(home)})
 
     def put(script: str) -> None:
         path = home / "bin" / "spark-submit"
@@ -167,7 +168,7 @@ def test_when_the_job_fails_its_output_is_kept_and_the_older_report_too(
 
 def test_spark_is_told_the_master_the_job_and_named_arguments(tiny: Path, submit: Callable[[str], None]) -> None:
     submit('printf "%s\\n" "$@" "$SPARK_LOCAL_IP" > "$SPARK_HOME/said"')
-    home = Path(render_module.spark_environment()["SPARK_HOME"])  # type: ignore[call-arg]
+    home = Path(submit_module.spark_environment()["SPARK_HOME"])  # type: ignore[call-arg]
     assert render(tiny, master="spark://h:7077", baseline="even") == tiny / "report" / "index.html"
     said = (home / "said").read_text().splitlines()
     assert said[:2] == ["--master", "spark://h:7077"]
