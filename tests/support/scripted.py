@@ -5,7 +5,6 @@ the disk would. `ScriptedRun` builds the shares of all workers of a run from one
 executors, channels, codec, frames, dispatch, barriers and moves are the real ones.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from random import Random
 from unittest import mock
 
 import msgspec
+from scripted_disk import Disk, Shelf
 
 from agents.protocol import Connect, Connected, ExecutorSpec, Go, Mark, Message, Place, RunSpec, workers_of
 from agents.worker import channel, latency, wiring
@@ -23,14 +23,10 @@ from agents.worker.frame import Frame, FrameReader
 from agents.worker.plan import RunPlan
 from agents.worker.running import Running
 from agents.worker.share import Share
-from agents.worker.snapshot import Snapshot
 from agents.worker.spout import SpoutExecutor
 from agents.worker.surroundings import Settled
 from workloads.operators import Operator, Row
 from workloads.topology import Topology
-
-LAST = "999999999"
-"""Where parts of answers lie that no checkpoint settled: behind all barriers."""
 
 CHUNKS = (1, 23, 24, 25, 300, 1 << 30)
 """Sizes of pieces that pipes move: around a header's border, and all there is."""
@@ -105,57 +101,6 @@ def run_spec(
         rate=rate or {"kind": "max"},
         seed=seed,
     )
-
-
-class Disk:
-    """The files of a node, in memory, by name: snapshots and parts of answers."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, Snapshot | Settled] = {}
-
-
-class Shelf:
-    """A worker's way to its disk; what it stores is there when the test says so."""
-
-    def __init__(self, disk: Disk) -> None:
-        self.files = disk.files
-        self._coming: deque[tuple[int, str, Snapshot, Sequence[Settled]]] = deque()
-
-    def read(self, barrier: int, executor: str) -> Snapshot:
-        """See `surroundings.Store.read`; what is read has been bytes in between."""
-        kept = self.files[f"{barrier}/{executor}"]
-        assert isinstance(kept, Snapshot)
-        return Snapshot.read(b"".join(kept.pieces()))
-
-    def keep(self, barrier: int, executor: str, snapshot: Snapshot, settled: Sequence[Settled] = ()) -> None:
-        """See `surroundings.Store.keep`."""
-        self._coming.append((barrier, executor, snapshot, settled))
-
-    def forget(self, before: int) -> None:
-        """See `surroundings.Store.forget`."""
-        for name in [name for name in self.files if int(name.partition("/")[0]) < before]:
-            del self.files[name]
-
-    def write_answer(self, executor: str, answer: Settled) -> Mapping[str, tuple[str, ...]]:
-        """See `surroundings.Store.write_answer`."""
-        name = f"{LAST}/{executor}@{answer.table}"
-        self.files[name] = answer
-        return {answer.table: (name,)}
-
-    def work(self, share: Share) -> bool:
-        """Let the disk do one thing; return whether there was one."""
-        if not self._coming:
-            return False
-        barrier, executor, snapshot, settled = self._coming.popleft()
-        name = f"{barrier}/{executor}"
-        self.files[name] = snapshot
-        answers: dict[str, tuple[str, ...]] = {}
-        for part in settled:
-            answers[part.table] = (f"{name}@{part.table}",)
-            self.files[f"{name}@{part.table}"] = part
-        nbytes = sum(map(len, snapshot.pieces()))
-        share.stored(barrier, executor, name, nbytes, snapshot.position, answers)
-        return True
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from functools import partial
 from random import Random
 
-from scripted import CHUNKS, Disk, Limits, ScriptedRun
+from scripted import CHUNKS, Limits, ScriptedRun
+from scripted_disk import Disk
 
 from agents.protocol import (
     Failed,

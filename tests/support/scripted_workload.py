@@ -9,8 +9,9 @@ from random import Random
 from typing import Any
 
 import virtual_time
-from scripted import LAST, Limits, run_spec, scripted_run
+from scripted import Limits, run_spec, scripted_run
 from scripted_cluster import ScriptedCluster
+from scripted_disk import LAST
 
 from agents.protocol import Place
 from agents.worker.surroundings import Settled

@@ -1,0 +1,234 @@
+"""The control of a run that breaks: epochs, recoveries, lost nodes and moves, in virtual time."""
+
+import asyncio
+
+import pytest
+from conducting import MID, SINK, START_S, conduct, parts
+from obedient import PLACES, Obedient, spec_of
+
+from agents.protocol import (
+    Cut,
+    Failed,
+    Go,
+    Grow,
+    Lost,
+    Move,
+    Place,
+    Prepare,
+    Progress,
+    Start,
+    Work,
+)
+from campaign.control.failures import RunFailedError
+from campaign.control.moves import MovePlan, Wish
+from campaign.control.session import MOST_RECOVERIES, Course
+from inventory.errors import RunError
+
+
+def test_a_killed_worker_begins_the_next_epoch_from_the_last_complete_checkpoint() -> None:
+    async def kill(nodes: Obedient) -> None:
+        await asyncio.sleep(3)
+        executors = {"src[0]": Work(emitted=130, processed=0, queued=0, busy_ns=0, blocked_ns=0)}
+        nodes.session.take("n1", Progress(epoch=1, slot=0, at_ns=0, emitted=130, sunk=0, executors=executors))
+        nodes.kill_worker(MID)
+        # One that lives goes on for a moment, and what it writes down then counts as well.
+        await asyncio.sleep(0.1)
+        executors = {"src[0]": Work(emitted=135, processed=0, queued=0, busy_ns=0, blocked_ns=0)}
+        nodes.session.take("n1", Progress(epoch=1, slot=0, at_ns=0, emitted=135, sunk=0, executors=executors))
+
+    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 9, kill)
+    first, second = nodes.got(Start, "n1")
+    assert (first.epoch, second.epoch, second.spec.restore) == (1, 2, 1)
+    assert second.spec.seen == {"src[0]": 135}
+    assert second.spec.until == {}
+    assert second.spec.executors == first.spec.executors
+    assert len({message.at_ns for message in nodes.got(Go, "n1")}) == 1
+    (recovery,) = nodes.session.journal.recoveries
+    assert recovery["cause"] == "node n1, slot 1: was killed"
+    assert (recovery["checkpoint"], recovery["replayed_tuples"]) == (1, 35)
+    # It waits for other deaths a tenth of a second, and nodes answer at once.
+    assert 0.1 < recovery["took_s"] < START_S
+    assert parts(nodes)[-1] == "last of epoch 2"
+    numbers = [message.barrier for message in nodes.got(Prepare, "n1")]
+    assert numbers == sorted(set(numbers))
+
+
+def test_what_a_worker_says_itself_fails_the_run_although_its_consequences_came_first() -> None:
+    async def fail(nodes: Obedient) -> None:
+        nodes.session.take("n2", Lost(epoch=1, slot=0, peer=MID, reason="reset"))
+        await asyncio.sleep(0.5)
+        nodes.session.take("n1", Failed(epoch=1, slot=1, reason="ValueError: no", log="/worker-1.log"))
+
+    with pytest.raises(RunFailedError, match=r"^node n1, slot 1: ValueError: no \(and 1 more\)$") as caught:
+        conduct(lambda: Obedient(Course(checkpoint_s=2)), 9, fail)
+    assert caught.value.failure.log == "/worker-1.log"
+
+
+def test_a_link_that_breaks_for_no_known_reason_is_mended_too() -> None:
+    async def cut(nodes: Obedient) -> None:
+        nodes.session.take("n2", Lost(epoch=1, slot=0, peer=MID, reason="reset"))
+
+    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 9, cut)
+    (recovery,) = nodes.session.journal.recoveries
+    assert recovery["cause"] == "node n2, slot 0: the link to slot 1 of n1 broke: reset"
+
+
+def test_what_an_older_epoch_has_left_disturbs_nobody() -> None:
+    async def kill(nodes: Obedient) -> None:
+        nodes.kill_worker(MID)
+        await asyncio.sleep(3)
+        nodes.kill_worker(SINK, epoch=1)
+
+    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 9, kill)
+    assert nodes.epoch == 2
+
+
+def test_a_failure_during_recovery_begins_the_next_epoch() -> None:
+    async def kill(nodes: Obedient) -> None:
+        await asyncio.sleep(3)
+        nodes.mute.add(Start)
+        nodes.kill_worker(MID)
+        await asyncio.sleep(5)
+        nodes.mute.clear()
+        nodes.kill_worker(SINK, epoch=2)
+
+    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 12, kill)
+    assert nodes.epoch == 3
+    (recovery,) = nodes.session.journal.recoveries
+    assert recovery["cause"] == "node n1, slot 1: was killed"
+    assert recovery["took_s"] > 5
+
+
+def test_a_run_is_given_up_when_recoveries_do_not_lead_to_a_checkpoint() -> None:
+    async def kill(nodes: Obedient) -> None:
+        while True:
+            nodes.kill_worker(MID)
+            await asyncio.sleep(1)
+
+    with pytest.raises(RunFailedError, match=r"was killed; given up after 5 recoveries without a new checkpoint$"):
+        conduct(lambda: Obedient(Course(checkpoint_s=2)), 60, kill)
+
+
+def test_any_number_of_deaths_is_outlived_when_checkpoints_lie_between_them() -> None:
+    async def kill(nodes: Obedient) -> None:
+        for _ in range(2 * MOST_RECOVERIES):
+            nodes.kill_worker(MID)
+            await asyncio.sleep(4)
+
+    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 45, kill)
+    assert len(nodes.session.journal.recoveries) == 2 * MOST_RECOVERIES
+
+
+def test_a_killed_agent_is_started_again_and_gets_its_snapshots_anew() -> None:
+    async def kill(nodes: Obedient) -> None:
+        await asyncio.sleep(3)
+        nodes.disks["n2"].clear()
+        nodes.kill_agent("n2")
+        await nodes.session.mark("measure_start")
+
+    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 9, kill)
+    assert nodes.got(Start, "n2")[-1].spec.restore == 1
+    assert nodes.session.journal.recoveries[0]["cause"] == "node n2: the agent of n2 was killed"
+    assert not nodes.noted("node_lost")
+
+
+def test_a_lost_nodes_executors_are_placed_again_and_it_may_come_back() -> None:
+    back = MovePlan(20, (Wish("mid[0]", "n2"),))
+
+    async def lose(nodes: Obedient) -> None:
+        await asyncio.sleep(3)
+        nodes.lose("n2")
+        await asyncio.sleep(10)
+        assert nodes.session.lost_nodes == {"n2"}
+        nodes.dead.clear()
+
+    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2, moves=(back,))), 25, lose)
+    started = nodes.got(Start, "n1")[-1].spec
+    assert {executor.place.node for executor in started.executors} == {"n1", "n3"}
+    assert nodes.disks["n3"]["r/checkpoints/1/mid[0]"] == "1"
+    assert [subject for subject, _, _ in nodes.noted("node_lost")] == ["n2"]
+    assert [subject for subject, _, _ in nodes.noted("node_returned")] == ["n2"]
+    assert nodes.session.lost_nodes == set()
+    # It takes part in the epoch under way, so that executors can move to it.
+    assert nodes.epoch == 2
+    assert [message.spec.workers[-1] for message in nodes.got(Grow, "n2")] == [Place("n2", 0)]
+    assert nodes.session.journal.moves[0]["to"] == "n2/0"
+
+
+def test_a_run_fails_when_there_is_no_placement_without_the_lost_nodes() -> None:
+    async def lose(nodes: Obedient) -> None:
+        nodes.lose("n2")
+        nodes.lose("n3")
+
+    with pytest.raises(RunError, match=r"^without n2, n3: two nodes are needed$"):
+        conduct(lambda: Obedient(Course(checkpoint_s=2)), 9, lose)
+
+
+def test_a_plan_of_moves_comes_about_at_one_barrier_with_new_workers_ready_before() -> None:
+    plan = MovePlan(3, (Wish("mid[0]", "n3", 1), Wish("sink[0]", "n1")))
+    nodes = conduct(lambda: Obedient(Course(moves=(plan,))), 5)
+    (grow,) = nodes.got(Grow)
+    (prepare,) = nodes.got(Prepare, "n2")
+    at = [type(message) for node, message in nodes.said if node == "n3"]
+    assert at.index(Grow) < at.index(Prepare)
+    assert grow.spec.workers == prepare.workers == (*spec_of(PLACES).workers, Place("n3", 1))
+    assert grow.at_ns == nodes.got(Go, "n3")[0].at_ns
+    assert prepare.moves == (Move("mid[0]", Place("n3", 1)), Move("sink[0]", Place("n1", 0)))
+    assert prepare.ports.keys() == {"n1/0", "n1/1", "n2/0", "n3/1"}
+    first, second = nodes.session.journal.moves
+    assert (first["executor"], first["from"], first["to"]) == ("mid[0]", "n1/1", "n3/1")
+    assert (second["executor"], second["from"], second["to"]) == ("sink[0]", "n2/0", "n1/0")
+    # Nodes' clocks differ by seconds, and the pause is 7 ms all the same.
+    assert {move["pause_s"] for move in (first, second)} == {0.007}
+    assert 3 < first["at_s"] < 3 + START_S
+    assert (first["state_bytes"], first["buffered_rows"], first["cpu_ms"]) == (10, 3, 1.0)
+    assert [(name, value) for name, _, value in nodes.noted("move")] == [("mid[0]", 0.007), ("sink[0]", 0.007)]
+
+
+def test_after_a_recovery_executors_are_where_they_had_moved() -> None:
+    plan = MovePlan(3, (Wish("mid[0]", "n3"),))
+
+    async def kill(nodes: Obedient) -> None:
+        await asyncio.sleep(6)
+        nodes.kill_worker(SINK)
+
+    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2, moves=(plan,))), 9, kill)
+    spec = nodes.got(Start, "n1")[-1].spec
+    assert [executor.place for executor in spec.executors] == [Place("n1", 0), Place("n3", 0), Place("n2", 0)]
+    assert spec.workers == (Place("n1", 0), Place("n2", 0), Place("n3", 0))
+
+
+@pytest.mark.parametrize("moment", ["growing", "preparing", "passing"])
+def test_moves_that_a_death_interrupts_are_given_up_as_a_whole(moment: str) -> None:
+    plan = MovePlan(3, (Wish("mid[0]", "n3"), Wish("sink[0]", "n1")))
+    mute = {"growing": Grow, "preparing": Prepare, "passing": Cut}[moment]
+
+    async def kill(nodes: Obedient) -> None:
+        nodes.mute.add(mute)
+        await asyncio.sleep(3.5)
+        nodes.kill_worker(SINK)
+        nodes.mute.clear()
+
+    nodes = conduct(lambda: Obedient(Course(checkpoint_s=60, moves=(plan,))), 9, kill)
+    assert nodes.got(Start, "n1")[-1].spec.executors == spec_of(PLACES).executors
+    assert [move["abandoned"] for move in nodes.session.journal.moves] == [
+        "the run broke: node n2, slot 0: was killed"
+    ] * 2
+
+
+def test_a_move_to_a_lost_node_is_given_up() -> None:
+    plan = MovePlan(10, (Wish("mid[0]", "n2"),))
+
+    async def lose(nodes: Obedient) -> None:
+        nodes.lose("n2")
+
+    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2, moves=(plan,))), 15, lose)
+    assert nodes.session.journal.moves == [
+        {"executor": "mid[0]", "to": "n2", "at_s": 10, "abandoned": "node n2 is lost"}
+    ]
+
+
+def test_moves_that_would_come_after_the_end_of_the_input_are_told() -> None:
+    plan = MovePlan(10, (Wish("mid[0]", "n3/1"),))
+    nodes = conduct(lambda: Obedient(Course(moves=(plan,))), 5)
+    assert nodes.session.journal.moves[0]["abandoned"] == "the sources had ended"
