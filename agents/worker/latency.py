@@ -28,9 +28,14 @@ class Sampler:
     unbiased, and the same records are chosen in every run with the same seed and stride.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, peak_per_s: float | None = None) -> None:
+        """Choose at one stride for good where the highest rate is known, so that slow times do not count for more.
+
+        Where it is not, the stride follows the rate (`adapt`).
+        """
         self._seed = seed & _MASK
-        self._stride = self._next_stride = FIRST_STRIDE
+        self._fixed = peak_per_s is not None
+        self._stride = self._next_stride = FIRST_STRIDE if peak_per_s is None else _stride(peak_per_s)
         self._block = 0
         self._chosen = self._choose()
 
@@ -54,7 +59,12 @@ class Sampler:
 
     def adapt(self, records_per_s: float) -> None:
         """Let the blocks to come have the size that keeps to `SAMPLES_PER_S`."""
-        self._next_stride = max(1, -(-int(records_per_s) // SAMPLES_PER_S))
+        if not self._fixed:
+            self._next_stride = _stride(records_per_s)
+
+
+def _stride(records_per_s: float) -> int:
+    return max(1, -(-int(records_per_s) // SAMPLES_PER_S))
 
 
 _SUB_BUCKET_BITS = 8

@@ -30,12 +30,20 @@ class SpoutExecutor(Running):
     MOST_ROWS = 1024
 
     def __init__(
-        self, number: int, executor: Executor, spout: Spout, router: Router, clock: SourceClock, seed: int
+        self,
+        number: int,
+        executor: Executor,
+        spout: Spout,
+        router: Router,
+        clock: SourceClock,
+        seed: int,
+        peak_per_s: float | None = None,
     ) -> None:
+        """Wait for the start; `seed` and its highest rate, if that is known, decide which records are sampled."""
         super().__init__(number, executor, spout, router)
         self._spout = spout
         self._clock = clock
-        self._sampler = Sampler(seed)
+        self._sampler = Sampler(seed, peak_per_s)
         self._start_ns: int | None = None
         self._adapted = (0, 0)
         self._stopping = False

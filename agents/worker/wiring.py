@@ -149,7 +149,9 @@ class Wiring:
             sources = [at for at in range(len(plan.executors)) if not plan.is_bolt(at)]
             clock = source_clock(self._rate, operator, sources.index(number), len(sources), plan.spec.seed)
             seed = mix(plan.spec.seed ^ mix(number))
-            spout = SpoutExecutor(number, executor, operator, router, clock, seed)
+            peak = self._rate.peak_per_s
+            share = None if peak is None else peak / len(sources)
+            spout = SpoutExecutor(number, executor, operator, router, clock, seed, share)
             spout.until, spout.seen = plan.spec.until.get(executor.name), plan.spec.seen.get(executor.name, 0)
             return spout
         if inputs is not None and isinstance(operator, Bolt):

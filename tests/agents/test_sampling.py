@@ -181,3 +181,16 @@ def test_the_number_of_buckets_is_bounded() -> None:
     buckets = sorted({bucket((1 << k) + (at << max(0, k - 8))) for k in range(63) for at in range(256)})
     hours = bisect_left(buckets, 3_600 * 10**9)
     assert hours <= 256 + 128 * 34
+
+
+def test_where_the_highest_rate_is_known_slow_times_have_no_more_than_their_share_of_samples() -> None:
+    sampler = Sampler(3, peak_per_s=2_000.0)
+    first, chosen = 0, []
+    for second in range(40):
+        rate = 100 if second < 20 else 2_000
+        sampler.adapt(rate)
+        chosen += sampler.sampled(first, rate)
+        first += rate
+    slow = sum(record < 20 * 100 for record in chosen)
+    assert abs(slow / len(chosen) - 100 / 2_100) < 0.002
+    assert len(chosen) <= 20 * (SAMPLES_PER_S + 13) + 1

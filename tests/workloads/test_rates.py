@@ -129,3 +129,19 @@ def test_rates_from_plain_data():
 def test_a_wrong_rate_is_explained(plain, said):
     with pytest.raises(InputError, match=said):
         rate_of(plain)
+
+
+@pytest.mark.parametrize(
+    ("rate", "peak"),
+    [
+        ({"kind": "constant", "tuples_per_s": 5.0}, 5.0),
+        ({"kind": "steps", "steps": [[0, 1], [2, 9], [4, 3]]}, 9.0),
+        ({"kind": "poisson", "tuples_per_s": 7.0}, 7.0),
+        ({"kind": "bursts", "on_s": 1, "off_s": 1, "tuples_per_s": 2, "off_tuples_per_s": 6}, 6.0),
+        ({"kind": "sine", "mean_tuples_per_s": 10, "amplitude": 0.5, "period_s": 3}, 15.0),
+        ({"kind": "replay"}, None),
+        ({"kind": "max"}, None),
+    ],
+)
+def test_the_highest_rate_is_known_where_a_schedule_is(rate: dict, peak: float | None) -> None:
+    assert rate_of(rate).peak_per_s == peak

@@ -6,7 +6,7 @@ records, and at `max` nothing has a time. `workloads.source_clock` makes of eith
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
 
@@ -34,6 +34,11 @@ class Constant(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"
         """The schedule of this rate."""
         return PiecewiseConstant([(0.0, self.tuples_per_s)])
 
+    @property
+    def peak_per_s(self) -> float:
+        """The highest rate."""
+        return self.tuples_per_s
+
 
 class Steps(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="steps"):
     """`steps: [[from_s, tuples_per_s], ...]`, seconds counted from source start; rate 0 is a pause."""
@@ -53,6 +58,11 @@ class Steps(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", t
         """The schedule of this rate."""
         return PiecewiseConstant(self.steps)
 
+    @property
+    def peak_per_s(self) -> float:
+        """The highest rate."""
+        return max(rate for _, rate in self.steps)
+
 
 class Poisson(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="poisson"):
     """`tuples_per_s` in the mean, each tuple at random and independent of the others."""
@@ -62,6 +72,11 @@ class Poisson(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind",
     def schedule(self, seed: int = 0) -> Schedule:
         """The schedule of this rate; each seed has its own."""
         return PoissonArrivals(self.tuples_per_s, seed)
+
+    @property
+    def peak_per_s(self) -> float:
+        """The mean rate, which does not change."""
+        return self.tuples_per_s
 
 
 class Bursts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="bursts"):
@@ -77,6 +92,11 @@ class Bursts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
         phases = [(0.0, self.tuples_per_s), (self.on_s, self.off_tuples_per_s)]
         return PiecewiseConstant(phases, period_s=self.on_s + self.off_s)
 
+    @property
+    def peak_per_s(self) -> float:
+        """The highest rate."""
+        return max(self.tuples_per_s, self.off_tuples_per_s)
+
 
 class Sine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="sine"):
     """`mean_tuples_per_s`, from which the rate swings up first and then down by the share `amplitude` of it."""
@@ -89,11 +109,18 @@ class Sine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
         """The schedule of this rate."""
         return SineWave(self.mean_tuples_per_s, self.amplitude, self.period_s)
 
+    @property
+    def peak_per_s(self) -> float:
+        """The highest rate."""
+        return self.mean_tuples_per_s * (1 + self.amplitude)
+
 
 class Replay(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="replay"):
     """The recorded times of the spout's records, `speedup` times as fast."""
 
     speedup: Speedup = 1.0
+
+    peak_per_s: ClassVar[None] = None
 
     def schedule(self, seed: int = 0) -> None:
         """There is none without a spout."""
@@ -101,6 +128,8 @@ class Replay(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", 
 
 class Max(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="max"):
     """As fast as the topology takes it; the intended time of a record is its emission."""
+
+    peak_per_s: ClassVar[None] = None
 
     def schedule(self, seed: int = 0) -> None:
         """There is none: every record is due at once."""
