@@ -175,7 +175,11 @@ def frequent_changes(trips: Sequence[Trip]) -> list[Row]:
 
 
 def profitable_areas(trips: Sequence[Trip], time: int) -> list[tuple[str, int, float, float]]:
-    """Cell, empty taxis, profit and value of the areas listed at `time`; no trip is later than that."""
+    """Cell, empty taxis, profit and value of the areas listed at `time`; no trip is later than that.
+
+    One trip may be the newest of two cells, since it makes a profit where it starts and an empty taxi where it ends; if
+    these have the same value, too, the smaller one comes first, by its first number and then by its second.
+    """
     amounts: defaultdict[tuple[int, int], list[Fraction]] = defaultdict(list)
     newest: dict[tuple[int, int], int] = {}
     for trip in _within(trips, time, 900):
@@ -187,7 +191,7 @@ def profitable_areas(trips: Sequence[Trip], time: int) -> list[tuple[str, int, f
         newest[trip.end] = max(newest.get(trip.end, -1), trip.seq)
     profit = {cell: median(amounts[cell]) for cell in amounts if empty[cell]}
     value = {cell: profit[cell] / empty[cell] for cell in profit}
-    listed = sorted(value, key=lambda cell: (value[cell], newest[cell]), reverse=True)[:LISTED]
+    listed = sorted(value, key=lambda cell: (-value[cell], -newest[cell], cell))[:LISTED]
     return [(_name(cell), empty[cell], _six_places(profit[cell]), _six_places(value[cell])) for cell in listed]
 
 

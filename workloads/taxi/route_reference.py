@@ -14,18 +14,11 @@ import pyarrow as pa
 from workloads.operators import Row
 from workloads.recordings.grid import CENTRE_LATITUDE, CENTRE_LONGITUDE, Grid
 from workloads.taxi.layout import CELL, LISTED, listing, route_names, time_text
+from workloads.taxi.trips import Trips
 
 Whole = npt.NDArray[np.int64]
 
-COLUMNS = (
-    "seq",
-    "pickup_datetime",
-    "dropoff_datetime",
-    "pickup_longitude",
-    "pickup_latitude",
-    "dropoff_longitude",
-    "dropoff_latitude",
-)
+COLUMNS = Trips.columns
 WINDOW_S = 1800
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -96,7 +96,7 @@ class Trips(RecordedSpout):
     When a row was read is only told in the column `delay_ms` of the answer; nothing else depends on it.
     """
 
-    columns = (
+    columns: ClassVar[tuple[str, ...]] = (
         "seq",
         "pickup_datetime",
         "dropoff_datetime",
@@ -118,7 +118,14 @@ class Trips(RecordedSpout):
         super().__init__(tick_ns)
         self._grid = grid
 
-    def rows(self, columns: Sequence[list[int]]) -> Sequence[Row]:  # type: ignore[override]  # all of them are whole
-        seq, pickup, dropoff, *ends = columns
+    def rows(self, columns: Sequence[list[Any]]) -> Sequence[Row]:
+        seq, pickup, dropoff, *ends = columns[:7]
         start, end = cells(self._grid, *ends[:2]), cells(self._grid, *ends[2:])
-        return list(zip(seq, pickup, dropoff, start, end, repeat(time.time_ns())))
+        return list(zip(seq, pickup, dropoff, start, end, repeat(time.time_ns()), *columns[7:]))
+
+
+class PaidTrips(Trips):
+    """Trips with the taxi's medallion, and fare and tip in nanodollars."""
+
+    columns = (*Trips.columns, "medallion", "fare_amount", "tip_amount")
+    fields: ClassVar[Mapping[str, FieldType]] = {**Trips.fields, "medallion": "str", "fare": "int", "tip": "int"}

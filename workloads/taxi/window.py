@@ -1,16 +1,17 @@
-"""How often each route was taken within a window that moves with time, and which were taken most."""
+"""Windows that move with time: the trips in one, how often each route was taken, and which were taken most."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from heapq import nlargest
 from operator import itemgetter
+from typing import Any
 
 import msgspec
 
 from workloads.taxi.layout import LISTED
 
-Trip = tuple[int, ...]
-"""A row: number, route, drop-off time in seconds, and whatever else is known of the trip."""
+Trip = tuple[Any, ...]
+"""A row: number, route or cell, drop-off time in seconds, and whatever else is known of the trip."""
 
 Ranked = tuple[int, int, int]
 """Count, number of the newest trip, route: the listing is in falling order of these."""
@@ -22,6 +23,35 @@ DROPOFF = itemgetter(2)
 _WATCHED = 3 * LISTED
 
 
+class TripWindow:
+    """Trips in the order of their numbers, which is that of their drop-off times, too."""
+
+    def __init__(self, trips: Iterable[Trip] = ()) -> None:
+        self._trips = list(trips)
+        self._gone = 0
+
+    @property
+    def trips(self) -> list[Trip]:
+        """Those in the window."""
+        return self._trips[self._gone :]
+
+    def keep(self, trips: Iterable[Trip]) -> None:
+        """Take trips in; none of them is older than those before."""
+        self._trips += trips
+
+    def expire(self, time: int) -> Sequence[Trip]:
+        """Let go of trips with a drop-off at `time` or before, and return them."""
+        gone = self._gone
+        now = self._gone = bisect_right(self._trips, time, gone, key=DROPOFF)
+        if now == gone:
+            return ()
+        expired = self._trips[gone:now]
+        if now > len(self._trips) // 2:
+            del self._trips[:now]
+            self._gone = 0
+        return expired
+
+
 class RouteWindow:
     """Routes of the trips in the window.
 
@@ -31,9 +61,8 @@ class RouteWindow:
     """
 
     def __init__(self) -> None:
+        self._window = TripWindow()
         self._counts: dict[int, int] = {}
-        self._trips: list[Trip] = []
-        self._gone = 0
         self._watched: dict[int, int] = {}
         self._least = NEVER
 
@@ -56,17 +85,13 @@ class RouteWindow:
         """What the route of the trip that was counted last would be listed as."""
         return self._counts[trip[1]], trip[0], trip[1]
 
-    def keep(self, trips: Sequence[Trip]) -> None:
+    def keep(self, trips: Iterable[Trip]) -> None:
         """Remember trips that have been counted, or are about to be, until they expire."""
-        self._trips += trips
+        self._window.keep(trips)
 
     def expire(self, time: int) -> Sequence[int]:
         """Let go of trips with a drop-off at `time` or before; return their routes."""
-        gone = self._gone
-        now = bisect_right(self._trips, time, gone, key=DROPOFF)
-        if now == gone:
-            return ()
-        expired = [trip[1] for trip in self._trips[gone:now]]
+        expired = [trip[1] for trip in self._window.expire(time)]
         counts = self._counts
         for route in expired:
             count = counts[route]
@@ -74,10 +99,6 @@ class RouteWindow:
                 counts[route] = count - 1
             else:
                 del counts[route]
-        self._gone = now
-        if now > len(self._trips) // 2:
-            del self._trips[:now]
-            self._gone = 0
         return expired
 
     def top(self) -> list[Ranked]:
@@ -85,7 +106,7 @@ class RouteWindow:
         get, least = self._counts.get, self._least
         found = [(count, newest, route) for route, newest in self._watched.items() if (count := get(route, 0)) >= least]
         if len(found) < LISTED and least > 1:
-            last = {trip[1]: trip[0] for trip in self._trips[self._gone :]}
+            last = {trip[1]: trip[0] for trip in self._window.trips}
             found = [(count, last[route], route) for route, count in self._counts.items()]
             least = 1
         best = nlargest(_WATCHED, found)
@@ -95,9 +116,9 @@ class RouteWindow:
 
     def snapshot(self) -> object:
         """All of it, to be encoded."""
-        return self._trips[self._gone :], self._counts
+        return self._window.trips, self._counts
 
     def restore(self, state: object) -> None:
         """Be the window that `snapshot` was taken of."""
-        self._trips, self._counts = msgspec.convert(state, tuple[list[Trip], dict[int, int]])
-        self._gone, self._watched, self._least = 0, {}, NEVER
+        trips, self._counts = msgspec.convert(state, tuple[list[Trip], dict[int, int]])
+        self._window, self._watched, self._least = TripWindow(trips), {}, NEVER
