@@ -49,13 +49,22 @@ def is_parquet(path: Path) -> bool:
     return _head(path, len(_PARQUET)) == _PARQUET
 
 
+def is_gzip(path: Path) -> bool:
+    """Whether a file is packed.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    return _head(path, len(_GZIP)) == _GZIP
+
+
 def blocks(path: Path) -> Iterator[tuple[bytes, int]]:
     """The content of a file, unpacked, in blocks of whole lines that end at LF; each with the bytes read so far.
 
     Raises:
         InputError: it cannot be read, is no whole gzip file, or is not text.
     """
-    packed = _head(path, len(_GZIP)) == _GZIP
+    packed = is_gzip(path)
     lines = 0
     try:
         with path.open("rb") as raw, gzip.open(raw) if packed else raw as file:

@@ -95,7 +95,7 @@ def _write(source: Path, parts: list[Path], schema: Schema, grid: Grid | None, f
     gate = Gate(schema, grid)
     counts: Counter[str] = Counter()
     described = arrow_schema(schema).with_metadata({FORMAT_KEY: schema.name.encode()})
-    ordered = _in_order(parts, schema, grid) if len(parts) > 1 else parts
+    ordered = in_order(parts, schema, grid) if len(parts) > 1 else parts
     sizes = {part: part.stat().st_size for part in parts}
     total, done = sum(sizes.values()) or 1, 0
     with pq.ParquetWriter(file, described, compression="lz4", write_statistics=[schema.time]) as writer:
@@ -118,12 +118,12 @@ def _write(source: Path, parts: list[Path], schema: Schema, grid: Grid | None, f
             "`millrace pipeline prepare` puts them in order"
         )
     if not counts["records"]:
-        raise _nothing(source, ordered, schema, quarantined)
+        raise no_valid_row(source, ordered, schema, quarantined)
     return _Summary(file.digest.hexdigest(), file.size, counts["records"], counts["rows"], quarantined)
 
 
-def _nothing(source: Path, parts: Iterable[Path], schema: Schema, quarantined: Mapping[str, int]) -> InputError:
-    """Why there is no valid row."""
+def no_valid_row(source: Path, parts: Iterable[Path], schema: Schema, quarantined: Mapping[str, int]) -> InputError:
+    """Why `parts` have no valid row."""
     if outliers := quarantined["outlier"]:
         malformed = quarantined["malformed"]
         return InputError(f"{source}: no valid row: {outliers:,} have an end off the grid, {malformed:,} are malformed")
@@ -172,8 +172,12 @@ def _prepared_rows(part: Path, schema: Schema) -> Iterator[Rows]:
         raise InputError(f"{part}: not a whole Parquet file: {fault}") from None
 
 
-def _in_order(parts: Iterable[Path], schema: Schema, grid: Grid | None) -> list[Path]:
-    """Parts by the time of their first valid row, then by name; those without one come last."""
+def in_order(parts: Iterable[Path], schema: Schema, grid: Grid | None) -> list[Path]:
+    """Parts by the time of their first valid row, then by name; those without one come last.
+
+    Raises:
+        InputError: one cannot be read, or begins with nothing but malformed rows.
+    """
     dated = []
     for part in parts:
         gate = Gate(schema, grid)
