@@ -1,0 +1,158 @@
+"""A workload for measurements: a topology whose keyed state is as large as one likes, from the start.
+
+    spout (keys) -- fields (key) --> keep
+
+Every key has a value of `value_bytes`, whose first 8 bytes count how often the key came. A keeper that has been
+restored says so with its first batch: when it last worked before, and now. That is what a user waits, whoever else
+keeps time.
+"""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import msgspec
+from msgspec import Meta
+
+from workloads.keys import KeyRouter
+from workloads.operators import NOTHING, Batch, Bolt, Context, Emitted, Operator, Row, Spout
+from workloads.topology import DEFAULT_STREAM, Component, Input, Topology
+from workloads.workload import Answer, PreparedInput, Verdict, filled, rows_differ
+
+TABLE = "kept"
+STEP = 2_654_435_761
+"""Odd, and no multiple of 5: from one record's key to the next, so that keys come in no order of their own."""
+
+
+@dataclass(frozen=True)
+class KeyedStateParams:
+    """Parameters.
+
+    Attributes:
+        keys: how many different ones there are.
+        value_bytes: kept for each.
+        parallelism: executors per component.
+        diary: file to which a restored keeper adds a line: its index, when it last worked before its state was taken,
+            and when it works again, both in ns of the host's monotonic clock; empty: none.
+    """
+
+    keys: Annotated[int, Meta(ge=1)] = 1000
+    value_bytes: Annotated[int, Meta(ge=8)] = 100
+    parallelism: Mapping[str, int] = field(default_factory=dict)
+    diary: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parallelism", filled(self.parallelism, {"spout": 2, "keep": 2}))
+
+
+class Keys(Spout):
+    """Emits keys, for ever."""
+
+    def __init__(self, keys: int) -> None:
+        self._keys = keys
+        self._position = 0
+
+    def open(self, context: Context) -> None:
+        self._index, self._of = context.index, context.parallelism
+
+    def next_batch(self, limit: int) -> Sequence[Row]:
+        first = self._position * self._of + self._index
+        self._position += limit
+        keys, step = self._keys, STEP * self._of
+        return [(at % keys,) for at in range(first * STEP, first * STEP + limit * step, step)]
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode(self._position)
+
+    def restore(self, state: bytes) -> None:
+        self._position = msgspec.msgpack.decode(state, type=int)
+
+
+class Keep(Bolt):
+    """Keeps a value for every key that is its own, and answers with how often each came."""
+
+    answer_table = TABLE
+    answer_schema: ClassVar = {"key": "int", "count": "int"}
+
+    def __init__(self, params: KeyedStateParams) -> None:
+        self._keys, self._rest, self._diary = params.keys, params.value_bytes - 8, params.diary
+        self._values: dict[int, bytes] = {}
+        self._worked_ns = 0
+        self._restored = False
+
+    def open(self, context: Context) -> None:
+        self._index = context.index
+        route = KeyRouter(context.parallelism).route_value
+        for key in range(self._keys):
+            if route(key) == context.index:
+                self._values[key] = bytes(8) + key.to_bytes(4, "big").ljust(self._rest, b"\xaa")[: self._rest]
+
+    def process(self, batch: Batch) -> Emitted:
+        now_ns = time.monotonic_ns()
+        if self._restored and self._diary:
+            with Path(self._diary).open("a") as diary:
+                diary.write(f"{self._index} {self._worked_ns} {now_ns}\n")
+        self._restored, self._worked_ns = False, now_ns
+        values = self._values
+        for (key,) in batch.rows:
+            value = values[key]
+            values[key] = (int.from_bytes(value[:8], "little") + 1).to_bytes(8, "little") + value[8:]
+        return NOTHING
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode((self._worked_ns, self._values))
+
+    def restore(self, state: bytes) -> None:
+        self._worked_ns, self._values = msgspec.msgpack.decode(state, type=tuple[int, dict[int, bytes]])
+        self._restored = True
+
+    def answer(self) -> Iterable[Row]:
+        return [(key, int.from_bytes(value[:8], "little")) for key, value in self._values.items()]
+
+
+class KeyedState:
+    """See the module."""
+
+    name = "keyed-state"
+    summary = "keys, each with a value that is kept"
+    paper = "none"
+    Params = KeyedStateParams
+
+    def __init__(self, params: KeyedStateParams) -> None:
+        self.params = params
+
+    def topology(self) -> Topology:
+        """Spouts and keepers."""
+        of = self.params.parallelism
+        return Topology(
+            self.name,
+            (
+                Component("spout", "spout", of["spout"], outputs={DEFAULT_STREAM: {"key": "int"}}),
+                Component("keep", "bolt", of["keep"], inputs=(Input("spout", grouping="fields", fields=("key",)),)),
+            ),
+        )
+
+    def operator(self, component: str) -> Operator:
+        """A spout or a keeper."""
+        return Keys(self.params.keys) if component == "spout" else Keep(self.params)
+
+    def prepare(self, folder: Path) -> Sequence[PreparedInput]:
+        """Nothing."""
+        return ()
+
+    def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
+        """Keys of records 0, n, 2n, ... of every spout, counted."""
+        keys, of = self.params.keys, len(positions)
+        counts = [0] * keys
+        for index, position in enumerate(positions):
+            for record in range(index, index + position * of, of):
+                counts[record * STEP % keys] += 1
+        return {TABLE: list(enumerate(counts))}
+
+    def compare(self, answer: Answer, reference: Answer) -> Verdict:
+        """In full."""
+        expected = reference[TABLE]
+        differences = rows_differ(answer.get(TABLE, ()), expected, key_fields=1)
+        return Verdict(not differences, len(expected), "; ".join(differences))
