@@ -1,11 +1,9 @@
 """The bolts of `taxi-profit`: trips to amounts, amounts to profits and moves of taxis, both to values, and the log.
 
-As in `routes`, what depends on the order of rows waits for the tick. Profits and empty taxis travel as changes since
-the tick before.
+Profits and empty taxis travel as changes since the tick before.
 """
 
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from operator import add
 from typing import Any, ClassVar
@@ -15,15 +13,8 @@ import msgspec
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Row
 from workloads.rates import NS
 from workloads.taxi.areas import Area, Areas, Profits, Ride, Taxis, best, shown
-from workloads.taxi.layout import (
-    CHANGES,
-    SNAPSHOTS,
-    cell_name,
-    change_columns,
-    listing,
-    snapshot_columns,
-    time_text,
-)
+from workloads.taxi.bolts import Changes, Ordered, Snapshots
+from workloads.taxi.layout import cell_name, change_columns, listing, snapshot_columns
 from workloads.taxi.window import DROPOFF
 from workloads.topology import DEFAULT_STREAM, FieldType
 
@@ -50,23 +41,7 @@ class Amount(Bolt):
         return {DEFAULT_STREAM: list(zip(seq, start, dropoff, amount, end, medallion, pickup, read_ns, strict=True))}
 
 
-class _Waiting(Bolt):
-    """Keeps rides until the tick, and then has them in the order of their numbers."""
-
-    def __init__(self) -> None:
-        self._arrived: list[Ride] = []
-
-    def process(self, batch: Batch) -> Emitted:
-        self._arrived += batch.rows
-        return NOTHING
-
-    def _in_order(self) -> list[Ride]:
-        arrived, self._arrived = self._arrived, []
-        arrived.sort()
-        return arrived
-
-
-class Profit(_Waiting):
+class Profit(Ordered):
     """Its share of the start cells; at a tick, the profits that are others now."""
 
     fields: ClassVar[Mapping[str, FieldType]] = {"cell": "int", "trips": "int", "middle": "int", "newest": "int"}
@@ -76,19 +51,19 @@ class Profit(_Waiting):
         self._profits = Profits()
 
     def on_tick(self, time_ns: int) -> Emitted:
-        touched = {self._profits.add(ride) for ride in self._in_order()}
+        touched = {self._profits.add(ride) for ride in self.in_order()}
         touched |= self._profits.expire(time_ns // NS)
         return {DEFAULT_STREAM: [(cell, *self._profits.of(cell)) for cell in touched]}
 
     def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode((self._profits.window.trips, self._arrived))
+        return msgspec.msgpack.encode((self._profits.window.trips, self.arrived))
 
     def restore(self, state: bytes) -> None:
-        rides, self._arrived = msgspec.msgpack.decode(state, type=tuple[list[Ride], list[Ride]])
+        rides, self.arrived = msgspec.msgpack.decode(state, type=tuple[list[Ride], list[Ride]])
         self._profits = Profits(rides)
 
 
-class Taxi(_Waiting):
+class Taxi(Ordered):
     """Its share of the taxis; at a tick, which are empty where none of them was before, and which are not any more."""
 
     fields: ClassVar[Mapping[str, FieldType]] = {"cell": "int", "seq": "int", "taxis": "int"}
@@ -99,7 +74,7 @@ class Taxi(_Waiting):
 
     def on_tick(self, time_ns: int) -> Emitted:
         before: dict[str, tuple[int, int] | None] = {}
-        for ride in self._in_order():
+        for ride in self.in_order():
             before.setdefault(ride[5], self._taxis.add(ride))
         for medallion, last in self._taxis.expire(time_ns // NS).items():
             before.setdefault(medallion, last)
@@ -113,10 +88,10 @@ class Taxi(_Waiting):
         return {DEFAULT_STREAM: moves}
 
     def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode((self._taxis.window.trips, self._arrived))
+        return msgspec.msgpack.encode((self._taxis.window.trips, self.arrived))
 
     def restore(self, state: bytes) -> None:
-        rides, self._arrived = msgspec.msgpack.decode(state, type=tuple[list[Ride], list[Ride]])
+        rides, self.arrived = msgspec.msgpack.decode(state, type=tuple[list[Ride], list[Ride]])
         self._taxis = Taxis(rides)
 
 
@@ -149,66 +124,27 @@ class Value(Bolt):
         self._areas = Areas.restored(*kept)
 
 
-class Merge(Bolt):
+class Merge(Snapshots):
     """The best ten of all areas, at every tick."""
 
-    answer_table = SNAPSHOTS
     answer_schema = snapshot_columns(_LISTED)
 
-    def __init__(self) -> None:
-        self._areas: list[Area] = []
-        self._listings: list[Row] = []
-
-    def process(self, batch: Batch) -> Emitted:
-        self._areas += batch.rows
-        return NOTHING
-
-    def on_tick(self, time_ns: int) -> Emitted:
-        listed = map(shown, best(self._areas))
-        self._areas = []
-        self._listings.append((time_text(time_ns // NS), *_listing(listed)))
-        return NOTHING
-
-    def settled(self) -> Iterable[Row]:
-        rows, self._listings = self._listings, []
-        return rows
-
-    def answer(self) -> Iterable[Row]:
-        return self._listings
-
-    def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode((self._areas, self._listings))
-
-    def restore(self, state: bytes) -> None:
-        self._areas, rows = msgspec.msgpack.decode(state, type=tuple[list[Area], list[list[Any]]])
-        self._listings = [tuple(row) for row in rows]
+    def listing(self, candidates: list[Area]) -> Row:
+        return _fields(_numbers(best(candidates)))
 
 
-class _LogState(msgspec.Struct, array_like=True):
-    earning: list[Ride]
-    driving: list[Ride]
-    arrived: list[Ride]
-    printed: list[tuple[int, int, float, float]]
-    changes: int
-    rows: list[list[Any]]
-
-
-class Log(_Waiting):
+class Log(Changes):
     """Every change of a field of the listing: it is looked at after each trip, in the order of their numbers."""
 
-    answer_table = CHANGES
     answer_schema = change_columns(_LISTED)
 
     def __init__(self) -> None:
         super().__init__()
         self._profits, self._taxis, self._areas = Profits(), Taxis(), Areas()
-        self._printed: list[tuple[int, int, float, float]] = []
-        self._changes = 0
-        self._rows: list[Row] = []
 
     def on_tick(self, time_ns: int) -> Emitted:
         profits, taxis, areas = self._profits, self._taxis, self._areas
-        for dropoff, rides in groupby(self._in_order(), DROPOFF):
+        for dropoff, rides in groupby(self.in_order(), DROPOFF):
             for cell in profits.expire(dropoff):
                 areas.earn(cell, *profits.of(cell))
             for last in taxis.expire(dropoff).values():
@@ -221,42 +157,30 @@ class Log(_Waiting):
                     areas.leave(*before)
                 areas.arrive(ride[4], ride[0])
                 if areas.stale:
-                    self._print(list(map(shown, areas.top())), ride)
+                    self.note(_numbers(areas.top()), dropoff, *ride[6:])
         return NOTHING
 
-    def _print(self, listed: list[tuple[int, int, float, float]], ride: Ride) -> None:
-        if listed != self._printed:
-            self._printed = listed
-            *_, pickup, read_ns = ride
-            delay_ms = (time.time_ns() - read_ns) // 1_000_000
-            times = time_text(pickup), time_text(ride[2])
-            self._rows.append((self._changes, *times, *_listing(listed), delay_ms))
-            self._changes += 1
+    def fields(self, listed: Sequence[Any]) -> Row:
+        return _fields(listed)
 
-    def settled(self) -> Iterable[Row]:
-        rows, self._rows = self._rows, []
-        return rows
+    def kept(self) -> object:
+        return self._profits.window.trips, self._taxis.window.trips
 
-    def answer(self) -> Iterable[Row]:
-        return self._rows
-
-    def snapshot(self) -> bytes:
-        rows = [list(row) for row in self._rows]
-        windows = self._profits.window.trips, self._taxis.window.trips
-        return msgspec.msgpack.encode(_LogState(*windows, self._arrived, self._printed, self._changes, rows))
-
-    def restore(self, state: bytes) -> None:
-        kept = msgspec.msgpack.decode(state, type=_LogState)
-        self._profits, self._taxis = Profits(kept.earning), Taxis(kept.driving)
-        self._areas = Areas()
-        for cell in {ride[1] for ride in kept.earning}:
+    def bring_back(self, kept: Any) -> None:
+        earning, driving = msgspec.convert(kept, tuple[list[Ride], list[Ride]])
+        self._profits, self._taxis, self._areas = Profits(earning), Taxis(driving), Areas()
+        for cell in {ride[1] for ride in earning}:
             self._areas.earn(cell, *self._profits.of(cell))
-        for medallion in {ride[5] for ride in kept.driving}:
+        for medallion in {ride[5] for ride in driving}:
             if (last := self._taxis[medallion]) is not None:
                 self._areas.arrive(*last)
-        self._arrived, self._printed, self._changes = kept.arrived, kept.printed, kept.changes
-        self._rows = [tuple(row) for row in kept.rows]
 
 
-def _listing(listed: Iterable[tuple[int, int, float, float]]) -> Row:
-    return listing([(cell_name(cell), *fields) for cell, *fields in listed], 4)
+def _numbers(areas: Sequence[Area]) -> list[float]:
+    """Cell, empty taxis, profit and value of each, in a row."""
+    return [number for area in areas for number in shown(area)]
+
+
+def _fields(numbers: Sequence[Any]) -> Row:
+    """The same with the cells' names, and filled up."""
+    return listing([(cell_name(cell), *rest) for cell, *rest in zip(*[iter(numbers)] * 4, strict=True)], 4)
