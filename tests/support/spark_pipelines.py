@@ -1,0 +1,72 @@
+"""Pipelines inside the test's own process, on one Spark session for all tests."""
+
+import csv
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from pyspark.sql import SparkSession
+
+from analysis.java import spark_environment
+from workloads.pipelines import running
+from workloads.pipelines.running import SETTINGS, Asked, run
+
+Row = tuple[str | None, ...]
+
+
+def session() -> SparkSession:
+    """Two cores, and Java's quick start: data in tests are small."""
+    os.environ.update(spark_environment() | {"SPARK_LOCAL_IP": "127.0.0.1"})
+    builder = SparkSession.builder.master("local[2]").appName("tests")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        **SETTINGS,
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+class Pipelines:
+    """Runs pipelines as the job does, but on the session that is there."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark, self._folder = spark, folder
+        self._count = 0
+
+    def __call__(self, name: str, source: Path | str, *params: str, kind: Any = "csv", stream: bool = False) -> Path:
+        """Run one; return the folder of its output."""
+        self._count += 1
+        output = self._folder / f"output-{self._count}"
+
+        @contextmanager
+        def here(_name: str) -> Iterator[SparkSession]:
+            self._spark.catalog.clearCache()
+            yield self._spark
+
+        with patch.object(running, "session", here):
+            run(Asked(name, str(source), output, params, kind, stream))
+        return output
+
+
+def table(output: Path, name: str) -> list[Row]:
+    """The rows of a table written as CSV, in order, without its header; NULL is None."""
+    rows: list[Row] = []
+    for part in sorted((output / name).glob("part-*")):
+        with part.open(newline="") as file:
+            _, *lines = csv.reader(file)
+            rows += [tuple(None if field == "NULL" else field for field in line) for line in lines]
+    return rows
+
+
+def forget(output: Path) -> None:
+    """Remove an output."""
+    shutil.rmtree(output, ignore_errors=True)

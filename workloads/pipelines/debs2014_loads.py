@@ -1,0 +1,168 @@
+"""`debs2014-q1`: loads of houses and plugs, predicted at every tick.
+
+Readings become sums by plug and time between two ticks; `at` is the number of such a time, 0 begins at `BASE`. All that
+follows works on these. A row of sums is carried on to the ticks up to the plug's next row, within its slice; that makes
+a cell, a plug's load at a tick. A window over all cells of the same time of day then gives each the median of those
+that end a slice on an earlier day: no join is needed, and what was dealt out by plug stays where it is.
+
+Later pieces must know the sums of slices that are not over, and the loads in slices that are.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program gives it
+
+from workloads.pipelines.pipeline import Known, Piece, Query, Step
+from workloads.recordings.schema import DEBS2014, SEQ
+from workloads.smart_home.query import BASE, TICK_S, WATT_SECONDS_OF_A_KWH, QueryParams
+
+PLUG = ("house_id", "household_id", "plug_id")
+NAMES: Mapping[str, tuple[str, ...]] = {"house": PLUG[:1], "plug": PLUG}
+"""Table of the answer -> who its rows are about."""
+
+_DONE, _SUMS = "done", "sums"
+_LATEST = 1 << 62
+
+
+class Loads(Query):
+    """The query as a pipeline.
+
+    It keeps `done`, the `at` up to which all has been said, `sums` of what later ticks depend on (see `summed`), and by
+    table of the answer the loads in slices that are over (name, `slice_s`, `slice`, `load`).
+    """
+
+    schema = DEBS2014
+    Params: ClassVar[type[Any]] = QueryParams
+    order: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        table: ("tick", "slice_s", *name) for table, name in NAMES.items()
+    }
+
+    def __init__(self, params: QueryParams) -> None:
+        self._params = params
+
+    def advanced(self, known: Known, piece: Piece) -> Step:
+        query, done = self._params, known.numbers.get(_DONE)
+        sums = summed(piece.rows, query)
+        if _SUMS in known.tables:
+            sums = _merged(known.tables[_SUMS].unionByName(sums))
+        sums = sums.persist()
+        until = (piece.newest - BASE) // TICK_S - (not piece.over)
+        plugs = _cells(sums, query, done, until)
+        houses = plugs.groupBy(*NAMES["house"], "slice_s", "slice", "at").agg(F.sum("load").alias("load"))
+        tables, kept = {}, {_SUMS: _still_needed(sums, query, until)}
+        for table, cells in (("house", houses), ("plug", plugs)):
+            before = known.tables.get(table)
+            tables[table] = _predictions(cells, before, NAMES[table], query)
+            ended = cells.where(_ends_slice() & (F.col("slice") >= 0)).select(*NAMES[table], "slice_s", "slice", "load")
+            kept[table] = ended if before is None else before.unionByName(ended)
+        return Step(tables, Known({_DONE: until}, kept))
+
+
+def summed(readings: DataFrame, query: QueryParams) -> DataFrame:
+    """By plug and `at`: `total` and `count` of load readings; where they fill gaps, `first` and `last` one of work."""
+    is_load = F.col("property") == 1
+    at = _whole_part(F.col("timestamp") - BASE, F.lit(TICK_S)).alias("at")
+    load = F.when(is_load, F.col("value")).alias("total"), is_load.cast("bigint").alias("count")
+    if query.fill == "none":
+        return _merged(readings.where(is_load).select(*PLUG, at, *load))
+    work = F.when(~is_load, F.struct(SEQ, "timestamp", "value"))
+    return _merged(readings.select(*PLUG, at, *load, work.alias("first"), work.alias("last")))
+
+
+def _merged(sums: DataFrame) -> DataFrame:
+    ways = {"total": F.sum, "count": F.sum, "first": F.min, "last": F.max}
+    # The ends of work are no numbers, which makes Spark sort: they are there only where they are needed.
+    merged = [ways[name](name).alias(name) for name in sums.columns if name in ways]
+    return sums.groupBy(*PLUG, "at").agg(*merged)
+
+
+def _cells(sums: DataFrame, query: QueryParams, done: int | None, until: int) -> DataFrame:
+    """Loads of plugs at the ticks behind `done` and up to `until`: name, `slice_s`, `slice`, `at`, `load`."""
+    if query.fill == "work":
+        before = Window.partitionBy(*PLUG).orderBy("at").rowsBetween(Window.unboundedPreceding, -1)
+        begin = F.when(F.col("last").isNotNull(), F.coalesce(F.last("last", True).over(before), F.col("first")))
+        sums = sums.withColumn("begin", begin)
+    lengths = F.explode(F.array(*(F.lit(length).cast("bigint") for length in query.lengths)))
+    rows = sums.withColumn("slice_s", lengths).withColumn("slice", _whole_part(F.col("at"), _ticks()))
+    if done is not None:
+        rows = rows.where((F.col("slice") + 1) * _ticks() > done + 1)
+    in_slice = Window.partitionBy(*PLUG, "slice_s", "slice").orderBy("at")
+    so_far = in_slice.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    load = F.sum("total").over(so_far) / F.nullif(F.sum("count").over(so_far), F.lit(0))
+    if query.fill == "work":
+        load = F.coalesce(load, _load_of_work(F.first("begin", True).over(so_far), F.last("last", True).over(so_far)))
+    following = F.coalesce(F.lead("at").over(in_slice), F.lit(_LATEST))
+    end = F.least(following, (F.col("slice") + 1) * _ticks(), F.lit(until + 1))
+    start = F.col("at") if done is None else F.greatest("at", F.lit(done + 1))
+    known = rows.select(*PLUG, "slice_s", "slice", start.alias("start"), end.alias("end"), load.alias("load"))
+    times = F.explode(F.sequence("start", F.col("end") - 1)).alias("at")
+    return known.where("load is not null and start < end").select(*PLUG, "slice_s", "slice", times, "load")
+
+
+def _load_of_work(begin: Column, end: Column) -> Column:
+    """W from the work between two readings; null where they do not tell."""
+    seconds, kwh = end["timestamp"] - begin["timestamp"], end["value"] - begin["value"]
+    return F.when((seconds > 0) & (kwh >= 0), kwh * WATT_SECONDS_OF_A_KWH / seconds)
+
+
+def _predictions(cells: DataFrame, past: DataFrame | None, name: tuple[str, ...], query: QueryParams) -> DataFrame:
+    """Rows of the answer for all cells.
+
+    Every cell asks for slices before `position`, and one that ends a slice also answers, at that slice's `position`.
+    """
+    asks = F.struct((F.col("slice") + 2).alias("position"), F.lit(None).cast("double").alias("past"))
+    answers = F.struct(F.col("slice").alias("position"), F.col("load").alias("past"))
+    both = F.when(_ends_slice() & (F.col("slice") >= 0), F.array(asks, answers)).otherwise(F.array(asks))
+    rows = cells.select(*name, "slice_s", "slice", "at", "load", F.explode(both).alias("role"))
+    rows = rows.select(*name, "slice_s", "slice", "at", "load", "role.*")
+    if past is not None:
+        nothing = F.lit(None)
+        rows = rows.unionByName(
+            past.select(
+                *(*name, "slice_s", "slice"),
+                nothing.cast("bigint").alias("at"),
+                nothing.cast("double").alias("load"),
+                F.col("slice").alias("position"),
+                F.col("load").alias("past"),
+            )
+        )
+    time_of_day = F.pmod(F.col("position"), _whole_part(F.lit(query.day_s), F.col("slice_s")))
+    earlier = Window.partitionBy(*name, "slice_s", time_of_day).orderBy("position")
+    earlier = earlier.rangeBetween(Window.unboundedPreceding, -1)
+    days, middle = F.count("past").over(earlier), F.percentile("past", F.lit(0.5)).over(earlier)
+    found = rows.withColumns({"days": days, "middle": middle}).where("past is null and at is not null")
+    load = F.when(F.col("days") > 0, (F.col("load") + F.col("middle")) / 2).otherwise(F.col("load"))
+    return found.select(
+        (BASE + (F.col("at") + 1) * TICK_S).alias("tick"),
+        "slice_s",
+        (BASE + F.col("position") * F.col("slice_s")).alias("ts"),
+        *name,
+        load.alias("predicted_load"),
+        F.col("days").alias("n_history"),
+    )
+
+
+def _still_needed(sums: DataFrame, query: QueryParams, until: int) -> DataFrame:
+    """Sums of slices that are not over, and each plug's last reading of work before these."""
+    open_from = min((until + 1) // (length // TICK_S) * (length // TICK_S) for length in query.lengths)
+    if query.fill == "none":
+        return sums.where(F.col("at") >= open_from)
+    before = Window.partitionBy(*PLUG)
+    last = F.max(F.when((F.col("at") < open_from) & F.col("last").isNotNull(), F.col("at"))).over(before)
+    return sums.withColumn("kept", last).where((F.col("at") >= open_from) | (F.col("at") == F.col("kept"))).drop("kept")
+
+
+def _ticks() -> Column:
+    """Ticks in a slice."""
+    return _whole_part(F.col("slice_s"), F.lit(TICK_S))
+
+
+def _ends_slice() -> Column:
+    return F.pmod(F.col("at") + 1, _ticks()) == 0
+
+
+def _whole_part(value: Column, by: Column) -> Column:
+    """`value` / `by`, rounded down; both whole."""
+    return F.call_function("div", value - F.pmod(value, by), by)

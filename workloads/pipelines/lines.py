@@ -1,0 +1,266 @@
+"""Raw lines to the columns of a recording, in Spark's own expressions, by the rules of `workloads.recordings`.
+
+Nearly all lines are ordinary: one pattern says so, and plain casts are then exact. Of the others every field is looked
+at by itself, and decimals are cut as text. Those expressions stand in `_let`, which Spark does not compile, so that
+what is hardly ever used does not make the compiled code too long for Java's own compiler.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial, reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program gives it
+
+from workloads.recordings.grid import Grid
+from workloads.recordings.schema import DEBS2014, DEBS2015, NANO, Schema
+
+LINE = "line"
+"""Column of the raw line, as `unix_line` gives it."""
+
+FAULT = "fault"
+"""Column that says why a line is malformed; null where it is not."""
+
+MOST_DOLLARS = 1_000_000_000
+"""More is no fare."""
+
+_MOST = 1 << 62
+"""Stands for all that is larger."""
+
+_DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}"
+_WHOLE = "[+-]?[0-9]{1,18}"
+_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+
+_ANY = r"[^,\r]*+"
+_NATURAL = "[0-9]{1,18}+"
+_VALUE = r"[0-9]{1,15}+(?:\.[0-9]{1,15}+)?"
+# Of at most 9 places and below 2^41 / 10^9: its double times 10^9 is then nearest to the exact whole number.
+_SHORT = r"-?[0-9]{1,3}+(?:\.[0-9]{1,9}+)?"
+
+_ORDINARY: Mapping[str, str] = {
+    DEBS2014.name: ",".join([_NATURAL, _NATURAL, _VALUE, "[01]", _NATURAL, _NATURAL, _NATURAL]),
+    DEBS2015.name: ",".join(
+        [
+            *(r"[ -+\--~]++", r"[^,\r]++", _DATE, _DATE, _ANY, _ANY),
+            *(_SHORT, _SHORT, _SHORT, _SHORT),
+            *(_ANY, _SHORT, _ANY, _ANY, _SHORT, _ANY, _ANY),
+        ]
+    ),
+}
+
+_FIRST_YEAR_S = -62_135_596_800
+"""The beginning of year 1, before which there are no dates."""
+
+
+def unix_line(line: Column) -> Column:
+    """A line that ended at LF, without the CR that may stand before it."""
+    return F.when(F.endswith(line, F.lit("\r")), F.left(line, F.length(line) - 1)).otherwise(line)
+
+
+def parsed(lines: DataFrame, schema: Schema, explained: bool = False) -> DataFrame:
+    """Add the columns of the recording and `FAULT`, and drop `LINE`.
+
+    Args:
+        lines: has `LINE`, and whatever else shall stay.
+        schema: of the recording.
+        explained: whether faults are told in words and the lines of malformed rows stay; otherwise a fault is only a
+            mark, and `LINE` is null.
+    """
+    others = [F.col(name) for name in lines.columns if name != LINE]
+    ordinary, odd = _PARSERS[schema.name]
+    split = F.split(LINE, ",")
+    looked = lines.select(*others, LINE, _is(F.col(LINE), _ORDINARY[schema.name]).alias("ordinary"), split.alias("f"))
+    odd_values = _let(F.struct(F.col(LINE).alias("line"), F.col("f")), odd)
+    values = F.when(F.col("ordinary"), F.struct(*_named(ordinary(_at(F.col("f")))))).otherwise(odd_values)
+    found = looked.select(*others, LINE, values.alias("v"))
+    columns = [F.col(f"v.{name}").alias(name) for name in schema.columns]
+    wrong = reduce(Column.__or__, [F.col(f"v.{name}").isNull() for name in schema.columns])
+    whole = F.struct(F.col(LINE).alias("line"), F.split(LINE, ",").alias("f"))
+    explain = _let(whole, partial(_explanation, schema)) if explained else F.lit("malformed")
+    kept = F.when(wrong, F.col(LINE)) if explained else F.lit(None).cast("string")
+    return found.select(*others, *columns, F.when(wrong, explain).alias(FAULT), kept.alias(LINE))
+
+
+def off_grid(grid: Grid) -> Column:
+    """Whether an end of a trip is outside of the grid."""
+    west, north = grid.west_border, grid.north_border
+    inside = [
+        F.col(f"{end}_{axis}").between(low, high)
+        for end in ("pickup", "dropoff")
+        for axis, low, high in (
+            ("longitude", west, west + grid.side * grid.east - 1),
+            ("latitude", north - grid.side * grid.south + 1, north),
+        )
+    ]
+    return ~reduce(Column.__and__, inside)
+
+
+# --- ordinary lines -------------------------------------------------------------------------------------------
+
+Field = Callable[[int], Column]
+Values = Mapping[str, Column]
+
+
+def _ordinary_reading(field: Field) -> Values:
+    kinds = {"value": "double", "property": "tinyint"}
+    return {name: field(at).try_cast(kinds.get(name, "bigint")) for at, name in _places(DEBS2014)}
+
+
+def _ordinary_trip(field: Field) -> Values:
+    def value(at: int, name: str) -> Column:
+        if name == "medallion":
+            return field(at)
+        if name.endswith("_datetime"):
+            return _seconds(field(at))
+        return F.rint(field(at).try_cast("double") * NANO).cast("bigint")
+
+    return {name: value(at, name) for at, name in _places(DEBS2015)}
+
+
+# --- all others -----------------------------------------------------------------------------------------------
+
+
+def _odd_reading(row: Column) -> Column:
+    field = _at(row.f)
+    whole = F.struct(*[_whole(field(at)).alias(name) for at, name in _places(DEBS2014) if name != "value"])
+
+    def checked(value: Column) -> Column:
+        found = {name: value[name] if name != "value" else _number(field(at)) for at, name in _places(DEBS2014)}
+        values = {name: F.when(number >= 0, number) for name, number in found.items()}
+        values["property"] = F.when(value["property"].isin(0, 1), value["property"]).cast("tinyint")
+        return F.when(_is_row(row, DEBS2014) & (_whole(field(0)) >= 0), F.struct(*_named(values)))
+
+    return _let(whole, checked)
+
+
+def _odd_trip(row: Column) -> Column:
+    field = _at(row.f)
+    limit = MOST_DOLLARS * NANO
+    decimals = [(at, name) for at, name in _places(DEBS2015) if name.endswith(("itude", "_amount"))]
+    # Cut as bytes: a text that is taken apart by a pattern has lost what is not UTF-8.
+    medallion = F.substring_index(row.line, ",", 1)
+
+    def checked(nano: Column) -> Column:
+        values = {"medallion": F.when((medallion != "") & F.is_valid_utf8(medallion), medallion)}
+        values |= {name: F.when(_is(field(at), _DATE), _seconds(field(at))) for at, name in _places(DEBS2015)[1:3]}
+        for index, (_, name) in enumerate(decimals):
+            number = nano[index]
+            values[name] = F.when(number.between(-limit, limit), number) if name.endswith("_amount") else number
+        return F.when(_is_row(row, DEBS2015) & (field(1) != ""), F.struct(*_named(values)))
+
+    return _let(F.transform(F.array(*[field(at) for at, _ in decimals]), _nano), checked)
+
+
+def _is_row(row: Column, schema: Schema) -> Column:
+    return (F.size(row.f) == len(schema.fields)) & ~F.contains(row.line, F.lit("\r"))
+
+
+def _whole(field: Column) -> Column:
+    return F.when(_is(field, _WHOLE), field.try_cast("bigint"))
+
+
+def _number(field: Column) -> Column:
+    double = field.try_cast("double")
+    return F.when(_is(field, _NUMBER) & (F.abs(double) < float("inf")), double)
+
+
+def _seconds(field: Column) -> Column:
+    seconds = F.unix_seconds(field.try_cast("timestamp"))
+    return F.when(seconds >= _FIRST_YEAR_S, seconds)
+
+
+def _nano(field: Column) -> Column:
+    """A decimal number in whole billionths, rounded down; `_MOST` stands for all beyond it."""
+    parts = F.struct(
+        F.startswith(field, F.lit("-")).alias("negative"),
+        F.regexp_extract(field, r"\A[+-]?([0-9]*)", 1).alias("before"),
+        F.regexp_extract(field, r"\.([0-9]*)", 1).alias("behind"),
+        F.regexp_extract(field, "[eE]([+-]?[0-9]+)", 1).alias("exponent"),
+    )
+
+    def digits_of(part: Column) -> Column:
+        written = F.concat(part.before, part.behind)
+        digits = F.ltrim(written, F.lit("0"))
+        # More digits than an int holds: only zero is finite then, or all that counts is behind the ninth place.
+        far = F.when(F.startswith(part.exponent, F.lit("-")), -_MOST // 2).otherwise(0)
+        power = F.when(part.exponent == "", 0).otherwise(F.coalesce(part.exponent.try_cast("int").cast("bigint"), far))
+        kept = F.length(part.before) - F.length(written) + F.length(digits) + power + 9
+        cut = F.least(F.greatest(kept, F.lit(0)), F.lit(20)).cast("int")
+        return F.struct(part.negative.alias("negative"), digits.alias("digits"), kept.alias("kept"), cut.alias("cut"))
+
+    def cut(part: Column) -> Column:
+        whole = F.rpad(F.left(part.digits, part.cut), part.cut, "0").try_cast("decimal(20,0)")
+        rest = F.ltrim(F.substring(part.digits, part.cut + 1, F.length(part.digits)), F.lit("0"))
+        return F.struct(
+            part, F.coalesce(whole, F.lit(0)).alias("whole"), F.when(rest != "", 1).otherwise(0).alias("down")
+        )
+
+    def value(found: Column) -> Column:
+        beyond = (found.part.kept > 19) | (found.whole >= _MOST // NANO * NANO)
+        size = F.when(found.part.negative, -(found.whole + found.down)).otherwise(found.whole)
+        most = F.when(found.part.negative, -_MOST).otherwise(_MOST)
+        return F.when(found.part.digits == "", 0).when(beyond, most).otherwise(size.try_cast("bigint"))
+
+    cut_parts = _let(_let(parts, digits_of), lambda part: cut(part.alias("part")))
+    return F.when(_number(field).isNotNull(), _let(cut_parts, value))
+
+
+# --- what is wrong with a line --------------------------------------------------------------------------------
+
+
+def _explanation(schema: Schema, row: Column) -> Column:
+    field = _at(row.f)
+    count = F.size(row.f)
+    words = F.when(count != len(schema.fields), F.format_string(f"%d fields, expected {len(schema.fields)}", count))
+    words = words.when(F.contains(row.line, F.lit("\r")), "a carriage return within the line")
+    for at, name in enumerate(schema.fields):
+        for wrong, expected in _complaints(name, field(at), row.line):
+            words = words.when(wrong, F.format_string(f"{name}: got '%s', expected {expected}", field(at)))
+    return words.otherwise("malformed")
+
+
+def _complaints(name: str, field: Column, line: Column) -> list[tuple[Column, str]]:
+    """What may be wrong with a field, each with what was expected of it."""
+    if name == "medallion":
+        return [(field == "", "a name"), (~F.is_valid_utf8(F.substring_index(line, ",", 1)), "UTF-8")]
+    if name == "hack_license":
+        return [(field == "", "a name")]
+    if name.endswith("_datetime"):
+        return [(~_is(field, _DATE) | _seconds(field).isNull(), "a date YYYY-MM-DD hh:mm:ss")]
+    if name == "property":
+        return [(~F.coalesce(_whole(field).isin(0, 1), F.lit(False)), "0 or 1")]
+    if name in DEBS2014.fields:
+        number = _number(field) if name == "value" else _whole(field)
+        kind = "a number" if name == "value" else "a whole number"
+        return [(~F.coalesce(number >= 0, F.lit(False)), f"{kind} from 0 on")]
+    if name.endswith("_amount") and name in DEBS2015.columns:
+        most = MOST_DOLLARS * NANO
+        return [(~F.coalesce(_nano(field).between(-most, most), F.lit(False)), "dollars, a billion at most")]
+    return [(_number(field).isNull(), "a number")] if name in DEBS2015.columns else []
+
+
+def _let(value: Column, body: Callable[[Column], Column]) -> Column:
+    """`body` of `value`, which is worked out once, and only where it is needed."""
+    nothing = F.array().cast("array<boolean>")
+    return F.zip_with(F.array(value), nothing, lambda bound, _: body(bound))[0]
+
+
+def _is(field: Column, pattern: str) -> Column:
+    return F.rlike(field, F.lit(rf"\A{pattern}\z"))
+
+
+def _at(fields: Column) -> Field:
+    return lambda at: F.get(fields, F.lit(at))
+
+
+def _named(values: Values) -> list[Column]:
+    return [value.alias(name) for name, value in values.items()]
+
+
+def _places(schema: Schema) -> list[tuple[int, str]]:
+    return [(schema.fields.index(name), name) for name in schema.columns]
+
+
+_PARSERS: Mapping[str, tuple[Callable[[Field], Values], Callable[[Column], Column]]] = {
+    DEBS2014.name: (_ordinary_reading, _odd_reading),
+    DEBS2015.name: (_ordinary_trip, _odd_trip),
+}

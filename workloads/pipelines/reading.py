@@ -1,0 +1,101 @@
+"""From the parts of an input to the accepted rows of a query."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from workloads.pipelines.accept import OUTLIER, Before, accepted
+from workloads.pipelines.lines import FAULT, off_grid
+from workloads.pipelines.pipeline import Known, Piece, Query
+from workloads.pipelines.source import PLACE, TURN, check_packed, raw_rows, rows_of
+from workloads.recordings.parts import is_parquet
+from workloads.recordings.prepare import no_valid_row
+from workloads.recordings.schema import Schema
+
+BYTES_PER_PARTITION = 64 * 1024 * 1024
+"""Of input; what tasks exchange is cut into so many partitions."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An input that is being read.
+
+    Attributes:
+        spark: the session.
+        source: as the user named it.
+        folder: where its parts are linked.
+        parts: by rank.
+        before: what has been read.
+    """
+
+    spark: SparkSession
+    source: Path
+    folder: Path
+    parts: Mapping[int, Path]
+    before: Before = field(default_factory=Before)
+
+    def raw(self, schema: Schema) -> DataFrame:
+        """All rows as they are."""
+        parquet = is_parquet(next(iter(self.parts.values())))
+        return raw_rows(self.spark.read, self.folder, schema, parquet)
+
+    def check(self, query: Query) -> None:
+        """Refuse an input that gave no row, or too many late ones, when all has been read.
+
+        Raises:
+            InputError: it did.
+        """
+        self.before.check_order()
+        if self.before.newest is None:
+            raise no_valid_row(self.source, self.parts.values(), query.schema, self.before.quarantined)
+
+
+def whole(query: Query, reading: Reading) -> Mapping[str, DataFrame]:
+    """The answer of a query to an input that is read in one go.
+
+    Raises:
+        InputError: the input is refused.
+    """
+    rows = kept(query, reading, rows_of(reading.raw(query.schema), query.schema))
+    reading.check(query)
+    before = reading.before
+    assert before.first is not None  # noqa: S101 - `check` refuses what has no row
+    assert before.newest is not None  # noqa: S101
+    return query.advanced(Known(), Piece(rows, before.first, before.newest, over=True)).tables
+
+
+def kept(query: Query, reading: Reading, rows: DataFrame) -> DataFrame:
+    """The accepted rows of a piece with what the query wants of them; `reading.before` is brought up to date.
+
+    What it needs of the rows is kept in memory, or on disk where that is full: they are parsed once.
+    """
+    outlier = off_grid(query.grid) if query.grid is not None else F.lit(False)
+    wanted = [value.alias(name) for name, value in query.wanted().items()]
+    slim = rows.select(PLACE, TURN, FAULT, F.coalesce(outlier, F.lit(False)).alias(OUTLIER), *wanted).persist()
+    return accepted(slim, query.schema.time, reading.parts, reading.before)
+
+
+def spread(spark: SparkSession, size: int) -> None:
+    """Cut what tasks exchange into as many partitions as an input of `size` bytes needs."""
+    partitions = max(2 * spark.sparkContext.defaultParallelism, -(-size // BYTES_PER_PARTITION))
+    spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+
+
+@contextmanager
+def explained(parts: Iterable[Path]) -> Iterator[None]:
+    """Inside the block, what Spark cannot read is told as what is wrong with a part.
+
+    Raises:
+        InputError: a part is damaged.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError):
+        check_packed(parts)
+        raise

@@ -1,0 +1,128 @@
+"""One pipeline from beginning to end: session, input, answer, output."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from inventory.errors import InputError, UnfitError
+from inventory.folders import replacing
+from inventory.params import given, parameters
+from workloads.pipelines.accept import Before
+from workloads.pipelines.catalogue import SOCKET, pipeline_named
+from workloads.pipelines.output import SUMMARY, Format, Tables, check_output, write_document
+from workloads.pipelines.pipeline import Query
+from workloads.pipelines.progress import Watch, tell
+from workloads.pipelines.reading import Reading, explained, spread, whole
+from workloads.pipelines.repair import Repair
+from workloads.pipelines.source import link, parts_of
+from workloads.pipelines.streaming import streamed
+
+SETTINGS: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    # Rows that were dealt out by a part of a key are already together for the whole of it.
+    "spark.sql.requireAllClusterKeysForCoPartition": "false",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+"""Of the session, on which answers depend."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a user asked for."""
+
+    name: str
+    source: str
+    output: Path
+    params: tuple[str, ...] = ()
+    kind: Format = "parquet"
+    stream: bool = False
+
+
+def checked(asked: Asked) -> Query | Repair:
+    """The pipeline with its parameters; nothing has been read.
+
+    Raises:
+        InputError: there is no such pipeline, a parameter is wrong, or the output may not be replaced.
+    """
+    pipeline = pipeline_named(asked.name)
+    params = parameters(pipeline.Params, (given(asked.params), ()))
+    check_output(asked.output, Path(asked.source))
+    if asked.stream and not issubclass(pipeline, Query):
+        raise InputError(f"--stream: {asked.name} needs its whole input at once")
+    if asked.source.startswith(SOCKET) and not asked.stream:
+        raise InputError(f"--input: {asked.source} is a stream, which needs --stream")
+    found: Query | Repair = pipeline(params)
+    return found
+
+
+def run(asked: Asked) -> None:
+    """Run a pipeline; its output is there as a whole or not at all.
+
+    Raises:
+        InputError: what is asked for, or the input, is wrong.
+        UnfitError: Spark does not start, or the output cannot be written.
+    """
+    pipeline = checked(asked)
+    with replacing(asked.output) as folder:
+        work = folder / ".work"
+        work.mkdir()
+        before = _streamed(pipeline, asked, folder, work) if asked.stream else _whole(pipeline, asked, folder, work)
+        write_document(folder / SUMMARY, {"rows_read": before.rows, "quarantined": before.quarantined})
+        shutil.rmtree(work)
+    tell(f"written to {asked.output}")
+
+
+def _whole(pipeline: Query | Repair, asked: Asked, folder: Path, work: Path) -> Before:
+    source = Path(asked.source)
+    schema = pipeline.schema if isinstance(pipeline, Query) else pipeline.schema_of(source)
+    parts = parts_of(source, schema, pipeline.grid)
+    for rank, part in enumerate(parts):
+        link(part, work / "parts", rank)
+    with session(asked.name) as spark:
+        size = sum(part.stat().st_size for part in parts)
+        spread(spark, size)
+        tell(f"reading {len(parts)} part{'s'[: len(parts) != 1]}, {size:,} bytes")
+        reading = Reading(spark, source, work / "parts", dict(enumerate(parts)))
+        with explained(parts):
+            if isinstance(pipeline, Query):
+                tables: Mapping[str, DataFrame] = whole(pipeline, reading)
+            else:
+                tables = pipeline.tables(reading, schema, folder)
+            Tables(folder, asked.kind, pipeline.order).write(tables)
+    return reading.before
+
+
+def _streamed(query: Query | Repair, asked: Asked, folder: Path, work: Path) -> Before:
+    assert isinstance(query, Query)  # noqa: S101 - `checked` sees to it
+    with session(asked.name) as spark:
+        return streamed(query, spark, asked.source, work, Tables(folder, asked.kind, query.order))
+
+
+@contextmanager
+def session(name: str) -> Iterator[SparkSession]:
+    """A session for the pipeline `name`, and lines of progress while it is open.
+
+    Raises:
+        UnfitError: Spark does not start.
+    """
+    tell("starting Spark")
+    builder = SparkSession.builder.appName(f"millrace {name}")
+    for key, value in SETTINGS.items():
+        builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except (PySparkException, Py4JError) as fault:
+        # Java's own words stand before its stack, behind those of the bridge.
+        words = [line for line in str(fault).splitlines() if line.startswith(":")] or str(fault).splitlines()
+        raise UnfitError(f"Spark does not start: {words[0].lstrip(': ')}") from None
+    try:
+        with Watch(spark.sparkContext):
+            yield spark
+    finally:
+        spark.stop()

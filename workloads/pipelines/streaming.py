@@ -1,0 +1,189 @@
+"""A query over a stream: Structured Streaming over parts that come one after the other, or lines from a socket.
+
+Spark's own sources give no order: files come by time of change, lines of a socket are dealt out. So the parts of a
+folder, and pieces of what a socket brings, are put one by one into a folder that Spark watches, the next one when the
+one before has been answered. Late rows are told by the event time of all rows before them, and a tick is answered as
+soon as a row behind it has been accepted, as the queries define it; a watermark is one time for a whole piece, and
+could do neither.
+"""
+
+import select
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from inventory.errors import InputError, MillraceError, UnfitError
+from workloads.pipelines.accept import Before
+from workloads.pipelines.catalogue import SOCKET
+from workloads.pipelines.output import Tables
+from workloads.pipelines.pipeline import Known, Piece, Query
+from workloads.pipelines.progress import tell
+from workloads.pipelines.reading import Reading, explained, kept, spread
+from workloads.pipelines.source import link, parts_of, raw_rows, rows_of
+from workloads.recordings.parts import is_parquet
+
+PIECE_S, PIECE_BYTES = 1.0, 64 * 1024 * 1024
+"""Of what a socket brings, the most that makes a piece."""
+
+_READ_BYTES = 1 << 20
+_PATIENCE_S = 10.0
+
+
+class Stream:
+    """The answers of a query, piece by piece."""
+
+    def __init__(self, query: Query, reading: Reading, work: Path, tables: Tables) -> None:
+        self._query, self._reading, self._work, self._tables = query, reading, work, tables
+        self._known, self._pieces = Known(), 0
+        self._rows: StructType | None = None
+        self.fault: MillraceError | None = None
+
+    def take(self, batch: DataFrame, number: int) -> None:
+        """Answer what a piece settles."""
+        try:
+            rows = kept(self._query, self._reading, rows_of(batch, self._query.schema))
+            self._rows = rows.schema
+            self._advance(rows, over=False)
+        except MillraceError as fault:
+            self.fault = fault
+            raise
+
+    def end(self) -> None:
+        """Answer what is left.
+
+        Raises:
+            InputError: the recording is refused.
+        """
+        self._reading.check(self._query)
+        assert self._rows is not None  # noqa: S101 - `check` refuses a recording without rows
+        self._advance(self._reading.spark.createDataFrame([], self._rows), over=True)
+
+    def _advance(self, rows: DataFrame, over: bool) -> None:
+        before, spark = self._reading.before, self._reading.spark
+        if before.first is None or before.newest is None:
+            return
+        step = self._query.advanced(self._known, Piece(rows, before.first, before.newest, over))
+        self._tables.write(step.tables, self._pieces)
+        self._pieces += 1
+        if not over:
+            self._known = Known(step.known.numbers, self._stored(step.known.tables))
+        spark.catalog.clearCache()
+
+    def _stored(self, tables: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
+        """Known rows on disk, so that what they were made of can be forgotten."""
+        stored = {}
+        for name, rows in tables.items():
+            place = str(self._work / "known" / str(self._pieces) / name)
+            rows.write.parquet(place)
+            stored[name] = self._reading.spark.read.schema(rows.schema).parquet(place)
+        return stored
+
+
+def streamed(query: Query, spark: SparkSession, source: str, work: Path, tables: Tables) -> Before:
+    """Answer a stream to its end.
+
+    Args:
+        query: what is asked.
+        spark: the session.
+        source: a file, a folder of parts, or `tcp://HOST:PORT`, which is read until the other side closes it.
+        work: a folder for what is needed meanwhile.
+        tables: what to write.
+
+    Raises:
+        InputError: the source is refused.
+        UnfitError: nobody listens there.
+    """
+    watched = work / "watched"
+    watched.mkdir()
+    parts: dict[int, Path] = {}
+    reading = Reading(spark, Path(source), watched, parts)
+    stream = Stream(query, reading, work, tables)
+    arriving = (
+        _pieces(source, work) if source.startswith(SOCKET) else iter(parts_of(Path(source), query.schema, query.grid))
+    )
+    running: StreamingQuery | None = None
+    try:
+        for rank, part in enumerate(arriving):
+            parts[rank] = part
+            link(part, watched, rank)
+            if running is None:
+                spread(spark, part.stat().st_size)
+                running = _started(stream, reading, query, work)
+            with explained([part]):
+                _answer(running, stream)
+            tell(f"part {rank + 1}: {reading.before.rows:,} rows so far")
+    finally:
+        if running is not None:
+            running.stop()
+    if not parts:
+        raise InputError(f"{source}: empty")
+    stream.end()
+    return reading.before
+
+
+def _started(stream: Stream, reading: Reading, query: Query, work: Path) -> StreamingQuery:
+    # Parts may have been changed in any order, and years apart.
+    reader = reading.spark.readStream.option("maxFileAge", "36500d")
+    raw = raw_rows(reader, reading.folder, query.schema, is_parquet(reading.parts[0]))
+    writer = raw.writeStream.foreachBatch(stream.take).option("checkpointLocation", str(work / "checkpoint"))
+    return writer.start()
+
+
+def _answer(running: StreamingQuery, stream: Stream) -> None:
+    """Wait until all that is there has been answered."""
+    try:
+        running.processAllAvailable()
+    except PySparkException:
+        if stream.fault is not None:
+            raise stream.fault from None
+        raise
+
+
+def _pieces(source: str, work: Path) -> Iterator[Path]:
+    """What a socket brings, as files of whole lines, until the other side closes it.
+
+    Raises:
+        InputError: the source is no address.
+        UnfitError: there is no connection, or it breaks.
+    """
+    host, colon, port = source.removeprefix(SOCKET).rpartition(":")
+    if not colon or not host or not port.isdecimal():
+        raise InputError(f"--input: got {source!r}, expected {SOCKET}HOST:PORT")
+    place = work / "arrived"
+    place.mkdir()
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE_S) as peer:
+            tell(f"reading from {source}")
+            for number, lines in enumerate(_whole_lines(peer)):
+                path = place / f"{number}.csv"
+                path.write_bytes(lines)
+                yield path
+    except OSError as fault:
+        raise UnfitError(f"{source}: {fault.strerror or fault}") from None
+
+
+def _whole_lines(peer: socket.socket) -> Iterator[bytes]:
+    """Whole lines, as many as come in `PIECE_S`; the last one may lack its end."""
+    rest, over = b"", False
+    while not over:
+        arrived, size, until = [rest], len(rest), time.monotonic() + PIECE_S
+        while size < PIECE_BYTES and (left := until - time.monotonic()) > 0:
+            if not select.select([peer], [], [], left)[0]:
+                continue
+            data = peer.recv(_READ_BYTES)
+            if not data:
+                over = True
+                break
+            arrived.append(data)
+            size += len(data)
+        whole = b"".join(arrived)
+        cut = len(whole) if over else whole.rfind(b"\n") + 1
+        rest = whole[cut:]
+        if cut:
+            yield whole[:cut]
