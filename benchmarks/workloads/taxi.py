@@ -1,0 +1,117 @@
+"""Trips per second of `taxi` and `taxi-profit` in one worker, beside one thread that answers the same queries.
+
+    python benchmarks/workloads/taxi.py [--rows 2000000] [--rounds 3] [--only taxi] [--answer both]
+
+The trips are generated; one executor per component, sources as fast as they can (rate max) under a campaign's own
+control, with a checkpoint every five seconds, and every answer is compared with the reference. Time is from the start
+of the source until everything has drained and the answer is written. The other side is the reference itself: one
+thread, NumPy and sorted lists, from the same prepared file.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psutil
+
+sys.path.append(str(Path(__file__).parents[1] / "dataplane"))
+
+from loopback import Ground, cpu_s, load, nodes
+
+from agents.protocol import Drained, Listening, Message
+from campaign.control.session import Course
+from workloads.generate.taxi_trips import taxi_trips
+from workloads.generate.writing import write_rows
+from workloads.rates import NS
+from workloads.registry import load_workload
+
+CHECKPOINT_S = 5.0
+MOST_S = 3600
+"""A run ends with its input, or else after this time."""
+
+
+class Worker:
+    """Looks at the worker's process when it has drained."""
+
+    def __init__(self) -> None:
+        self.process: psutil.Process | None = None
+        self.drained_s = self.cpu_s = self.resident = 0.0
+
+    def __call__(self, way: str, node: str, message: Message) -> None:
+        """Watch what is heard."""
+        if isinstance(message, Listening):
+            self.process = psutil.Process(message.pid)
+        if isinstance(message, Drained) and self.process is not None:
+            self.drained_s, self.cpu_s = time.monotonic(), cpu_s([self.process])
+            self.resident = self.process.memory_info().rss / 1e6
+
+
+async def ours(on: Ground, name: str, params: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Trips per second, trips per CPU second, and resident MB of the worker."""
+    workload = load_workload(name, params)
+    (prepared,) = workload.prepare(on.folder / "prepared")
+    places = {entry.name: "n0/0" for entry in workload.topology().executors}
+    worker = Worker()
+    async with on.run(workload, places, {"kind": "max"}, Course(checkpoint_s=CHECKPOINT_S), worker) as play:
+        start_s = await play.session.start() / NS
+        assert worker.process is not None
+        used = cpu_s([worker.process])
+        await play.session.wait_until(round((start_s + MOST_S) * NS))
+        verdict = await play.end()
+        if not verdict.passed:
+            raise SystemExit(f"the answer is wrong: {verdict.message}")
+    return prepared.records / (worker.drained_s - start_s), prepared.records / (worker.cpu_s - used), worker.resident
+
+
+def theirs(folder: Path, name: str, params: Mapping[str, Any]) -> float:
+    """Trips per CPU second of the reference."""
+    workload = load_workload(name, params)
+    inputs = workload.prepare(folder)
+    began = time.process_time()
+    workload.reference([inputs[0].records], inputs)
+    return inputs[0].records / (time.process_time() - began)
+
+
+async def measure(options: argparse.Namespace) -> int:
+    """Alternate, print."""
+    async with nodes(1) as on:
+        source = on.folder / "trips.csv"
+        write_rows(source, taxi_trips(options.rows, 1), lambda _rows: None)
+        for name in options.only:
+            sizes = load_workload(name, {}).params.parallelism
+            params = {"input": str(source), "answer": options.answer, "parallelism": dict.fromkeys(sizes, 1)}
+            found: list[tuple[float, float, float]] = []
+            for number in range(options.rounds):
+                rate, per_cpu_s, resident = await ours(on, name, params)
+                reference = theirs(on.folder / "prepared", name, params)
+                found.append((rate, per_cpu_s, reference))
+                print(
+                    f"{name}, round {number + 1}: {rate:,.0f} trips/s, {per_cpu_s:,.0f} per CPU second, "
+                    f"{resident:.0f} MB; the reference {reference:,.0f} per CPU second; {load()}",
+                    flush=True,
+                )
+            rates, per_cpu_s_all, references = zip(*found, strict=True)
+            print(
+                f"{name}, median: {median(rates):,.0f} trips/s, {median(per_cpu_s_all):,.0f} per CPU second, "
+                f"{median(ours / theirs for _, ours, theirs in found):.2f} x the reference "
+                f"({median(references):,.0f})"
+            )
+    return 0
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--rows", type=int, default=2_000_000)
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--only", nargs="+", default=["taxi", "taxi-profit"], choices=["taxi", "taxi-profit"])
+    arguments.add_argument("--answer", default="both", choices=["snapshots", "changes", "both"])
+    return asyncio.run(measure(arguments.parse_args()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
