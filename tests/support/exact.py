@@ -64,24 +64,15 @@ class ExactLedger(Ledger):
         index = sources.index((source, record % of))
         return (record // of * len(sources) + index) * STEP_NS
 
-    def last_tick(self, component: str) -> int:
-        """Number of the last tick that a component gets from all its sources."""
+    def last_tick(self, component: str, every: bool = False) -> int:
+        """Number of the last tick that a component gets from all its sources, or that `every` executor of it gets."""
         spouts = [c for c in self.topology.components if c.kind == "spout"]
-        sources = [c.id for c in spouts if c.id == component or self._reaches(c, component)]
+        sources = [c.id for c in spouts if c.id == component or self._reaches(c, component, every)]
         times = [self.time_ns(record, source) for source in sources for record in self._records_of(source)]
         return max(times) // (self.tick_every * STEP_NS) + 1 if self.tick_every and times else 0
 
-    def _last_tick_seen(self, sink: str, got: Bag) -> int:
-        """The last tick that a sink must have, or one behind it that it has from a barrier.
-
-        Behind the last record of its own sources a sink may have ticks that other sources had before a barrier.
-        """
-        every = [component.id for component in self.topology.components]
-        seen = max((number for number, path in got if path == TICK_PATH), default=0)
-        return min(max(seen, self.last_tick(sink)), max(map(self.last_tick, every)))
-
-    def _reaches(self, source: Component, component: str) -> bool:
-        entries = self.topology.component[component].inputs
+    def _reaches(self, source: Component, component: str, every: bool = False) -> bool:
+        entries = [e for e in self.topology.component[component].inputs if not every or e.grouping != "global"]
         return any(entry.source == source.id or self._reaches(source, entry.source) for entry in entries)
 
     def check_answer(self, parts: Iterable[Settled]) -> None:
@@ -90,14 +81,24 @@ class ExactLedger(Ledger):
         for part in parts:
             for component, record, path, count in part.rows:
                 got.setdefault(component, Bag())[record, path] += count
-        expected: dict[str, Bag] = {}
         for sink in self.sinks:
-            bag = Bag(self.received(sink))
-            for number in range(1, self._last_tick_seen(sink, got.get(sink, Bag())) + 1):
-                bag[number, TICK_PATH] = self._ticking(sink)
-            if bag:
-                expected[sink] = bag
-        assert got == expected
+            bag = got.pop(sink, Bag())
+            ticks = {number: bag.pop((number, path)) for number, path in list(bag) if path == TICK_PATH}
+            self._check_ticks(sink, ticks)
+            assert bag == self.received(sink), sink
+        assert not got
+
+    def _check_ticks(self, sink: str, got: Mapping[int, int]) -> None:
+        """A sink's executors have every tick of their own sources once.
+
+        Behind the last record of its own sources an executor may have ticks that others had before a barrier, and index
+        0 of a global grouping has more sources than the others.
+        """
+        executors = self._ticking(sink)
+        numbers = range(1, self.last_tick(sink, executors > 1) + 1)
+        most = max(self.last_tick(component.id) for component in self.topology.components)
+        assert {number: got.get(number) for number in numbers} == dict.fromkeys(numbers, executors), sink
+        assert all(0 < number <= most and count <= executors for number, count in got.items()), sink
 
     def _ticking(self, sink: str) -> int:
         """Executors of a sink that have an input; all but those beside index 0 of a global grouping."""
