@@ -1,0 +1,146 @@
+"""Query 1 of DEBS 2014 by Spark: in one go and in pieces, the rows are those of brute force, as the agents' are."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import debs2014_plain as plain
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from workloads.recordings.raw import arrow_schema
+from workloads.recordings.schema import DEBS2014
+from workloads.registry import load_workload
+from workloads.smart_home.query import QueryParams
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
+
+B = 1377986400
+
+
+@pytest.fixture(scope="module")
+def spark() -> Any:
+    from spark_pipelines import session
+
+    found = session()
+    found.conf.set("spark.sql.shuffle.partitions", "2")
+    return found
+
+
+@pytest.fixture
+def plain_plans(spark: Any) -> Iterator[None]:
+    """No compiled plans: for so few rows they take longer to compile than to run."""
+    spark.conf.set("spark.sql.codegen.wholeStage", "false")
+    yield
+    spark.conf.set("spark.sql.codegen.wholeStage", "true")
+
+
+def frame(spark: Any, readings: Sequence[plain.Reading]) -> Any:
+    """Accepted rows as the pipelines' reader gives them."""
+    house, household, plug = ([reading.plug[at] for reading in readings] for at in range(3))
+    columns = [
+        [reading.seq for reading in readings],
+        [reading.ts for reading in readings],
+        [reading.value for reading in readings],
+        [int(reading.is_load) for reading in readings],
+        *(plug, household, house),
+    ]
+    return spark.createDataFrame(pa.table(columns, schema=arrow_schema(DEBS2014)))
+
+
+def rows_of(table: Any) -> list[tuple[Any, ...]]:
+    return list(zip(*(column.to_pylist() for column in table.toArrow().columns), strict=True))
+
+
+def in_one_go(spark: Any, query: QueryParams, readings: Sequence[plain.Reading]) -> dict[str, list[Any]]:
+    """The tables for accepted rows."""
+    from workloads.pipelines.debs2014_loads import Loads
+    from workloads.pipelines.pipeline import Known, Piece
+
+    piece = Piece(frame(spark, readings), readings[0].ts, readings[-1].ts, over=True)
+    return {name: rows_of(table) for name, table in Loads(query).advanced(Known(), piece).tables.items()}
+
+
+def expected(readings: Sequence[plain.Reading], query: QueryParams) -> dict[str, list[tuple[Any, ...]]]:
+    return plain.answer(readings, query.lengths, query.day_s, query.fill)
+
+
+def drawn(seed: int, count: int) -> list[plain.Reading]:
+    """Readings with gaps, several in a second, resets of counters, and plug ids that repeat."""
+    random = Random(seed)  # noqa: S311 - it must be repeatable
+    now, readings = B - 70, []
+    for seq in range(count):
+        now += random.choice([0, 0, 0, 1, 2, 7, 30, 61]) if random.random() < 0.98 else 400
+        name = random.randrange(2), random.randrange(2), random.randrange(2)
+        is_load = random.random() < 0.6
+        value = random.choice([0.0, 5.5, 100 * random.random()]) if is_load else round(seq / 100 % 3, 3)
+        readings.append(plain.Reading(seq, now, value, is_load, name))
+    return readings
+
+
+@pytest.mark.parametrize(
+    ("file", "query"),
+    [
+        ("house0-60s-first12h.csv.gz", QueryParams(slices=(300, 900), day_s=7200)),
+        ("all-houses-first10000.csv.gz", QueryParams(fill="work")),
+    ],
+)
+def test_a_real_extract_in_one_go(spark: Any, shared_data: Path, file: str, query: QueryParams) -> None:
+    readings, _ = plain.valid_readings(plain.lines_of(shared_data / "debs2014" / file))
+    plain.check_same(in_one_go(spark, query, readings), expected(readings, query))
+
+
+def test_readings_of_work_alone_say_nothing(spark: Any) -> None:
+    assert in_one_go(spark, QueryParams(), [plain.Reading(0, B + 5, 1.0, False, (0, 0, 0))]) == {
+        "house": [],
+        "plug": [],
+    }
+
+
+def test_batch_stream_and_agents_give_the_same_rows_and_counts_from_raw_parts(
+    spark: Any, tmp_path: Path, plain_plans: None
+) -> None:
+    from spark_pipelines import Pipelines
+
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    lines = [raw(reading) for reading in drawn(5, 240)]
+    # Of every class of bad rows, not in the parts' first lines.
+    lines[20:20] = [
+        b"",
+        b"1,2,3",
+        b"7,%d,nan,1,0,0,0" % (B + 9),
+        b"8,%d,-1,1,0,0,0" % (B + 9),
+        b"9,%d,1,2,0,0,0" % (B + 9),
+    ]
+    lines[100:100] = [b"10,%d,5,1,0,0,0" % (B - 80)]
+    for number, (begin, end) in enumerate([(0, 90), (90, 91), (91, len(lines))]):
+        (parts / f"part-{number}.csv").write_bytes(b"\r\n".join(lines[begin:end]) + b"\r\n")
+    readings, quarantined = plain.valid_readings(lines)
+    query = QueryParams(slices=(60, 120), day_s=360, fill="work")
+    right = expected(readings, query)
+    params = ("slices=60,120", "day_s=360", "fill=work")
+    for stream in (False, True):
+        output = Pipelines(spark, tmp_path / f"{stream}")("debs2014-q1", parts, *params, kind="parquet", stream=stream)
+        plain.check_same({name: in_folder(output / name) for name in right}, right)
+        summary = json.loads((output / "summary.json").read_text())
+        assert summary == {"rows_read": len(lines), "quarantined": quarantined}
+    given = {"input": str(parts), "slices": [60, 120], "day_s": 360, "fill": "work", "parallelism": {"source": 2}}
+    workload = load_workload("smart-home", given)
+    inputs = workload.prepare(tmp_path / "prepared")
+    assert inputs[0].quarantined == quarantined
+    half = inputs[0].records // 2
+    plain.check_same(workload.reference([inputs[0].records - half, half], inputs), right)
+
+
+def raw(reading: plain.Reading) -> bytes:
+    house, household, plug = reading.plug
+    return f"{reading.seq},{reading.ts},{reading.value},{int(reading.is_load)},{plug},{household},{house}".encode()
+
+
+def in_folder(folder: Path) -> list[tuple[Any, ...]]:
+    columns = pyarrow.parquet.read_table(folder).columns
+    return list(zip(*(column.to_pylist() for column in columns), strict=True))
