@@ -226,14 +226,17 @@ def test_a_helper_that_a_dead_worker_left_behind_is_ended_and_does_not_hide_the_
     ],
 )
 def test_a_worker_that_talks_nonsense_is_ended(start_agent, wordcount, gone_within, tmp_path: Path, line, words):
+    # Who it is it says itself: what has just been forked may still become the fork server.
+    said = tmp_path / "worker"
+    name = f"open({str(said)!r}, 'w').write(str(os.getpid()) + ' ')"
     agent = start_agent(
-        command=_agent_with_worker(tmp_path, f"time.sleep(1)\n{line}\nsys.stdout.flush()\ntime.sleep(600)")
+        command=_agent_with_worker(tmp_path, f"{name}\ntime.sleep(1)\n{line}\nsys.stdout.flush()\ntime.sleep(600)")
     )
     agent.welcome()
     run = wordcount(agent, slots=1)
     agent.send(Start(spec=run.spec()))
-    agent.wait_for(lambda: agent.worker() is not None)
-    worker = identify(agent.worker())
+    agent.wait_for(lambda: said.exists() and said.read_text().endswith(" "))
+    worker = identify(int(said.read_text()))
     failed = agent.expect(Failed)
     assert words in failed.reason
     assert failed.slot == 0
