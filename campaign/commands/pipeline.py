@@ -88,8 +88,8 @@ def command(
     memory = min(MOST_MB, max(LEAST_MB, psutil.virtual_memory().total // 4 >> 20))
     log = output.with_name(f"{output.name}.log")
     java = QUICK_START if _size(source) < SMALL_BYTES else ("-XX:+UseParallelGC",)
-    settings = {"spark.driver.memory": f"{memory}m"}
-    submit(Job(f"the pipeline {name}", SCRIPT, arguments, PROGRESS, log, java, settings), master, tell)
+    spark = {"spark.driver.memory": f"{memory}m"}
+    submit(Job(f"the pipeline {name}", SCRIPT, arguments, PROGRESS, log, java, spark), master, tell)
     click.echo(f"pipeline: {output}")
 
 

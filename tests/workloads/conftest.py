@@ -4,6 +4,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,3 +135,19 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
 
     yield install
     plugins.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Any:
+    """One Spark session for all tests of pipelines: it takes seconds to start."""
+    from spark_pipelines import session
+
+    return session()
+
+
+@pytest.fixture
+def pipelines(spark: Any, tmp_path: Path) -> Any:
+    """`pipelines(name, source, *params)` runs a pipeline and returns its output."""
+    from spark_pipelines import Pipelines
+
+    return Pipelines(spark, tmp_path)
