@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the job; return the exit status."""
     parser = argparse.ArgumentParser(prog="job.py", description="Run one data pipeline.")
     parser.add_argument("name", help="see docs/reference/pipelines.md")
-    parser.add_argument("--input", type=Path, required=True, help="a file, or a folder of parts")
+    parser.add_argument("--input", required=True, help="a file, a folder of parts, or tcp://HOST:PORT")
     parser.add_argument("--output", type=Path, required=True, help="folder of the tables; replaced when it is one")
     parser.add_argument("--param", action="append", default=[], metavar="K=V", help="parameter of the pipeline")
     parser.add_argument("--format", choices=("parquet", "csv"), default="parquet", help="of the tables")
