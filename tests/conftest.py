@@ -80,14 +80,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out soak tests unless they are asked for. Skip what cannot run here, with the probe's reason.
+    """Leave out soak tests and pipelines unless they are asked for. Skip what cannot run here, with the probe's reason.
 
     MILLRACE_REQUIRE names markers that must not be skipped.
     """
-    if "soak" not in config.getoption("markexpr"):
-        asked = [item for item in items if item.get_closest_marker("soak") is None]
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("soak") is not None])
-        items[:] = asked
+    for long in ("soak", "pipelines"):
+        if long not in config.getoption("markexpr"):
+            asked = [item for item in items if item.get_closest_marker(long) is None]
+            config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(long) is not None])
+            items[:] = asked
     required = set(filter(None, os.environ.get("MILLRACE_REQUIRE", "").split(",")))
     answers: dict[str, str | None] = {}
     for item in items:

@@ -23,7 +23,7 @@ from workloads.recordings.schema import DEBS2015
 from workloads.topology import load_topology
 from workloads.traffic import load_traffic
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.spark, pytest.mark.pipelines, pytest.mark.filterwarnings("ignore")]
 
 SIDES = {"debs2015-q1": 300, "debs2015-q2": 600}
 EXPECTED = {

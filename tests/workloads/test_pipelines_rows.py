@@ -19,7 +19,7 @@ from workloads.recordings.prepare import prepare
 from workloads.recordings.recording import Recording
 from workloads.recordings.schema import DEBS2014, DEBS2015, SCHEMAS, SEQ, Schema
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.spark, pytest.mark.pipelines, pytest.mark.filterwarnings("ignore")]
 
 Taken = tuple[list[tuple[Any, ...]], Mapping[str, int], int]
 
@@ -40,7 +40,7 @@ def taken(spark: Any, source: Path, schema: Schema, grid: Grid | None, folder: P
     parts = dict(enumerate(parts_of(source, schema, grid)))
     for rank, part in parts.items():
         link(part, folder, rank)
-    reading = Reading(spark, source, folder, parts)
+    reading = Reading(spark, source, folder, folder.with_name("rows"), parts)
     query = Everything()  # type: ignore[abstract]
     found = kept(query, reading, rows_of(reading.raw(schema), schema)).orderBy(SEQ)
     columns = found.select(SEQ, *schema.columns).toArrow().to_pydict()
