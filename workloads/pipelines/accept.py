@@ -61,8 +61,7 @@ def accepted(rows: DataFrame, time: str, parts: Mapping[int, Path], before: Befo
     """The rows that go on, with `SEQ` in the place of `PLACE` and `TURN`; `before` is brought up to date.
 
     Args:
-        rows: what `rows_in` gave, with `OUTLIER`, persisted since it is read several times. What else is persisted here
-            lasts as long.
+        rows: what `rows_of` gave, with `OUTLIER`; it is read several times.
         time: column by which rows are ordered, in seconds.
         parts: by rank, for messages.
         before: the rows before these.

@@ -30,6 +30,9 @@ _DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}"
 _WHOLE = "[+-]?[0-9]{1,18}"
 _NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 
+# All but the 29th of February, and years that there are.
+_DAY = "(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
+_TIME = f"[12][0-9]{{3}}-{_DAY} (?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 _ANY = r"[^,\r]*+"
 _NATURAL = "[0-9]{1,18}+"
 _VALUE = r"[0-9]{1,15}+(?:\.[0-9]{1,15}+)?"
@@ -40,7 +43,7 @@ _ORDINARY: Mapping[str, str] = {
     DEBS2014.name: ",".join([_NATURAL, _NATURAL, _VALUE, "[01]", _NATURAL, _NATURAL, _NATURAL]),
     DEBS2015.name: ",".join(
         [
-            *(r"[ -+\--~]++", r"[^,\r]++", _DATE, _DATE, _ANY, _ANY),
+            *(r"[ -+\--~]++", r"[^,\r]++", _TIME, _TIME, _ANY, _ANY),
             *(_SHORT, _SHORT, _SHORT, _SHORT),
             *(_ANY, _SHORT, _ANY, _ANY, _SHORT, _ANY, _ANY),
         ]
@@ -67,17 +70,18 @@ def parsed(lines: DataFrame, schema: Schema, explained: bool = False) -> DataFra
     """
     others = [F.col(name) for name in lines.columns if name != LINE]
     ordinary, odd = _PARSERS[schema.name]
-    split = F.split(LINE, ",")
-    looked = lines.select(*others, LINE, _is(F.col(LINE), _ORDINARY[schema.name]).alias("ordinary"), split.alias("f"))
-    odd_values = _let(F.struct(F.col(LINE).alias("line"), F.col("f")), odd)
-    values = F.when(F.col("ordinary"), F.struct(*_named(ordinary(_at(F.col("f")))))).otherwise(odd_values)
-    found = looked.select(*others, LINE, values.alias("v"))
-    columns = [F.col(f"v.{name}").alias(name) for name in schema.columns]
-    wrong = reduce(Column.__or__, [F.col(f"v.{name}").isNull() for name in schema.columns])
-    whole = F.struct(F.col(LINE).alias("line"), F.split(LINE, ",").alias("f"))
-    explain = _let(whole, partial(_explanation, schema)) if explained else F.lit("malformed")
+    looked = lines.select(*others, LINE, _is(F.col(LINE), _ORDINARY[schema.name]).alias("ordinary"), _split(LINE))
+    is_ordinary, values = F.col("ordinary"), ordinary(_at(F.col("fields")))
+    # Each by itself: what nobody asks for is not worked out. Lines of the others alone go on.
+    taken = [F.when(is_ordinary, value).alias(name) for name, value in values.items()]
+    easy = looked.select(*others, *taken, F.when(~is_ordinary, F.col(LINE)).alias(LINE))
+    row, is_odd, found = F.struct(LINE, _split(LINE)), F.col(LINE).isNotNull(), F.col("found")
+    read = easy.select("*", F.when(is_odd, _let(row, odd)).alias("found"))
+    wrong = is_odd & reduce(Column.__or__, [found[name].isNull() for name in values])
+    columns = [F.coalesce(F.col(name), found[name]).alias(name) for name in values]
+    explain = _let(row, partial(_explanation, schema)) if explained else F.lit("malformed")
     kept = F.when(wrong, F.col(LINE)) if explained else F.lit(None).cast("string")
-    return found.select(*others, *columns, F.when(wrong, explain).alias(FAULT), kept.alias(LINE))
+    return read.select(*others, *columns, F.when(wrong, explain).alias(FAULT), kept.alias(LINE))
 
 
 def off_grid(grid: Grid) -> Column:
@@ -110,7 +114,7 @@ def _ordinary_trip(field: Field) -> Values:
         if name == "medallion":
             return field(at)
         if name.endswith("_datetime"):
-            return _seconds(field(at))
+            return F.unix_seconds(field(at).try_cast("timestamp"))
         return F.rint(field(at).try_cast("double") * NANO).cast("bigint")
 
     return {name: value(at, name) for at, name in _places(DEBS2015)}
@@ -120,7 +124,7 @@ def _ordinary_trip(field: Field) -> Values:
 
 
 def _odd_reading(row: Column) -> Column:
-    field = _at(row.f)
+    field = _at(row.fields)
     whole = F.struct(*[_whole(field(at)).alias(name) for at, name in _places(DEBS2014) if name != "value"])
 
     def checked(value: Column) -> Column:
@@ -133,7 +137,7 @@ def _odd_reading(row: Column) -> Column:
 
 
 def _odd_trip(row: Column) -> Column:
-    field = _at(row.f)
+    field = _at(row.fields)
     limit = MOST_DOLLARS * NANO
     decimals = [(at, name) for at, name in _places(DEBS2015) if name.endswith(("itude", "_amount"))]
     # Cut as bytes: a text that is taken apart by a pattern has lost what is not UTF-8.
@@ -151,7 +155,7 @@ def _odd_trip(row: Column) -> Column:
 
 
 def _is_row(row: Column, schema: Schema) -> Column:
-    return (F.size(row.f) == len(schema.fields)) & ~F.contains(row.line, F.lit("\r"))
+    return (F.size(row.fields) == len(schema.fields)) & ~F.contains(row.line, F.lit("\r"))
 
 
 def _whole(field: Column) -> Column:
@@ -208,8 +212,8 @@ def _nano(field: Column) -> Column:
 
 
 def _explanation(schema: Schema, row: Column) -> Column:
-    field = _at(row.f)
-    count = F.size(row.f)
+    field = _at(row.fields)
+    count = F.size(row.fields)
     words = F.when(count != len(schema.fields), F.format_string(f"%d fields, expected {len(schema.fields)}", count))
     words = words.when(F.contains(row.line, F.lit("\r")), "a carriage return within the line")
     for at, name in enumerate(schema.fields):
@@ -246,6 +250,10 @@ def _let(value: Column, body: Callable[[Column], Column]) -> Column:
 
 def _is(field: Column, pattern: str) -> Column:
     return F.rlike(field, F.lit(rf"\A{pattern}\z"))
+
+
+def _split(line: str) -> Column:
+    return F.split(line, ",").alias("fields")
 
 
 def _at(fields: Column) -> Field:

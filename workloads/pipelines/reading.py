@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import uuid4
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
@@ -30,6 +31,7 @@ class Reading:
         spark: the session.
         source: as the user named it.
         folder: where its parts are linked.
+        aside: where rows are stored meanwhile.
         parts: by rank.
         before: what has been read.
     """
@@ -37,6 +39,7 @@ class Reading:
     spark: SparkSession
     source: Path
     folder: Path
+    aside: Path
     parts: Mapping[int, Path]
     before: Before = field(default_factory=Before)
 
@@ -44,6 +47,12 @@ class Reading:
         """All rows as they are."""
         parquet = is_parquet(next(iter(self.parts.values())))
         return raw_rows(self.spark.read, self.folder, schema, parquet)
+
+    def stored(self, rows: DataFrame) -> DataFrame:
+        """The rows, from a copy of them on disk that lasts as long as the output is being made."""
+        place = str(self.aside / uuid4().hex)
+        rows.write.parquet(place)
+        return self.spark.read.schema(rows.schema).parquet(place)
 
     def check(self, query: Query) -> None:
         """Refuse an input that gave no row, or too many late ones, when all has been read.
@@ -73,12 +82,12 @@ def whole(query: Query, reading: Reading) -> Mapping[str, DataFrame]:
 def kept(query: Query, reading: Reading, rows: DataFrame) -> DataFrame:
     """The accepted rows of a piece with what the query wants of them; `reading.before` is brought up to date.
 
-    What it needs of the rows is kept in memory, or on disk where that is full: they are parsed once.
+    What it needs of the rows is kept on disk, so that lines are parsed once, and plans do not grow from step to step.
     """
     outlier = off_grid(query.grid) if query.grid is not None else F.lit(False)
     wanted = [value.alias(name) for name, value in query.wanted().items()]
-    slim = rows.select(PLACE, TURN, FAULT, F.coalesce(outlier, F.lit(False)).alias(OUTLIER), *wanted).persist()
-    return accepted(slim, query.schema.time, reading.parts, reading.before)
+    slim = rows.select(PLACE, TURN, FAULT, F.coalesce(outlier, F.lit(False)).alias(OUTLIER), *wanted)
+    return accepted(reading.stored(slim), query.schema.time, reading.parts, reading.before)
 
 
 def spread(spark: SparkSession, size: int) -> None:

@@ -75,8 +75,8 @@ class Repair:
         """
         before, time = reading.before, schema.time
         rows = rows_of(reading.raw(schema), schema, explained=True)
-        slim = rows.select(PLACE, TURN, FAULT, LINE, F.lit(False).alias(OUTLIER), *schema.columns).persist()
-        found, places = numbered(slim, before)
+        slim = rows.select(PLACE, TURN, FAULT, LINE, F.lit(False).alias(OUTLIER), *schema.columns)
+        found, places = numbered(reading.stored(slim), before)
         good = found.where(f"{FAULT} is null").select(SEQ, *schema.columns)
         times = good.groupBy(time).agg(F.min(SEQ).alias("first"), F.max(SEQ).alias("last"), F.count(SEQ).alias("rows"))
         times = times.persist()

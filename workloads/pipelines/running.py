@@ -88,7 +88,7 @@ def _whole(pipeline: Query | Repair, asked: Asked, folder: Path, work: Path) -> 
         size = sum(part.stat().st_size for part in parts)
         spread(spark, size)
         tell(f"reading {len(parts)} part{'s'[: len(parts) != 1]}, {size:,} bytes")
-        reading = Reading(spark, source, work / "parts", dict(enumerate(parts)))
+        reading = Reading(spark, source, work / "parts", work / "rows", dict(enumerate(parts)))
         with explained(parts):
             if isinstance(pipeline, Query):
                 tables: Mapping[str, DataFrame] = whole(pipeline, reading)

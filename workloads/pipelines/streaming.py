@@ -8,9 +8,10 @@ could do neither.
 """
 
 import select
+import shutil
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -72,17 +73,12 @@ class Stream:
         self._tables.write(step.tables, self._pieces)
         self._pieces += 1
         if not over:
-            self._known = Known(step.known.numbers, self._stored(step.known.tables))
+            earlier = [*self._reading.aside.iterdir()]
+            stored = {name: self._reading.stored(table) for name, table in step.known.tables.items()}
+            self._known = Known(step.known.numbers, stored)
+            for place in earlier:
+                shutil.rmtree(place)
         spark.catalog.clearCache()
-
-    def _stored(self, tables: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
-        """Known rows on disk, so that what they were made of can be forgotten."""
-        stored = {}
-        for name, rows in tables.items():
-            place = str(self._work / "known" / str(self._pieces) / name)
-            rows.write.parquet(place)
-            stored[name] = self._reading.spark.read.schema(rows.schema).parquet(place)
-        return stored
 
 
 def streamed(query: Query, spark: SparkSession, source: str, work: Path, tables: Tables) -> Before:
@@ -102,7 +98,7 @@ def streamed(query: Query, spark: SparkSession, source: str, work: Path, tables:
     watched = work / "watched"
     watched.mkdir()
     parts: dict[int, Path] = {}
-    reading = Reading(spark, Path(source), watched, parts)
+    reading = Reading(spark, Path(source), watched, work / "rows", parts)
     stream = Stream(query, reading, work, tables)
     arriving = (
         _pieces(source, work) if source.startswith(SOCKET) else iter(parts_of(Path(source), query.schema, query.grid))
