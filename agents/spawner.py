@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import logging
 import os
+import signal
 import socket
 import sys
 from asyncio.subprocess import Process
@@ -182,8 +183,10 @@ class _Server:
 
     def kill(self) -> None:
         """Kill it; whoever hears it hears that."""
-        with suppress(ProcessLookupError):
-            self._process.kill()
+        # Not `Process.kill`, which looks whether it has ended: that reaps it behind asyncio's back, its status is lost.
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
 
     async def end(self) -> None:
         """Kill it and reap it; nobody may be hearing it."""
