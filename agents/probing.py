@@ -5,6 +5,7 @@ wrong is its finding.
 """
 
 import os
+import time
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +13,9 @@ from msgspec import Struct
 
 Status = Literal["ok", "absent", "denied", "unreadable"]
 """`absent`: this host has no such thing; `denied`: it has, but not for us; `unreadable`: it answers with nonsense."""
+
+
+_PAGE = 4096
 
 
 class Finding(Struct, frozen=True):
@@ -26,8 +30,27 @@ class Finding(Struct, frozen=True):
     reason: str
 
 
+class Held:
+    """A file that is kept open, and read again and again from its beginning."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self) -> bytes:
+        """What is in it now, up to a page.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        return os.pread(self._descriptor, _PAGE, 0)
+
+    def close(self) -> None:
+        """Let it go."""
+        os.close(self._descriptor)
+
+
 class HostFiles:
-    """The files of a host below `root`, which stands for `/`.
+    """The files of a host below `root`, which stands for `/`, and its clocks.
 
     A root other than `/` holds the recorded `/sys` and `/proc` of some machine. Paths are given from the root,
     without a leading slash.
@@ -68,6 +91,34 @@ class HostFiles:
     def is_writable(self, path: str) -> bool:
         """Whether this process may write there; never on a file system that is mounted read-only."""
         return os.access(self.root / path, os.W_OK)
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file that is there already, in one system call, as the kernel's files want it.
+
+        Raises:
+            OSError: it is not there, may not be written, or the kernel does not take the value.
+        """
+        descriptor = os.open(self.root / path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
+
+    def hold(self, path: str) -> Held:
+        """Open a file that will be read often.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        return Held(self.root / path)
+
+    def monotonic_ns(self) -> int:
+        """The monotonic clock, which stands still while the host is suspended."""
+        return time.monotonic_ns()
+
+    def boottime_ns(self) -> int:
+        """The clock since boot, which goes on while the host is suspended."""
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
     def check_number(self, path: str) -> Finding | None:
         """None when the file holds a whole number; otherwise what is wrong with it."""
