@@ -1,0 +1,72 @@
+"""What a link is asked to be: a rate and a delay per ordered pair of nodes, as `millrace_links` gives them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from inventory.documents import Document
+from inventory.errors import nearest
+
+EVERYBODY = "*"
+"""`to: "*"` means every other node; an entry that names a node goes before it."""
+
+VARIABLE = "millrace_links"
+
+Rate = Annotated[float, Meta(ge=0.1, le=100_000)]
+Delay = Annotated[float, Meta(ge=0, le=10_000)]
+
+
+class Wish(Struct, frozen=True, forbid_unknown_fields=True):
+    """One entry of a host's `millrace_links`.
+
+    Attributes:
+        to: the host at the other end, or `*`.
+        rate_mbit: Mbit/s of wire bytes from the host to `to`; None means that it is not limited.
+        delay_ms: one-way delay in ms from the host to `to`.
+    """
+
+    to: str
+    rate_mbit: Rate | None = None
+    delay_ms: Delay = 0.0
+
+
+class Link(Struct, frozen=True):
+    """One direction between two nodes: Mbit/s of wire bytes (None: not limited) and one-way delay in ms."""
+
+    sender: str
+    receiver: str
+    rate_mbit: float | None = None
+    delay_ms: float = 0.0
+
+
+def links_wished(wishes: Mapping[str, Sequence[Any] | None], source: str = "inventory") -> tuple[Link, ...]:
+    """The links that the hosts' `millrace_links` ask for; pairs that nobody speaks of are not among them.
+
+    Args:
+        wishes: host -> its `millrace_links` as read from the inventory; all hosts of the cluster, in order.
+        source: the inventory, as messages name it.
+
+    Raises:
+        InputError: an entry is not understood, names no host or the host itself, or a pair is given twice.
+    """
+    document = Document(source, {host: {VARIABLE: list(entries or ())} for host, entries in wishes.items()})
+    links = []
+    for host in wishes:
+        entries = document.convert(list[Wish], (host, VARIABLE))
+        named: dict[str, Wish] = {}
+        for number, wish in enumerate(entries):
+            steps = (host, VARIABLE, number, "to")
+            if wish.to == host:
+                raise document.error(steps, f"{host!r} is the host itself; a link leads to another")
+            if wish.to != EVERYBODY and wish.to not in wishes:
+                others = [EVERYBODY, *(other for other in wishes if other != host)]
+                raise document.error(steps, f"{wish.to!r} is no host of this inventory{nearest(wish.to, others)}")
+            if wish.to in named:
+                raise document.error(steps, f"the link to {wish.to!r} is given twice")
+            named[wish.to] = wish
+        for other in wishes:
+            found = named.get(other) or named.get(EVERYBODY)
+            if other != host and found is not None and (found.rate_mbit is not None or found.delay_ms):
+                links.append(Link(host, other, found.rate_mbit, found.delay_ms))
+    return tuple(links)
