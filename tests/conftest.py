@@ -103,6 +103,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if marker in required:
                 pytest.exit(f"tests marked {marker} must run here, but: {reason}", returncode=3)
             item.add_marker(pytest.mark.skip(reason=reason))
+    for item in items:
+        # Side by side, files stay whole: their fixtures are dear. What mostly waits begins first.
+        item.add_marker(pytest.mark.xdist_group(item.path.name))
+    items.sort(key=lambda item: item.get_closest_marker("loopback") is None)
 
 
 @pytest.fixture(scope="session")

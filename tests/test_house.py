@@ -72,7 +72,11 @@ def test_every_pin_is_exact_and_has_hashes_and_no_address(lock: str) -> None:
 
 @pytest.mark.parametrize(("smaller", "larger"), [("node", "controller"), ("controller", "dev")])
 def test_going_from_one_lock_to_the_next_replaces_nothing(smaller: str, larger: str) -> None:
-    few, many = _locked(smaller), _locked(larger)
+    few, many = (
+        # The larger one may need a package on more platforms than the smaller one.
+        {name: {(str(pin.specifier), hashes) for pin, hashes in pins} for name, pins in _locked(lock).items()}
+        for lock in (smaller, larger)
+    )
     assert {name: pins for name, pins in many.items() if name in few} == few
 
 
@@ -114,7 +118,7 @@ def test_no_file_names_a_package_registry(tracked: dict[str, str]) -> None:
 
 
 def test_no_file_names_a_place_on_the_machine_where_it_was_written(tracked: dict[str, str]) -> None:
-    assert _hits(tracked, r"(?<![\w.~$}{)/-])/(?:work|root|home|Users|opt)/[\w.]") == []
+    assert _hits(tracked, r"(?<![\w.~$}{)/-])/(?:work|root|home|Users|opt(?!/millrace))/[\w.]") == []
 
 
 def test_no_file_is_longer_than_one_idea(tracked: dict[str, str]) -> None:
