@@ -8,19 +8,22 @@ from msgspec.structs import replace
 
 from agents.folders import plain_name
 from inventory.cluster import Cluster, Node, cluster_of
-from inventory.documents import Document, read
+from inventory.documents import Document
 from inventory.errors import RunError, UnfitError
-from inventory.finding import find_inventory
+from inventory.finding import shipped_inventories
+from inventory.reading import read_cluster
 
 
 def inventory_named(inventory: str, beside: Path) -> Document:
-    """Read the cluster file, or the shipped inventory, called `inventory`; a relative path may start from `beside`.
+    """Read the cluster file or Ansible inventory called `inventory`; a relative path may start from `beside`.
 
     Raises:
         InputError: there is none, or it cannot be read.
+        UnfitError: it takes Ansible, which is missing.
     """
     near = beside / inventory
-    return read(near if near.is_file() else find_inventory(inventory))
+    is_near = near.is_file() or (near.is_dir() and inventory not in shipped_inventories())
+    return read_cluster(near if is_near else inventory)
 
 
 def with_addresses(inventory: Document) -> Cluster:

@@ -1,4 +1,4 @@
-"""Finding a cluster's file: a path, or the name of an inventory that comes with Millrace."""
+"""Finding a cluster: a file, a folder, or the name of an inventory that comes with Millrace."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ def shipped_inventories() -> dict[str, Path]:
 
 
 def find_inventory(name_or_path: str) -> Path:
-    """Return the file that `name_or_path` means; a file of that name wins over a shipped inventory.
+    """Return what `name_or_path` means: a file, else the shipped inventory of that name, else a folder.
 
     Raises:
         InputError: there is neither.
@@ -24,7 +24,7 @@ def find_inventory(name_or_path: str) -> Path:
     shipped = shipped_inventories()
     if name_or_path in shipped:
         return shipped[name_or_path]
-    if path.exists():
-        raise InputError(f"{path}: is no file; a cluster file or the name of an inventory was expected")
+    if path.is_dir():
+        return path
     hint = nearest(name_or_path, shipped)
-    raise InputError(f"{name_or_path}: there is no such file, and no inventory of that name{hint}")
+    raise InputError(f"{name_or_path}: there is no such file or folder, and no inventory of that name{hint}")

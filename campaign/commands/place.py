@@ -8,8 +8,8 @@ import click
 from campaign.cli import Settings
 from campaign.placing import Placed, Refused, Round, compare, listed, place, status_of
 from inventory.documents import dump_json, read
-from inventory.finding import find_inventory
 from inventory.params import given
+from inventory.reading import read_cluster
 from scheduler.account import Account
 from scheduler.answer import to_json
 from scheduler.registry import make_scheduler
@@ -88,7 +88,7 @@ def command(
     if scheduler is not None and compared is None:
         ready = make_scheduler(scheduler, *((document, ()) for document in sources))
     files = Round(
-        read(find_inventory(cluster)),
+        read_cluster(cluster),
         [read(path) for path in topologies],
         read(traffic) if traffic is not None else None,
         explain,

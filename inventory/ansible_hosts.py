@@ -1,0 +1,289 @@
+"""`Hosts`: the machines of an Ansible inventory, how each is reached, and the cluster that its workers make.
+
+The group `workers` holds the cluster's nodes. What was gathered from a host when it was provisioned lies in
+`facts/HOST.json` beside the inventory, and tells what the inventory need not: cores, clock, memory, FLOPs per cycle.
+"""
+
+import shlex
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from inventory.amounts import Positive
+from inventory.ansible_listing import FACTS, Listing, listing
+from inventory.cluster import AtLeastOne, Cluster, Facts, cluster_of
+from inventory.documents import Document, read, to_plain
+from inventory.errors import InputError, nearest
+from inventory.origins import Origins
+from inventory.parsing import Steps, dotted
+from inventory.variables import PREFIX, Variables, names
+
+WORKERS, CONTROLLERS, GENERATORS = "workers", "controllers", "generators"
+
+
+class Gathered(Struct, frozen=True, kw_only=True):
+    """The part of a host's facts that makes it a node; the file holds more.
+
+    Attributes:
+        sockets: with a core on line.
+        cores: physical, on line, over all sockets.
+        ghz: highest clock that it may have now.
+        ram_gb: RAM, in units of 1024**3 bytes.
+        bogomips, isa, measured_flops_per_cycle: as in a cluster file.
+        frequencies_hz: those that it may have now, where its driver has a table.
+    """
+
+    gathered_at: str
+    sockets: AtLeastOne
+    cores: AtLeastOne
+    ghz: Positive | None = None
+    ram_gb: Positive
+    bogomips: Positive | None = None
+    isa: tuple[str, ...] | None = None
+    measured_flops_per_cycle: Positive | None = None
+    frequencies_hz: tuple[AtLeastOne, ...] | None = None
+
+
+class Host(Struct, frozen=True, kw_only=True):
+    """One machine of the inventory.
+
+    Attributes:
+        name: in the inventory.
+        address: data address: `millrace_address`, else `ansible_host`, else the name.
+        ssh_host: what to connect to, which may be an alias of `~/.ssh/config`.
+        ssh_port, ssh_user, ssh_key: as the inventory says; None leaves it to the SSH configuration.
+        ssh_args: further arguments of OpenSSH that the inventory gives.
+        home: where the node's environment is; `work`: where agents have their folders.
+        slots, rack, node_class: as in a cluster file.
+        groups: that it is in, those further down first.
+        variables: everything that the inventory says of it; templates as written.
+        gathered: its facts; None: not provisioned yet.
+    """
+
+    name: str
+    address: str
+    ssh_host: str
+    ssh_port: int | None
+    ssh_user: str | None
+    ssh_key: Path | None
+    ssh_args: tuple[str, ...]
+    home: str
+    work: str
+    slots: int
+    rack: str
+    node_class: str | None
+    groups: tuple[str, ...]
+    variables: Mapping[str, Any]
+    gathered: Gathered | None
+
+
+class _Connection(Struct, frozen=True):
+    """Ansible's variables about SSH; of two names for one thing Ansible prefers the first."""
+
+    ansible_host: str | None = None
+    ansible_port: AtLeastOne | None = None
+    ansible_ssh_port: AtLeastOne | None = None
+    ansible_user: str | None = None
+    ansible_ssh_user: str | None = None
+    ansible_ssh_private_key_file: str | None = None
+    ansible_private_key_file: str | None = None
+    ansible_ssh_common_args: str = ""
+    ansible_ssh_extra_args: str = ""
+
+
+class VariablesDocument(Document):
+    """`{host: {variable: value}}`; complaints name the file and line where the variable is set."""
+
+    def __init__(self, listing: Listing) -> None:
+        super().__init__(str(listing.path), listing.variables, {})
+        self._origins = Origins(listing)
+
+    def where(self, steps: Steps) -> str:
+        return self._origins.where(*map(str, (*steps, "", "")[:2])) if steps else self.source
+
+    def error(self, steps: Steps, message: str) -> InputError:
+        key = dotted(steps[1:])
+        host = f"host {steps[0]}: " if steps else ""
+        return InputError(f"{self.where(steps)}: {host}{key + ': ' if key else ''}{message}")
+
+
+class Hosts:
+    """All hosts of one inventory.
+
+    Attributes:
+        path: the inventory's file or folder.
+        folder: where its `facts` lie.
+        document: the hosts' variables; `document.convert(Kind, (host, variable))` checks one more of them.
+    """
+
+    def __init__(self, listing: Listing) -> None:
+        """Check all that is read here.
+
+        Raises:
+            InputError: a variable is unknown or has a wrong value.
+        """
+        self.path, self.folder = listing.path, listing.folder
+        self.document = VariablesDocument(listing)
+        self._listing = listing
+        self._variables = {name: self._checked(name) for name in listing.variables}
+        self.by_name = {name: self._host(name) for name in listing.variables}
+
+    @cached_property
+    def workers(self) -> tuple[Host, ...]:
+        """The hosts that are nodes of the cluster, in the inventory's order.
+
+        Raises:
+            InputError: there is none.
+        """
+        found = self.members(WORKERS)
+        if not found:
+            hint = nearest(WORKERS, set(self._listing.children) - {"all", "ungrouped"})
+            raise InputError(f"{self.path}: the group {WORKERS!r} holds no host{hint}")
+        return found
+
+    def members(self, group: str) -> tuple[Host, ...]:
+        """The hosts of a group; none when there is no such group."""
+        return tuple(self.by_name[name] for name in self._listing.members(group))
+
+    @cached_property
+    def tier(self) -> int:
+        """What the workers are: 0 machines, 1 addresses of this host, 2 namespaces of this host.
+
+        Raises:
+            InputError: they are not all of one kind.
+        """
+        first, *others = self.workers
+        tier = self._variables[first.name].tier
+        for host in others:
+            if self._variables[host.name].tier != tier:
+                steps = (host.name, PREFIX + "tier")
+                raise self.document.error(steps, f"{self._variables[host.name].tier}, but {first.name} has {tier}")
+        return tier
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The workers as a cluster.
+
+        Raises:
+            InputError: they do not make one.
+        """
+        return cluster_of(self.cluster_document)
+
+    @cached_property
+    def cluster_document(self) -> "ClusterOfHosts":
+        """What a cluster file with the same nodes would hold."""
+        return ClusterOfHosts(self)
+
+    def entry(self, host: Host) -> dict[str, Any]:
+        """A host as a cluster file would describe it: by what the inventory says, and for the rest by its facts."""
+        says, found = self._variables[host.name], host.gathered
+        entry = {
+            "id": host.name,
+            "address": host.address,
+            "rack": says.rack,
+            "class": says.node_class,
+            "slots": says.slots,
+            "cores": says.cores,
+            "cpu": None if says.cpu_share is None else says.cpu_share * 100,
+            "memory_mb": says.memory_mb,
+            "ghz": says.max_ghz,
+            "capacity": says.capacity,
+            "flops_per_cycle": says.flops_per_cycle,
+            "power": to_plain(says.power),
+            "reliability": says.reliability,
+            "max_load": says.max_load,
+            "available": says.available,
+        }
+        if found is not None:
+            # Cores may be on line unevenly; the computing power only takes their product with the sockets.
+            sockets = found.sockets if found.cores % found.sockets == 0 else 1
+            facts = Facts(found.bogomips, found.isa, found.measured_flops_per_cycle)
+            entry.update(sockets=sockets, cores=found.cores // sockets, facts=to_plain(facts))
+            entry.update(ghz=says.max_ghz or found.ghz, frequencies_hz=found.frequencies_hz)
+            if says.memory_mb is None:
+                entry.update(memory_mb=found.ram_gb * 1024, ram_gb=found.ram_gb)
+        return {key: value for key, value in entry.items() if value is not None}
+
+    def _checked(self, name: str) -> Variables:
+        for variable, value in self.document.data[name].items():
+            if not variable.startswith(PREFIX):
+                continue
+            if variable not in names():
+                raise self.document.error((name, variable), f"unknown variable{nearest(variable, names())}")
+            self._check_resolved(name, variable, value, _READ)
+        return self.document.convert(Variables, (name,))
+
+    def _check_resolved(self, host: str, variable: str, value: object, read: frozenset[str]) -> None:
+        if variable in read and isinstance(value, str) and "{{" in value:
+            message = f"{value!r} is a template, which only plays resolve; give the value itself"
+            raise self.document.error((host, variable), message)
+
+    def _host(self, name: str) -> Host:
+        variables, says = self.document.data[name], self._variables[name]
+        for variable, value in variables.items():
+            self._check_resolved(name, variable, value, _CONNECTION)
+        how = self.document.convert(_Connection, (name,))
+        key = how.ansible_ssh_private_key_file or how.ansible_private_key_file
+        return Host(
+            name=name,
+            address=says.address or how.ansible_host or name,
+            ssh_host=how.ansible_host or name,
+            ssh_port=how.ansible_port or how.ansible_ssh_port,
+            ssh_user=how.ansible_user or how.ansible_ssh_user,
+            ssh_key=Path(key).expanduser() if key else None,
+            ssh_args=tuple(shlex.split(f"{how.ansible_ssh_common_args} {how.ansible_ssh_extra_args}")),
+            home=says.home,
+            work=says.work,
+            slots=says.slots,
+            rack=says.rack,
+            node_class=says.node_class,
+            groups=self._listing.groups(name),
+            variables=variables,
+            gathered=self._gathered(name),
+        )
+
+    def _gathered(self, name: str) -> Gathered | None:
+        path = self.folder / FACTS / f"{name}.json"
+        return read(path).convert(Gathered) if path.is_file() else None
+
+
+_CONNECTION = frozenset(_Connection.__struct_fields__)
+_READ = frozenset(PREFIX + field for field in Variables.__struct_fields__) | {PREFIX + "class"}
+
+
+class ClusterOfHosts(Document):
+    """A cluster file's content, made from hosts; complaints name the host, and where its variable is set."""
+
+    def __init__(self, hosts: Hosts) -> None:
+        super().__init__(str(hosts.path), {"nodes": [hosts.entry(host) for host in hosts.workers]}, {})
+        self.hosts = hosts
+
+    def where(self, steps: Steps) -> str:
+        return self.hosts.document.where(self._variable(steps))
+
+    def error(self, steps: Steps, message: str) -> InputError:
+        return self.hosts.document.error(self._variable(steps), message)
+
+    def _variable(self, steps: Steps) -> Steps:
+        if len(steps) < 2 or not isinstance(steps[1], int):
+            return ()
+        host = self.hosts.workers[steps[1]]
+        if len(steps) == 2:
+            return (host.name,)
+        variable = f"{PREFIX}{steps[2]}"
+        if variable == PREFIX + "address" and variable not in host.variables:
+            variable = "ansible_host"
+        return (host.name, variable, *steps[3:])
+
+
+def load_hosts(path: str | Path) -> Hosts:
+    """Read an Ansible inventory, a file or a folder.
+
+    Raises:
+        InputError: it is none, or something in it is wrong; the message names file, line, host and variable.
+        UnfitError: there is no Ansible.
+    """
+    return Hosts(listing(Path(path)))

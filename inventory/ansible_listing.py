@@ -1,0 +1,107 @@
+"""An Ansible inventory as Ansible itself reads it: `ansible-inventory --list`, in a process of its own.
+
+Files, folders, `group_vars`, `host_vars`, INI, scripts and plug-ins are Ansible's affair. Templates (`{{ ... }}`) are
+resolved by plays only, so that they come out here as they were written.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from inventory.errors import InputError, UnfitError
+
+CONFIGURATION = Path(__file__).parent.parent / "ansible" / "ansible.cfg"
+"""Millrace's settings for Ansible; those that the user's environment names come first."""
+
+FACTS = "facts"
+"""The folder beside an inventory's file, with what was gathered from its hosts; no part of the inventory itself."""
+
+PATIENCE_S = 120
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What Ansible found in an inventory.
+
+    Attributes:
+        path: the inventory's file or folder.
+        variables: host -> its variables, those of its groups included; templates are as written.
+        hosts: group -> the hosts that it names itself.
+        children: group -> the groups that it names.
+    """
+
+    path: Path
+    variables: Mapping[str, Mapping[str, Any]]
+    hosts: Mapping[str, tuple[str, ...]]
+    children: Mapping[str, tuple[str, ...]]
+
+    def members(self, group: str) -> tuple[str, ...]:
+        """The hosts of a group and of the groups below it, in the inventory's order."""
+        return tuple(dict.fromkeys(host for each in self._below(group) for host in self.hosts.get(each, ())))
+
+    def groups(self, host: str) -> tuple[str, ...]:
+        """The groups that hold a host, those further down first, whose variables count more."""
+        around = [group for group in self.children if host in self.members(group)]
+        return tuple(sorted(around, key=lambda group: (len(tuple(self._below(group))), group)))
+
+    @property
+    def folder(self) -> Path:
+        """Where `group_vars`, `host_vars` and facts lie."""
+        return self.path if self.path.is_dir() else self.path.parent
+
+    def _below(self, group: str) -> Iterator[str]:
+        yield group
+        for child in self.children.get(group, ()):
+            yield from self._below(child)
+
+
+def listing(path: Path) -> Listing:
+    """Let Ansible read the inventory at `path`.
+
+    Raises:
+        InputError: Ansible cannot, or finds no host in it.
+        UnfitError: there is no Ansible.
+    """
+    if find_spec("ansible.cli") is None:
+        raise UnfitError("Ansible is missing: install millrace with the extra 'controller'")
+    environment = {
+        **({"ANSIBLE_CONFIG": str(CONFIGURATION)} if CONFIGURATION.is_file() else {}),
+        **os.environ,
+        "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
+        "ANSIBLE_INVENTORY_IGNORE_REGEX": f"^{FACTS}$",
+        "ANSIBLE_NOCOLOR": "true",
+    }
+    # Not by its name: PATH may hold another Ansible, and an environment need not be activated.
+    command = [sys.executable, "-P", "-m", "ansible", "inventory", "-i", str(path.absolute()), "--list"]
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE_S
+        )
+    except subprocess.TimeoutExpired:
+        raise InputError(f"{path}: Ansible has not read it within {PATIENCE_S} s") from None
+    said = done.stderr.decode(errors="replace")
+    if done.returncode != 0:
+        raise InputError(_explained(path, said))
+    data = json.loads(done.stdout)
+    variables = data.pop("_meta", {}).get("hostvars", {})
+    hosts = {group: tuple(parts.get("hosts", ())) for group, parts in data.items()}
+    children = {group: tuple(parts.get("children", ())) for group, parts in data.items()}
+    named = dict.fromkeys(host for members in hosts.values() for host in members)
+    if not named:
+        raise InputError(f"{path}: names no host; an Ansible inventory or a cluster file was expected")
+    return Listing(path, {host: variables.get(host, {}) for host in named}, hosts, children)
+
+
+def _explained(path: Path, said: str) -> str:
+    """The cause that Ansible names, and its place; it tries several readers and complains for each."""
+    cause = re.search(r"(?:parsing failed|Failed to parse inventory|ERROR\]): (.+)", said)
+    place = re.search(r"Origin: (/[^\n]*?:\d+):\d+$", said, re.MULTILINE)
+    words = cause.group(1).strip() if cause else "it gives no reason"
+    return f"{place.group(1) if place else path}: Ansible cannot read it: {words}"

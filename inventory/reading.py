@@ -1,0 +1,44 @@
+"""A cluster from whatever describes one: a cluster file, or an Ansible inventory."""
+
+from pathlib import Path
+from typing import Any
+
+from inventory.ansible_hosts import load_hosts
+from inventory.documents import Document, read
+from inventory.errors import InputError
+from inventory.finding import find_inventory
+
+_TEXT = {".yml", ".yaml", ".json"}
+_OF_GROUPS = {"hosts", "children", "vars"}
+
+
+def read_cluster(name_or_path: str | Path) -> Document:
+    """The content of a cluster file, or of the cluster file that would say what an Ansible inventory says.
+
+    A file whose top key is `nodes` is a cluster file, a folder never is.
+
+    Raises:
+        InputError: there is none, or it cannot be read.
+        UnfitError: it takes Ansible, which is missing.
+    """
+    path = find_inventory(str(name_or_path))
+    document = _as_cluster_file(path)
+    return load_hosts(path).cluster_document if document is None else document
+
+
+def _as_cluster_file(path: Path) -> Document | None:
+    """The document, unless it is an Ansible inventory."""
+    if path.is_dir():
+        return None
+    try:
+        document = read(path)
+    except InputError:
+        if path.suffix in _TEXT:
+            raise
+        return None  # INI, a script
+    # Where the top key is neither, a slip of `nodes` is likelier than an inventory without any group.
+    return None if isinstance(document.data, dict) and any(map(_is_group, document.data.values())) else document
+
+
+def _is_group(value: Any) -> bool:
+    return isinstance(value, dict) and bool(_OF_GROUPS & set(value))

@@ -1,0 +1,201 @@
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from inventory.ansible_hosts import Hosts, load_hosts
+from inventory.ansible_listing import Listing, listing
+from inventory.cluster import Node
+from inventory.documents import read
+from inventory.errors import InputError
+from inventory.power_index import power_index
+from inventory.reading import read_cluster
+
+LAB = """\
+all:
+  vars:
+    ansible_user: operator
+  children:
+    controllers:
+      hosts:
+        desk: {ansible_connection: local}
+    workers:
+      vars:
+        millrace_rack: r1
+      children:
+        big:
+          vars: {millrace_slots: 8}
+          hosts:
+            zeta:
+              ansible_host: 10.0.0.7
+              ansible_port: 2200
+              ansible_ssh_private_key_file: ~/.ssh/lab
+              ansible_ssh_common_args: -o "ProxyJump=gate a"
+      hosts:
+        alpha: {ansible_host: 10.0.0.2, millrace_address: 192.0.2.2}
+        beta:
+"""
+
+FACTS = {
+    "gathered_at": "2026-01-01T00:00:00Z",
+    "sockets": 2,
+    "cores": 6,
+    "ghz": 2.4,
+    "ram_gb": 31.5,
+    "bogomips": 4800.0,
+    "isa": ["avx2", "fma"],
+    "measured_flops_per_cycle": None,
+    "frequencies_hz": [1200000000, 2400000000],
+    "kernel": "6.1",
+}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as labs have it, with facts of one host."""
+    folder = tmp_path_factory.mktemp("lab")
+    (folder / "hosts.yml").write_text(LAB)
+    for kind in ("host_vars", "group_vars", "facts"):
+        (folder / kind).mkdir()
+    (folder / "host_vars" / "beta.yml").write_text("# the slow one\nmillrace_slots: 2\nansible_host: 10.0.0.9\n")
+    (folder / "group_vars" / "big.yml").write_text("millrace_class: fast\n")
+    (folder / "facts" / "zeta.json").write_text(json.dumps(FACTS))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def listed(lab: Path) -> Listing:
+    return listing(lab)
+
+
+def changed(listed: Listing, host: str, **variables: object) -> Listing:
+    """The same inventory, where Ansible had found these variables too."""
+    own = {**listed.variables, host: {**listed.variables[host], **variables}}
+    return Listing(listed.path, own, listed.hosts, listed.children)
+
+
+def test_hosts_say_how_they_are_reached(listed: Listing) -> None:
+    hosts = Hosts(listed).by_name
+    zeta = hosts["zeta"]
+    assert (zeta.ssh_host, zeta.ssh_port, zeta.ssh_user) == ("10.0.0.7", 2200, "operator")
+    assert zeta.ssh_key == Path("~/.ssh/lab").expanduser()
+    assert zeta.ssh_args == ("-o", "ProxyJump=gate a")
+    assert hosts["alpha"].address == "192.0.2.2"
+    assert (hosts["beta"].address, hosts["beta"].ssh_port, hosts["beta"].ssh_key) == ("10.0.0.9", None, None)
+    assert (zeta.home, zeta.work) == ("/opt/millrace", "/var/lib/millrace/work")
+    assert zeta.groups == ("big", "workers", "all")
+
+
+def test_workers_are_the_nodes_in_the_inventorys_order(listed: Listing) -> None:
+    hosts = Hosts(listed)
+    assert hosts.tier == 0
+    assert {host.name for host in hosts.members("controllers")} == {"desk"}
+    assert [node.id for node in hosts.cluster.nodes] == ["alpha", "beta", "zeta"]
+    alpha, beta, zeta = hosts.cluster.nodes
+    assert (alpha.slots, beta.slots, zeta.slots) == (4, 2, 8)
+    assert {node.rack for node in hosts.cluster.nodes} == {"r1"}
+    assert (alpha.node_class, zeta.node_class) == (None, "fast")
+
+
+def test_facts_tell_what_the_inventory_leaves_out(listed: Listing) -> None:
+    zeta = Hosts(listed).cluster.by_id["zeta"]
+    assert (zeta.sockets, zeta.cores, zeta.cpu_points) == (2, 3, 600)
+    assert (zeta.ghz, zeta.ram, zeta.memory_mb) == (2.4, 31.5, 31.5 * 1024)
+    assert zeta.frequencies_hz == (1200000000, 2400000000)
+    assert power_index([zeta]).source == "isa"
+    limited = changed(listed, "zeta", millrace_memory_mb=2048, millrace_cpu_share=0.5, millrace_max_ghz=1.2)
+    zeta = Hosts(limited).cluster.by_id["zeta"]
+    assert (zeta.ram, zeta.cpu_points, zeta.ghz) == (2, 50, 1.2)
+
+
+def test_cores_that_are_on_line_unevenly_count_all(listed: Listing, lab: Path) -> None:
+    facts = lab / "facts" / "beta.json"
+    facts.write_text(json.dumps({**FACTS, "cores": 5}))
+    try:
+        beta = Hosts(listed).cluster.by_id["beta"]
+    finally:
+        facts.unlink()
+    assert beta.sockets * beta.cores == 5
+
+
+def test_an_inventory_is_accepted_where_a_cluster_file_is(lab: Path, listed: Listing) -> None:
+    assert read_cluster(lab / "hosts.yml").data == Hosts(listed).cluster_document.data
+    assert [node["id"] for node in read_cluster("loopback").data["nodes"]][:2] == ["n1", "n2"]
+
+
+@pytest.mark.parametrize(
+    ("host", "variable", "value", "message"),
+    [
+        ("zeta", "millrace_slots", "many", "hosts.yml:13: host zeta: millrace_slots: got \"many\": expected a whole"),
+        ("beta", "millrace_slots", -1, "host_vars/beta.yml:2: host beta: millrace_slots: got -1: expected"),
+        ("zeta", "millrace_class", 7, "group_vars/big.yml:1: host zeta: millrace_class: got 7: expected text"),
+        ("alpha", "millrace_rack", [], "hosts.yml:10: host alpha: millrace_rack: got []: expected text"),
+        ("alpha", "millrace_slot", 1, "host alpha: millrace_slot: unknown variable; did you mean 'millrace_slots'?"),
+        ("alpha", "millrace_power", {"p_s": 1}, "host alpha: millrace_power: the key 'p_d' is missing"),
+        ("alpha", "millrace_address", "{{ ansible_host }}", "millrace_address: '{{ ansible_host }}' is a template"),
+        ("beta", "ansible_port", "{{ port }}", "ansible_port: '{{ port }}' is a template"),
+        ("beta", "ansible_port", "ssh", "host beta: ansible_port: got \"ssh\": expected a whole number"),
+    ],
+)  # fmt: skip
+def test_a_wrong_variable_is_named_with_its_place(
+    listed: Listing, host: str, variable: str, value: object, message: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        Hosts(changed(listed, host, **{variable: value}))
+
+
+def test_two_hosts_of_one_address_are_named(listed: Listing) -> None:
+    hosts = Hosts(changed(listed, "beta", ansible_host="192.0.2.2"))
+    with pytest.raises(InputError, match=r"beta.yml:3: host beta: ansible_host: 192.0.2.2 is the address of 'alpha'"):
+        _ = hosts.cluster
+
+
+def test_facts_that_are_none_are_named(listed: Listing, lab: Path) -> None:
+    facts = lab / "facts" / "alpha.json"
+    facts.write_text('{"gathered_at": "now", "sockets": 0}')
+    try:
+        with pytest.raises(InputError, match=r"alpha.json:1: sockets: got 0"):
+            Hosts(listed)
+    finally:
+        facts.unlink()
+
+
+def test_hosts_of_two_kinds_make_no_cluster(listed: Listing) -> None:
+    with pytest.raises(InputError, match="host zeta: millrace_tier: 2, but alpha has 0"):
+        _ = Hosts(changed(listed, "zeta", millrace_tier=2)).tier
+
+
+def test_without_workers_there_is_no_cluster(listed: Listing) -> None:
+    hosts = {("worker" if group == "workers" else group): names for group, names in listed.hosts.items()}
+    children = {("worker" if group == "workers" else group): names for group, names in listed.children.items()}
+    with pytest.raises(InputError, match="the group 'workers' holds no host; did you mean 'worker'"):
+        _ = Hosts(Listing(listed.path, listed.variables, hosts, children)).workers
+
+
+def test_what_ansible_cannot_read_is_named_with_its_place(tmp_path: Path) -> None:
+    inventory = tmp_path / "lab"
+    inventory.mkdir()
+    (inventory / "hosts.yml").write_text("all:\n  hosts: [a\n")
+    with pytest.raises(InputError, match=r"hosts.yml:\d+: Ansible cannot read it: "):
+        load_hosts(inventory)
+    with pytest.raises(InputError, match=r"hosts.yml:\d+: not valid YAML"):
+        read_cluster(inventory / "hosts.yml")
+
+
+def test_an_ini_inventory_is_read_and_its_lines_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "lab.ini"
+    path.write_text("[workers]\nn1 ansible_host=10.0.0.1\nn2 ansible_host=10.0.0.2 millrace_slots=none\n")
+    with pytest.raises(InputError, match=r"lab.ini:3: host n2: millrace_slots: got \"none\""):
+        read_cluster(path)
+
+
+def test_a_slip_in_a_cluster_file_is_no_inventory(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yml"
+    path.write_text("nods: [{id: n1}]")
+    assert read_cluster(path).data == read(path).data
+
+
+def test_a_host_that_says_nothing_is_like_a_node_that_says_nothing(listed: Listing) -> None:
+    alpha = Hosts(listed).cluster.by_id["alpha"]
+    assert alpha == Node(id="alpha", address="192.0.2.2", rack="r1")
