@@ -16,7 +16,7 @@ the same whether it came from this worker or from another.
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate, chain, pairwise
+from itertools import chain
 from struct import Struct
 from typing import Any
 
@@ -108,10 +108,10 @@ class Codec:
         heads = self._decode(self._head_decoder, data[_APART.size : stop], count)
         columns: list[Sequence[Any]] = list(zip(*heads, strict=True))
         sizes = list(chain.from_iterable(zip(*[columns[place] for place in self._large], strict=True)))
-        borders = list(accumulate(sizes, initial=stop))
-        if min(sizes, default=0) < 0 or borders[-1] != len(data):
+        if min(sizes, default=0) < 0 or sum(sizes) != len(data) - stop:
             raise CodecError(f"fields of {sum(sizes)} bytes in {len(data) - stop}, of the stream {self.schema}")
-        fields = [bytes(data[start:stop]) for start, stop in pairwise(borders)]
+        # One call copies all of them.
+        fields = Struct("s".join([*map(str, sizes), ""])).unpack_from(data, stop)
         for at, place in enumerate(self._large):
             columns[place] = fields[at :: len(self._large)]
         return list(zip(*columns, strict=True))

@@ -34,6 +34,7 @@ MAX_PAYLOAD = 16 * 1024 * 1024
 STATE_BYTES = 1024 * 1024
 MAX_ROWS = 1 << 20
 
+_CHUNK = 64 * 1024
 _LEAST_BUFFER = 16 * 1024
 _MOST_BUFFER = 1024 * 1024
 """A reader's buffer grows as the peer fills it, and beyond this only for a single frame."""
@@ -166,24 +167,26 @@ class FrameReader:
         self._needed = HEADER_BYTES
 
     def space(self, least: int = 1) -> memoryview:
-        """Where the next bytes go, `least` of them or more; what was received before is not valid any more."""
+        """Where the next bytes go, `least` of them or more; what was received before is not valid any more.
+
+        Bytes beyond a large frame would have to be moved when it has gone: there is room to its end, or for a chunk.
+        """
         held = self._stop - self._start
+        wanted = max(self._needed, _CHUNK, held + least)
         size = len(self._buffer)
-        if held + least > size:
+        if size < wanted and (held + least > size or self._stop == size):
             # Twice as large for bytes that are there, never as large as a header promises.
-            size = max(2 * size, held + least)
-        elif self._stop == size < _MOST_BUFFER:
-            size = min(2 * size, _MOST_BUFFER)
-        elif size > _MOST_BUFFER >= max(self._needed, held + least):
+            size = max(min(2 * size, wanted), held + least)
+        elif size > _MOST_BUFFER >= wanted:
             size = _MOST_BUFFER
         if size != len(self._buffer):
             larger = memoryview(bytearray(size))
             larger[:held] = self._buffer[self._start : self._stop]
-            self._buffer, self._start, self._stop = larger, 0, held
-        elif self._start and (not held or size - self._stop < max(least, size // 2)):
+            self._buffer = larger
+        elif self._start and held:
             self._buffer[:held] = self._buffer[self._start : self._stop]
-            self._start, self._stop = 0, held
-        return self._buffer[self._stop :]
+        self._start, self._stop = 0, held
+        return self._buffer[held:wanted]
 
     def received(self, nbytes: int) -> Iterator[Frame]:
         """Frames that are complete with the `nbytes` that are now in `space`; consume them before more is received.
