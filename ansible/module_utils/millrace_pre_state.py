@@ -7,6 +7,7 @@ carry the boot that they are of: one of an earlier boot is void.
     {"version": 1, "sections": {"network": {"boot_id": "7c1f...", "before": {...}, "applied": {...}}}}
 """
 
+import contextlib
 import json
 import os
 import tempfile
@@ -37,7 +38,18 @@ class PreState:
         Raises:
             PreStateError: the file cannot be understood.
         """
-        return {name: section for name, section in self._read().items() if section.get("boot_id") in (None, self._boot)}
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return {}
+        try:
+            document = json.loads(text)
+            version, sections = document["version"], dict(document["sections"])
+        except (ValueError, KeyError, TypeError) as fault:
+            raise PreStateError(f"{self.path} does not hold a state before provisioning: {fault!r}") from fault
+        if version != VERSION:
+            raise PreStateError(f"{self.path} has version {version!r}; this Millrace reads version {VERSION}")
+        return {name: section for name, section in sections.items() if section.get("boot_id") in (None, self._boot)}
 
     def section(self, name):
         """The section, or None when there is none for this boot."""
@@ -45,48 +57,35 @@ class PreState:
 
     def save(self, name, before, volatile=False):
         """Keep what was found, unless it is kept already; whether it was written."""
-        if self.section(name) is not None:
+        sections = self.sections()
+        if name in sections:
             return False
-        section = {"before": before}
-        if volatile:
-            section["boot_id"] = self._boot
-        self._write({**self._read(), name: section})
+        sections[name] = {"before": before, **({"boot_id": self._boot} if volatile else {})}
+        self._write(sections)
         return True
 
     def note(self, name, applied):
-        """Keep what was applied beside what was found; the section is there."""
-        section = {**self.sections()[name], "applied": applied}
-        if section != self.section(name):
-            self._write({**self._read(), name: section})
+        """Keep what was applied beside what was found, which is kept already."""
+        sections = self.sections()
+        if sections[name].get("applied") != applied:
+            sections[name]["applied"] = applied
+            self._write(sections)
 
     def drop(self, name):
-        """Forget a section, because what it held has been put back; the file goes with its last one.
+        """Forget a section, because what it held has been put back; whether there was one.
 
-        Returns:
-            Whether there was such a section.
+        The file goes with its last section, and the folder with the file when it holds nothing else.
         """
-        sections = self._read()
-        if sections.pop(name, None) is None:
-            return False
+        sections = self.sections()
+        there = sections.pop(name, None) is not None
         if sections:
-            self._write(sections)
+            if there:
+                self._write(sections)
         else:
-            self.path.unlink()
-        return True
-
-    def _read(self):
-        try:
-            text = self.path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return {}
-        try:
-            document = json.loads(text)
-            version, sections = document["version"], document["sections"]
-        except (ValueError, KeyError, TypeError) as fault:
-            raise PreStateError(f"{self.path} is not a file of the state before provisioning: {fault!r}") from fault
-        if version != VERSION:
-            raise PreStateError(f"{self.path} has version {version!r}; this is Millrace with version {VERSION}")
-        return sections
+            self.path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self.path.parent.rmdir()
+        return there
 
     def _write(self, sections):
         self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
