@@ -31,6 +31,13 @@ class Wish(Struct, frozen=True, forbid_unknown_fields=True):
     delay_ms: Delay = 0.0
 
 
+FRAME = 1514
+"""Bytes of a full Ethernet frame, as rates count them: from the first byte of its header to the last of its data."""
+
+_QUEUE_S = 0.010
+_SMALLEST_QUEUE = 64 * 1024
+
+
 class Link(Struct, frozen=True):
     """One direction between two nodes: Mbit/s of wire bytes (None: not limited) and one-way delay in ms."""
 
@@ -38,6 +45,23 @@ class Link(Struct, frozen=True):
     receiver: str
     rate_mbit: float | None = None
     delay_ms: float = 0.0
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """The rate in wire bytes per second."""
+        return None if self.rate_mbit is None else self.rate_mbit * 1e6 / 8
+
+    @property
+    def queue_bytes(self) -> int:
+        """How much may wait in front of the link before it drops; 0 where nothing ever waits.
+
+        It is 10 ms of the link's rate, at least 64 KiB, and one round trip more: with less, a single TCP connection
+        could not keep the link busy.
+        """
+        if self.bytes_per_s is None:
+            return 0
+        waiting = max(_QUEUE_S * self.bytes_per_s, _SMALLEST_QUEUE)
+        return int(waiting + 2 * self.delay_ms / 1000 * self.bytes_per_s)
 
 
 def links_wished(wishes: Mapping[str, Sequence[Any] | None], source: str = "inventory") -> tuple[Link, ...]:

@@ -6,6 +6,7 @@ one of its namespaces and removes them, and with a namespace goes all that is in
 """
 
 import secrets
+import subprocess
 from functools import cached_property
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -14,9 +15,13 @@ from typing import Protocol, Self
 
 from msgspec import Struct
 
-from campaign.emulation.commands import ip
+from campaign.emulation.carrying import Shape
+from campaign.emulation.commands import ip, tc
 from campaign.emulation.links import Link
-from campaign.emulation.membership import remove_namespace
+from campaign.emulation.membership import NAMESPACES, remove_namespace
+from campaign.emulation.relay import RelayPlan, Tap
+from campaign.emulation.relaying import start_relay
+from campaign.emulation.shaping import Shaping, choose, kernel_commands, short_sends
 from inventory.errors import InputError
 
 INTERFACE = "eth0"
@@ -45,7 +50,12 @@ class Endpoint(Struct, frozen=True):
     @property
     def path(self) -> Path:
         """The file by which the namespace is entered (`nsenter --net=`, `entering.enter`)."""
-        return Path("/run/netns") / self.namespace
+        return NAMESPACES / self.namespace
+
+    @property
+    def mac(self) -> str:
+        """Its hardware address, which ends in its number: that is how the relay knows it."""
+        return f"02:00:00:00:01:{self.number:02x}"
 
 
 class NetworkPlan(Struct, frozen=True):
@@ -102,18 +112,21 @@ class EmulatedNetwork:
     """The network of one emulated cluster, from `up` to `down`.
 
     >>> plan = NetworkPlan(new_prefix(), ("n1", "n2"), (Link("n1", "n2", rate_mbit=100, delay_ms=1),))
-    >>> with EmulatedNetwork(plan, ledger) as network:  # doctest: +SKIP
+    >>> with EmulatedNetwork(plan, ledger, log) as network:  # doctest: +SKIP
     ...     subprocess.run(["nsenter", f"--net={network.nodes['n1'].path}", "ip", "addr"])
 
     `down` needs nothing that `up` has found out: the network that a process has brought up can be taken down by
     another, with the same plan.
     """
 
-    def __init__(self, plan: NetworkPlan, ledger: Ledger) -> None:
+    def __init__(self, plan: NetworkPlan, ledger: Ledger, log: Path) -> None:
+        """Plan a network; `log` is the file to which the relay, where there is one, adds what it has to say."""
         if len(plan.nodes) >= _CONTROLLER:
             raise InputError(f"{len(plan.nodes)} nodes: an emulated network holds at most {_CONTROLLER - 1}")
         self.plan = plan
         self._ledger = ledger
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
 
     @cached_property
     def nodes(self) -> dict[str, Endpoint]:
@@ -125,21 +138,39 @@ class EmulatedNetwork:
         """What the controller gets."""
         return self.plan.controller
 
-    def up(self) -> None:
+    def up(self) -> Shaping:
         """Make the namespaces, join them, and shape the links; after a failure nothing is left.
+
+        Returns what shapes the links on this host.
 
         Raises:
             UnfitError: this host cannot do it; the message says what is missing.
             RunError: a command failed.
         """
+        shaping = choose(self.plan.links)
         for name in self.plan.namespaces:
             self._ledger.namespace(name)
         try:
             ip(f"netns add {name}" for name in self.plan.namespaces)
-            self._join()
+            if shaping == "relay":
+                self._relay()
+            else:
+                self._bridge()
+            for end in self._ends:
+                ip(
+                    [
+                        "link set dev lo up",
+                        f"link set dev {end.interface} addrgenmode none address {end.mac}",
+                        f"addr add {end.address}/{PREFIX_LENGTH} dev {end.interface}",
+                        *([short_sends(end.interface, links)] if (links := self._links_from(end)) else []),
+                        f"link set dev {end.interface} up",
+                    ],
+                    end.namespace,
+                )
         except BaseException:
             self.down()
             raise
+        return shaping
 
     def down(self) -> None:
         """End what still runs in the namespaces and remove them; what is not there any more is no error.
@@ -149,6 +180,9 @@ class EmulatedNetwork:
         """
         for name in self.plan.namespaces:
             remove_namespace(name)
+        if self._process is not None:
+            self._process.wait()
+            self._process = None
 
     def cut(self, node: str) -> None:
         """Pull the node's cable: nothing reaches it or leaves it any more."""
@@ -158,8 +192,16 @@ class EmulatedNetwork:
         """Put the cable in again."""
         ip([f"link set dev {INTERFACE} up"], self.nodes[node].namespace)
 
-    def _join(self) -> None:
-        ends = [*self.nodes.values(), self.controller]
+    @property
+    def _ends(self) -> list[Endpoint]:
+        return [*self.nodes.values(), self.controller]
+
+    def _links_from(self, end: Endpoint) -> list[Link]:
+        return [link for link in self.plan.links if link.sender == end.name]
+
+    def _bridge(self) -> None:
+        """Join the namespaces by a bridge, and shape every link where its sender's frames leave."""
+        ends = self._ends
         ip(
             [
                 "link add br0 type bridge forward_delay 0 stp_state 0",
@@ -169,16 +211,25 @@ class EmulatedNetwork:
             ],
             self.plan.switch,
         )
+        addresses = {name: end.address for name, end in self.nodes.items()}
         for end in ends:
-            ip(
-                [
-                    "link set dev lo up",
-                    f"link set dev {end.interface} addrgenmode none",
-                    f"addr add {end.address}/{PREFIX_LENGTH} dev {end.interface}",
-                    f"link set dev {end.interface} up",
-                ],
-                end.namespace,
+            if links := self._links_from(end):
+                tc(kernel_commands(end.interface, links, addresses), end.namespace)
+
+    def _relay(self) -> None:
+        """Join the namespaces by a relay, which makes their interfaces and shapes every link."""
+        shapes = tuple(
+            Shape(
+                sender=self.nodes[link.sender].number,
+                receiver=self.nodes[link.receiver].number,
+                s_per_byte=1 / link.bytes_per_s if link.bytes_per_s else 0.0,
+                queue_s=link.queue_bytes / link.bytes_per_s if link.bytes_per_s else 0.0,
+                delay_s=link.delay_ms / 1000,
             )
+            for link in self.plan.links
+        )
+        taps = tuple(Tap(end.number, str(end.path), end.interface) for end in self._ends)
+        self._process = start_relay(RelayPlan(str(NAMESPACES / self.plan.switch), taps, shapes), self._log)
 
     def __enter__(self) -> Self:
         self.up()

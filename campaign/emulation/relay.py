@@ -1,0 +1,118 @@
+"""The relay: one process that carries the frames of a whole emulated network, each link with its rate and delay.
+
+    python -P -m campaign.emulation.relay
+
+It stands in for netem on kernels without it. It reads a `RelayPlan` as JSON from its standard input, makes the
+nodes' interfaces, writes `ready` and a newline to its standard output, and carries frames until SIGTERM. Then it
+writes one line of JSON with what it has carried to standard error, and the interfaces vanish with it. It lives in the
+namespace of the network's switch, which is how it is found when the network is taken down.
+"""
+
+import ctypes
+import gc
+import os
+import resource
+import sys
+from contextlib import suppress
+from pathlib import Path
+from select import select
+from time import monotonic
+
+import msgspec
+from msgspec import Struct
+
+from campaign.emulation.carrying import Carrier, Shape
+from campaign.emulation.entering import enter
+from campaign.emulation.taps import LARGEST, open_tap
+from inventory.errors import MillraceError
+from inventory.lifetime import leave_on_sigterm
+
+_PR_SET_TIMERSLACK = 29
+_MOST_AT_ONCE = 16
+"""Frames read from one node before the others, and what is due, are looked at again."""
+
+_BEFORE_OTHERS = -10
+"""Niceness: a relay that waits for its turn on the CPU makes every link slower."""
+
+
+class Tap(Struct, frozen=True):
+    """An interface to make: its name, the file of its namespace, and the number of the node (`Shape.sender`)."""
+
+    number: int
+    namespace: str
+    interface: str
+
+
+class RelayPlan(Struct, frozen=True):
+    """What a relay is to do.
+
+    Attributes:
+        home: file of the network namespace in which it lives.
+        taps: the nodes' interfaces.
+        shapes: the links.
+    """
+
+    home: str
+    taps: tuple[Tap, ...]
+    shapes: tuple[Shape, ...]
+
+
+class Account(Struct, frozen=True):
+    """What a relay has done: frames, the longest that one was late (s), and its CPU time (s)."""
+
+    carried: int
+    dropped: int
+    latest_s: float
+    cpu_s: float
+
+
+def carry(taps: dict[int, int], carrier: Carrier) -> None:
+    """Carry frames for ever; `taps` has the node's number by descriptor."""
+    ends = {number: descriptor for descriptor, number in taps.items()}
+    while True:
+        for receiver, frame in carrier.due(monotonic()):
+            # An interface that is down takes nothing, like a card without its cable.
+            with suppress(OSError):
+                os.write(ends[receiver], frame)
+        due = carrier.next_s()
+        wait = None if due is None else max(0.0, due - monotonic())
+        # Not epoll: Python rounds its time-outs to milliseconds.
+        ready, _, _ = select(taps, (), (), wait)
+        for descriptor in ready:
+            now = monotonic()
+            for _ in range(_MOST_AT_ONCE):
+                try:
+                    frame = os.read(descriptor, LARGEST)
+                except OSError:
+                    break
+                carrier.offer(taps[descriptor], frame, now)
+
+
+def main() -> int:
+    """Run a relay; returns its exit status."""
+    leave_on_sigterm()
+    plan = msgspec.json.decode(sys.stdin.buffer.read(), type=RelayPlan)
+    try:
+        enter(Path(plan.home))
+        taps = {open_tap(Path(tap.namespace), tap.interface): tap.number for tap in plan.taps}
+    except MillraceError as fault:
+        print(fault, file=sys.stderr)  # noqa: T201 - its log
+        return fault.exit_status
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, _BEFORE_OTHERS)
+    # Nothing here makes cycles, and a collection would hold up every link.
+    gc.disable()
+    carrier = Carrier(taps.values(), plan.shapes)
+    os.write(sys.stdout.fileno(), b"ready\n")
+    try:
+        carry(taps, carrier)
+    finally:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        account = Account(carrier.carried, carrier.dropped, carrier.latest_s, used.ru_utime + used.ru_stime)
+        os.write(sys.stderr.fileno(), msgspec.json.encode(account) + b"\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
