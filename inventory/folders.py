@@ -1,18 +1,24 @@
 """A folder that is there as a whole or not at all."""
 
+import fcntl
+import glob
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from inventory.errors import UnfitError
+
+_PARTIAL = ".partial"
 
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
     """Give a temporary folder beside `target`; when the block ends well it takes the target's place.
+
+    Temporary folders of processes that were killed are removed first.
 
     Raises:
         UnfitError: the folder cannot be written (also from inside the block, for a full disk); `target` is as it was.
@@ -21,15 +27,33 @@ def replacing(target: Path) -> Iterator[Path]:
     partial: Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+        for abandoned in target.parent.glob(f".{glob.escape(target.name)}.*{_PARTIAL}"):
+            with suppress(FileNotFoundError), _held(abandoned) as is_ours:
+                if is_ours:
+                    shutil.rmtree(abandoned, ignore_errors=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=_PARTIAL, dir=target.parent))
         partial.chmod(0o755)
-        yield partial
-        _swap(partial, target)
+        with _held(partial):
+            yield partial
+            _swap(partial, target)
     except OSError as fault:
         raise UnfitError(f"{fault.filename or target}: cannot be written: {fault.strerror or fault}") from None
     finally:
         if partial is not None:
             shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[bool]:
+    """Lock a folder as long as this process lives and the block lasts; False: somebody else has."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(descriptor)
 
 
 def _swap(partial: Path, target: Path) -> None:

@@ -3,9 +3,20 @@
 import ctypes
 import os
 import signal
+import sys
 from collections.abc import Callable
 
 _PR_SET_PDEATHSIG = 1
+
+
+def leave_on_sigterm() -> None:
+    """Leave by way of SystemExit at the first SIGTERM, so that blocks clean up; further ones do not disturb that."""
+
+    def leave(number: int, _frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
 
 
 def end_with(parent: int) -> Callable[[], None]:

@@ -8,7 +8,6 @@ any master; the campaign's folder must be readable under the same path everywher
 
 import argparse
 import os
-import signal
 import sys
 import time
 import warnings
@@ -31,7 +30,7 @@ from analysis.tables import TABLES  # noqa: E402
 from analysis.traces import Traces  # noqa: E402
 from inventory.errors import MillraceError, UnfitError  # noqa: E402
 from inventory.folders import replacing  # noqa: E402
-from inventory.lifetime import end_with  # noqa: E402
+from inventory.lifetime import end_with, leave_on_sigterm  # noqa: E402
 
 AT_ONCE = 3
 """Tables under way at the same time: planning one overlaps with computing another."""
@@ -48,8 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--output", type=Path, required=True, help="folder of the report; replaced when it is there")
     parser.add_argument("--baseline", help="scheduler that others are compared with (default: the agenda's)")
     asked = parser.parse_args(arguments)
-    # Java starts this program and does not end it; SIGTERM shall leave no temporary folder.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    # Java starts this program and does not end it; whoever ends both sends SIGTERM, and so does the end of Java.
+    leave_on_sigterm()
     end_with(os.getppid())()
     try:
         campaign = load_campaign(asked.campaign)

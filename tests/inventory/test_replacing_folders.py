@@ -66,3 +66,18 @@ def test_a_link_is_replaced_and_not_what_it_points_to(tmp_path: Path) -> None:
         (folder / "index.html").write_text("new")
     assert names(elsewhere) == ["precious"]
     assert names(tmp_path / "report") == ["index.html"]
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_makes_is_not(tmp_path: Path) -> None:
+    target = tmp_path / "report [1]"
+    abandoned = tmp_path / ".report [1].abc.partial"
+    abandoned.mkdir()
+    (abandoned / "half").write_text("half")
+    other = tmp_path / ".report [2].abc.partial"
+    other.mkdir()
+    with replacing(target) as first:
+        assert not abandoned.exists()
+        with replacing(target) as second:
+            (second / "index.html").write_text("second")
+        assert first.exists()
+    assert names(tmp_path) == [".report [2].abc.partial", "report [1]"]

@@ -113,7 +113,7 @@ def test_days_with_silences_are_answered_as_by_brute_force_in_one_go_and_as_a_st
     query: str, period_s: int, pipelines: Any, tmp_path: Path
 ) -> None:
     lines = sparse(450, 11)
-    parts = in_parts(lines, tmp_path / "in", [150, 240])
+    parts = in_parts(lines, tmp_path / "in", [220])
     for stream in (False, True):
         output = pipelines(query, parts, "answer=both", f"period_s={period_s}", stream=stream)
         check(query, lines, output, period_s, ("snapshots", "changes"))

@@ -8,7 +8,6 @@ any master; input and output must be reachable under the same path everywhere.
 
 import argparse
 import os
-import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from pathlib import Path
 warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
 
 from inventory.errors import MillraceError  # noqa: E402
-from inventory.lifetime import end_with  # noqa: E402
+from inventory.lifetime import end_with, leave_on_sigterm  # noqa: E402
 from workloads.pipelines.running import Asked, run  # noqa: E402
 
 
@@ -32,8 +31,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--format", choices=("parquet", "csv"), default="parquet", help="of the tables")
     parser.add_argument("--stream", action="store_true", help="as a stream, part by part")
     asked = parser.parse_args(arguments)
-    # Java starts this program and does not end it; SIGTERM shall leave no temporary folder.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    # Java starts this program and does not end it; whoever ends both sends SIGTERM, and so does the end of Java.
+    leave_on_sigterm()
     end_with(os.getppid())()
     try:
         run(Asked(asked.name, asked.input, asked.output, tuple(asked.param), asked.format, asked.stream))

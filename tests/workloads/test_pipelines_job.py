@@ -1,0 +1,187 @@
+"""Pipelines as processes: the command, plain spark-submit, a cluster, kills and what comes after them."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import debs2015_plain as plain
+import psutil
+import pytest
+
+from analysis.java import spark_environment
+from campaign.cli import run
+from workloads.generate.taxi_trips import taxi_trips
+from workloads.generate.writing import write_rows
+
+ROOT = Path(__file__).parents[2]
+JOB = ROOT / "workloads" / "pipelines" / "job.py"
+COMMAND = [sys.executable, "-c", "from campaign.cli import main; main()", "pipeline"]
+ROWS = 6000
+
+
+@pytest.fixture(scope="module")
+def trips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("trips") / "trips.csv.gz"
+    write_rows(path, taxi_trips(ROWS, 9), lambda _rows: None)
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(trips: Path) -> list[tuple[str | None, ...]]:
+    valid, _ = plain.valid_trips(plain.lines_of(trips), 300)
+    return [tuple(None if f is None else str(f) for f in row) for row in plain.frequent_snapshots(valid)]
+
+
+def leftovers(folder: Path) -> list[str]:
+    return [name for name in os.listdir(folder) if name.startswith(".")]  # noqa: PTH208 - hidden files are meant
+
+
+def snapshots(output: Path) -> list[tuple[str | None, ...]]:
+    from spark_pipelines import table
+
+    assert json.loads((output / "summary.json").read_text())["rows_read"] == ROWS
+    return table(output, "snapshots")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["debs2015-q3"], "unknown pipeline 'debs2015-q3'; did you mean 'debs2015-q2'?"),
+        (["debs2015-q1", "--param", "anser=both"], "unknown parameter 'anser'; did you mean 'answer'?"),
+        (["debs2015-q1", "--param", "answer=bot"], "'bot' is none of the valid values; did you mean 'both'?"),
+        (["debs2015-q1", "--param", "period_s=0"], "period_s: got 0"),
+        (["debs2014-q1", "--param", "day_s=7200"], "expected at least 3"),
+        (["prepare", "--stream"], "--stream: prepare needs its whole input"),
+        (["debs2015-q1", "--master", "sprak://h:1"], "--master: got 'sprak://h:1'"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused_before_spark_starts(
+    arguments: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in").write_text("")
+    assert run(["pipeline", *arguments, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]) == 2
+    assert complaint in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["in"]  # noqa: PTH208 - hidden files are meant
+
+
+@pytest.mark.spark
+@pytest.mark.pipelines
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_pipeline_that_is_killed_leaves_nothing_and_starts_again(
+    number: signal.Signals, trips: Path, expected: Sequence[object], tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    asked = [*COMMAND, "debs2015-q1", "--input", str(trips), "--output", str(output), "--format", "csv"]
+    asked += ["--master", "local[2]"]
+    process = subprocess.Popen(
+        asked, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stderr is not None
+    assert any("table snapshots" in line for line in process.stderr)
+    others = psutil.Process(process.pid).children(recursive=True)
+    assert "java" in {each.name() for each in others}
+    process.send_signal(number)
+    assert process.wait(60) == (-signal.SIGKILL if number == signal.SIGKILL else 130)
+    process.stderr.close()
+    _, alive = psutil.wait_procs(others, timeout=60)
+    assert alive == []
+    deadline = time.monotonic() + 20
+    while leftovers(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert leftovers(tmp_path) == []
+    assert not output.exists()
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert snapshots(output) == expected
+
+
+@pytest.mark.spark
+@pytest.mark.pipelines
+def test_what_is_left_when_all_is_killed_at_once_is_gone_after_the_next_start(
+    trips: Path, expected: Sequence[object], tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    asked = [*COMMAND, "debs2015-q1", "--input", str(trips), "--output", str(output), "--format", "csv"]
+    process = subprocess.Popen(asked, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stderr is not None
+    assert any("table snapshots" in line for line in process.stderr)
+    everyone = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    for each in everyone:
+        each.suspend()
+    for each in everyone:
+        each.kill()
+    process.wait()
+    process.stderr.close()
+    psutil.wait_procs(everyone, timeout=20)
+    assert len(leftovers(tmp_path)) == 1
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert leftovers(tmp_path) == []
+    assert snapshots(output) == expected
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path, dict[str, str]]]:
+    """A standalone master and two workers: its URL, where the workers work, and the environment of those who join."""
+    folder = tmp_path_factory.mktemp("cluster")
+    environment = spark_environment() | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
+    program = Path(environment["SPARK_HOME"]) / "bin" / "spark-class"
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    url = f"spark://127.0.0.1:{port}"
+    deploy = "org.apache.spark.deploy"
+    commands = [[f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]
+    for name in ("first", "second"):
+        place = ["--work-dir", str(folder / name), "--host", "127.0.0.1", "--webui-port", "0"]
+        commands.append([f"{deploy}.worker.Worker", *place, "--cores", "1", "--memory", "1g", url])
+    processes = []
+    try:
+        for at, command in enumerate(commands):
+            log = (folder / f"{at}.log").open("w")
+            with log:
+                processes.append(subprocess.Popen([program, *command], env=environment, stdout=log, stderr=log))
+        deadline = time.monotonic() + 120
+        while (folder / "0.log").read_text().count("Registering worker") < 2:
+            assert time.monotonic() < deadline, (folder / "0.log").read_text()
+            time.sleep(0.2)
+        yield url, folder, environment
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(30)
+
+
+@pytest.mark.spark
+@pytest.mark.pipelines
+@pytest.mark.parametrize("way", ["command", "spark-submit"])
+def test_a_standalone_cluster_gives_the_same_answer(
+    way: str,
+    cluster: tuple[str, Path, dict[str, str]],
+    trips: Path,
+    expected: Sequence[object],
+    tmp_path: Path,
+) -> None:
+    url, folder, environment = cluster
+    before = {name: len(list((folder / name).glob("app-*/*"))) for name in ("first", "second")}
+    asked = ["debs2015-q1", "--input", str(trips), "--output", str(tmp_path / "out"), "--format", "csv"]
+    asked += ["--param", "answer=both"]
+    if way == "command":
+        command = [*COMMAND, *asked, "--master", url]
+    else:
+        submit = str(Path(environment["SPARK_HOME"]) / "bin" / "spark-submit")
+        command = [submit, "--master", url, str(JOB), *asked, "--stream"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    # Spark itself puts what a Python program says to either into its own output.
+    assert "table snapshots" in done.stdout + done.stderr
+    assert snapshots(tmp_path / "out") == expected
+    assert (tmp_path / "out" / "changes").is_dir()
+    after = {name: len(list((folder / name).glob("app-*/*"))) for name in before}
+    assert all(after[name] > before[name] for name in before), "both workers have had executors"
