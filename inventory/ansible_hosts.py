@@ -236,7 +236,7 @@ class Hosts:
             ssh_key=Path(key).expanduser() if key else None,
             ssh_args=tuple(shlex.split(f"{how.ansible_ssh_common_args} {how.ansible_ssh_extra_args}")),
             home=says.home,
-            work=says.work,
+            work=says.work or f"{says.state}/work",
             slots=says.slots,
             rack=says.rack,
             node_class=says.node_class,

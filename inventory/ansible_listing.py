@@ -17,7 +17,7 @@ from typing import Any
 
 from inventory.errors import InputError, UnfitError
 
-CONFIGURATION = Path(__file__).parent.parent / "ansible" / "ansible.cfg"
+CONFIGURATION = Path(__file__).parent.parent / "ansible.cfg"
 """Millrace's settings for Ansible; those that the user's environment names come first."""
 
 FACTS = "facts"

@@ -35,7 +35,8 @@ class Variables(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_p
         memory_mb: memory limit of the workers.
         cpu_share: limit of the workers' CPU time, in cores.
         home: where the node's environment is.
-        work: where agents have their folders.
+        state: what provisioning knows of the host.
+        work: where agents have their folders; `work` in `state` when it is left out.
         emulate: the machine that a namespace stands for; checked by what makes the namespace.
     """
 
@@ -55,7 +56,8 @@ class Variables(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_p
     max_load: NonNegative | None = None
     available: bool = True
     home: Name = "/opt/millrace"
-    work: Name = "/var/lib/millrace/work"
+    state: Name = "/var/lib/millrace"
+    work: Name | None = None
     emulate: Mapping[str, Any] | None = None
 
 
