@@ -1,15 +1,14 @@
 """What a host can do: findings in words, and the files that they are read from.
 
 A probe is a function from `HostFiles` to a `Finding`. It reads and never writes, and it does not raise: whatever goes
-wrong is its finding.
+wrong is its finding. Nothing but the standard library is imported: this file also runs on hosts without Millrace.
 """
 
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-
-from msgspec import Struct
 
 Status = Literal["ok", "absent", "denied", "unreadable"]
 """`absent`: this host has no such thing; `denied`: it has, but not for us; `unreadable`: it answers with nonsense."""
@@ -18,7 +17,8 @@ Status = Literal["ok", "absent", "denied", "unreadable"]
 _PAGE = 4096
 
 
-class Finding(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Finding:
     """What a probe found.
 
     Attributes:

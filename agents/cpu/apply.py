@@ -1,0 +1,87 @@
+"""Fulfil a wish: write, read back, and say what took effect."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from agents.cpu import hotplug
+from agents.cpu.answer import Answer, Setting
+from agents.cpu.plan import FEATURES, plan
+from agents.cpu.snapshot import Snapshot
+from agents.cpu.step import Step, look, take
+from agents.cpu.topology import Core
+from agents.cpu.wish import CpuWish
+from agents.probing import HostFiles
+
+MASK_WAIT_S = 2.0
+"""How long the kernel's mask of CPUs on line may lag behind the switches."""
+
+
+class Keeper:
+    """What was found on a host, growing by the files that appear while it is set.
+
+    Args:
+        before: how the host was found.
+        save: called with the grown snapshot before such a file is written; it must not return before that is safe.
+    """
+
+    def __init__(self, before: Snapshot, save: Callable[[Snapshot], None] = lambda _: None) -> None:
+        self.before = before
+        self._save = save
+
+    def may_write(self, path: str, value: str) -> bool:
+        """Make sure that the old value is kept; False for a file that could not be read at the start."""
+        if path in self.before.unreadable:
+            return False
+        if self.before.value(path) is None:
+            self.before = self.before.with_later(path, value)
+            self._save(self.before)
+        return True
+
+
+def apply(wish: CpuWish, host: HostFiles, keeper: Keeper) -> Answer:
+    """Fulfil a wish, unless something of it is impossible: then nothing is written.
+
+    A write that fails does not stop the others; it is in the answer.
+    """
+    refused = plan(wish, host, keeper.before).refused
+    if refused:
+        return Answer(refused=refused)
+    taken: dict[str, Setting] = {}
+    for feature in FEATURES:
+        # CPUs that the kernel did not describe show their cores once they are on: hotplug looks twice.
+        for _ in range(2 if feature is hotplug else 1):
+            view = look(host, keeper.before.cores)
+            steps = feature.steps(wish, view)
+            for setting in write(steps, host, keeper):
+                earlier = taken.get(setting.path)
+                taken[setting.path] = replace(setting, before=earlier.before) if earlier else setting
+    settings = list(taken.values())
+    if wish.cores is not None:
+        settings.append(_cores(wish.cores, host, keeper.before.cores))
+    return Answer(any(s.got != s.before for s in settings if s.path), tuple(settings))
+
+
+def write(steps: list[Step], host: HostFiles, keeper: Keeper) -> list[Setting]:
+    """Take steps whose old values are kept."""
+    return [
+        take(step, host)
+        if keeper.may_write(step.path, step.before)
+        else Setting(
+            step.what, step.path, step.before, step.asked, None, False, "it could not be read, so that it is left alone"
+        )
+        for step in steps
+    ]
+
+
+def _cores(asked: int, host: HostFiles, known: tuple[Core, ...]) -> Setting:
+    """The number of cores that came of it; the kernel's mask has the last word."""
+    deadline = time.monotonic() + MASK_WAIT_S
+    topology = look(host, known).topology
+    while (mask := hotplug.mask(host)) is not None and mask != topology.online and time.monotonic() < deadline:
+        time.sleep(0.02)
+    got = len(topology.cores_online)
+    if mask is not None and mask != topology.online:
+        reason = f"the kernel's list of CPUs on line is {sorted(mask)}, the switches say {sorted(topology.online)}"
+        return Setting("cores", "", "", str(asked), None, False, reason)
+    return Setting("cores", "", "", str(asked), str(got), got == asked, "" if got == asked else f"{got} are on line")

@@ -1,0 +1,85 @@
+"""What a host's CPUs are and can do, for inventories and records of runs."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from agents.cpu import driver, epp, frequency, governor, hotplug, smt, turbo
+from agents.cpu.policies import Policy
+from agents.cpu.step import look
+from agents.cpu.topology import Core
+from agents.probing import HostFiles
+
+PROBES = {
+    "cores": hotplug,
+    "governor": governor,
+    "clock": frequency,
+    "turbo": turbo,
+    "epp": epp,
+    "smt": smt,
+    "driver_mode": driver,
+}
+
+
+def facts(host: HostFiles, known: tuple[Core, ...] = ()) -> dict[str, Any]:
+    """Facts as JSON: clocks in Hz, null for what the kernel does not say.
+
+    `frequencies_hz` is what a clock can be fixed at on every CPU: the table of the driver, else both ends of the range.
+    `unavailable` holds, for every setting that this process cannot make, the reason.
+    """
+    view = look(host, known)
+    topology = view.topology
+    modes = {path.split("/")[-2]: host.read(path) for path in driver.paths(host)}
+    drivers = sorted({policy.driver for policy in view.policies})
+    found = {name: feature.probe(host) for name, feature in PROBES.items()}
+    return {
+        "sockets": len(topology.sockets),
+        "cores": len(topology.cores),
+        "cores_online": len(topology.cores_online),
+        "threads": len(topology.present),
+        "online": sorted(topology.online),
+        "cores_of_sockets": {
+            str(socket): [list(core.cpus) for core in topology.cores if core.socket == socket]
+            for socket in topology.sockets
+        },
+        "driver": " ".join(drivers) or None,
+        "driver_mode": " ".join(modes.values()) or None,
+        "driver_notes": [driver.NOTES[name] for name in drivers if name in driver.NOTES],
+        "governors": _common(policy.governors for policy in view.policies),
+        "governor": _same([policy.governor for policy in view.policies]),
+        "epps": _common(policy.epps for policy in view.policies),
+        "epp": _same([policy.epp for policy in view.policies]),
+        "frequencies_hz": frequency.choices_hz(view.policies),
+        "turbo": turbo.state(host),
+        "smt": host.read_if_there(smt.CONTROL),
+        "policies": [_policy(policy) for policy in view.policies],
+        "unavailable": {name: finding.reason for name, finding in found.items() if finding.status != "ok"},
+    }
+
+
+def _policy(policy: Policy) -> dict[str, Any]:
+    def hz(khz: int | None) -> int | None:
+        return None if khz is None else khz * 1000
+
+    return {
+        "name": policy.name,
+        "cpus": list(policy.cpus),
+        "driver": policy.driver,
+        "governor": policy.governor,
+        "min_hz": hz(policy.low),
+        "max_hz": hz(policy.high),
+        "hardware_min_hz": hz(policy.lowest),
+        "hardware_max_hz": hz(policy.highest),
+        "base_hz": hz(policy.base),
+        "epp": policy.epp,
+    }
+
+
+def _common(choices: Iterable[tuple[str, ...]]) -> list[str]:
+    """What all policies offer."""
+    sets = [set(choice) for choice in choices]
+    return sorted(set.intersection(*sets)) if sets else []
+
+
+def _same(values: list[str | None]) -> str | None:
+    """The one value of all policies; None when they differ or there is none."""
+    return values[0] if len(set(values)) == 1 else None

@@ -1,0 +1,102 @@
+"""What a run has found on a host, on disk before anything is written; and the lock that keeps a second run out."""
+
+import fcntl
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.cpu.snapshot import Snapshot
+from inventory.errors import InputError, UnfitError
+
+FOLDER = "run/millrace"
+JOURNAL, LOCK = "cpu-journal.json", "cpu.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """Who has set a host's CPUs, and how they were before."""
+
+    owner: str
+    before: Snapshot
+
+
+def journal_path(root: Path) -> Path:
+    """Where the journal of a host lies; one at a time."""
+    return root / FOLDER / JOURNAL
+
+
+def read_journal(root: Path) -> Journal | None:
+    """The journal that a run has left or holds; None when there is none.
+
+    Raises:
+        UnfitError: it cannot be read.
+    """
+    path = journal_path(root)
+    try:
+        document = json.loads(path.read_text())
+        return Journal(str(document["owner"]), Snapshot.from_document(document["before"], str(path)))
+    except FileNotFoundError:
+        return None
+    except OSError as fault:
+        raise UnfitError(f"{path}: cannot be read: {fault.strerror}") from None
+    except (ValueError, KeyError, TypeError, InputError) as fault:
+        # It is renamed into place, so that no crash leaves half of one.
+        raise UnfitError(f"{path}: not a journal of CPU settings ({fault}); remove it if it is not needed") from None
+
+
+def write_journal(root: Path, journal: Journal) -> None:
+    """Put a journal in place, safe on disk when this returns.
+
+    Raises:
+        UnfitError: it cannot be written.
+    """
+    path = journal_path(root)
+    partial = path.with_suffix(".partial")
+    try:
+        text = json.dumps({"owner": journal.owner, "before": journal.before.to_document()}, indent=1)
+        with partial.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as fault:
+        raise UnfitError(f"{path}: cannot be written: {fault.strerror}; CPU settings are left alone") from None
+
+
+def remove_journal(root: Path) -> None:
+    """Remove the journal of what has been put back."""
+    journal_path(root).unlink(missing_ok=True)
+
+
+class Lock:
+    """The right to set this host's CPUs, held until every process that has the descriptor has closed it.
+
+    Raises:
+        UnfitError: somebody else holds it, who is named; or the folder cannot be made.
+    """
+
+    def __init__(self, root: Path, owner: str) -> None:
+        path = root / FOLDER / LOCK
+        try:
+            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as fault:
+            raise UnfitError(f"{path}: cannot be written: {fault.strerror}; CPU settings need root") from None
+        try:
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self.descriptor, 4096, 0).decode(errors="replace") or "somebody who has just begun"
+            os.close(self.descriptor)
+            raise UnfitError(f"the CPU settings of this host are held by {holder}") from None
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, owner.encode(), 0)
+
+    def close(self) -> None:
+        """Let go."""
+        os.close(self.descriptor)

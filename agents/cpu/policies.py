@@ -1,0 +1,88 @@
+"""The cpufreq policies of a host: groups of CPUs that share one clock."""
+
+from dataclasses import dataclass
+
+from agents.cpu.topology import FOLDER, parse_list
+from agents.probing import HostFiles
+
+POLICIES = f"{FOLDER}/cpufreq"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One policy of which at least one CPU works. Clocks are in kHz; None is what the kernel does not say.
+
+    Attributes:
+        name: like `policy0`.
+        cpus: all its CPUs, also those that are off.
+        driver: the cpufreq driver.
+        governor: the one in force.
+        governors: those that can be chosen.
+        low, high: the range in force (`scaling_min_freq`, `scaling_max_freq`).
+        lowest, highest: what the hardware can do (`cpuinfo_min_freq`, `cpuinfo_max_freq`).
+        base: the highest clock without turbo.
+        table: the clocks that can be chosen, ascending; empty when any can.
+        epp: the energy-performance preference in force.
+        epps: those that can be chosen.
+    """
+
+    name: str
+    cpus: tuple[int, ...]
+    driver: str
+    governor: str | None
+    governors: tuple[str, ...]
+    low: int | None
+    high: int | None
+    lowest: int | None
+    highest: int | None
+    base: int | None
+    table: tuple[int, ...]
+    epp: str | None
+    epps: tuple[str, ...]
+
+    def file(self, name: str) -> str:
+        """The path of one of its files."""
+        return f"{POLICIES}/{self.name}/{name}"
+
+
+def read_policies(host: HostFiles, online: frozenset[int]) -> tuple[Policy, ...]:
+    """The policies that have a CPU on line, by number.
+
+    Kernels differ in what is left of a policy whose CPUs are all off: nothing, or files that answer EBUSY.
+    """
+    names = [name for name in host.names(POLICIES) if name.startswith("policy") and name[6:].isdigit()]
+    found = (_read(host, name) for name in sorted(names, key=lambda name: int(name[6:])))
+    return tuple(policy for policy in found if policy and online.intersection(policy.cpus))
+
+
+def _read(host: HostFiles, name: str) -> Policy | None:
+    def text(file: str) -> str | None:
+        return host.read_if_there(f"{POLICIES}/{name}/{file}") or None
+
+    def clock(file: str) -> int | None:
+        said = text(file)
+        return int(said) if said and said.isdigit() else None
+
+    driver = text("scaling_driver")
+    if driver is None:
+        return None
+    try:
+        cpus = parse_list(text("related_cpus") or text("affected_cpus") or name[6:])
+    except ValueError:
+        cpus = (int(name[6:]),)
+    listed = f"{text('scaling_available_frequencies') or ''} {text('scaling_boost_frequencies') or ''}"
+    return Policy(
+        name=name,
+        cpus=cpus,
+        driver=driver,
+        governor=text("scaling_governor"),
+        governors=tuple((text("scaling_available_governors") or "").split()),
+        low=clock("scaling_min_freq"),
+        high=clock("scaling_max_freq"),
+        lowest=clock("cpuinfo_min_freq"),
+        highest=clock("cpuinfo_max_freq"),
+        base=clock("base_frequency"),
+        table=tuple(sorted({int(word) for word in listed.split() if word.isdigit()})),
+        epp=text("energy_performance_preference"),
+        epps=tuple((text("energy_performance_available_preferences") or "").split()),
+    )

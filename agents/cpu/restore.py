@@ -1,0 +1,60 @@
+"""Put back what a snapshot holds.
+
+Each feature comes after those that would disturb it: SMT, CPUs on, driver mode (policies begin anew with it), turbo
+(drivers move limits with it), governor, range, EPP (locked by some governors); at last CPUs that were off go off again.
+"""
+
+from collections.abc import Callable
+
+from agents.cpu import driver, epp, frequency, governor, hotplug, smt, turbo
+from agents.cpu.answer import Answer, Setting
+from agents.cpu.snapshot import Snapshot
+from agents.cpu.step import Step, View, look, take
+from agents.probing import HostFiles
+
+ORDER: tuple[Callable[[Snapshot, View], list[Step]], ...] = (
+    smt.steps_back,
+    hotplug.steps_back,
+    driver.steps_back,
+    turbo.steps_back,
+    governor.steps_back,
+    frequency.steps_back,
+    epp.steps_back,
+)
+
+
+def restore(before: Snapshot, host: HostFiles) -> Answer:
+    """Put everything back; twice changes nothing, and after a reboot there is nothing to put back.
+
+    Returns what was changed and, with `ok` false, what could not be put back.
+    """
+    if not before.is_of_this_boot(host):
+        return Answer()
+    at_start = {path: host.read_if_there(path) for path in before.values}
+    told: dict[str, Setting] = {}
+    for steps_back in ORDER:
+        for step in steps_back(before, look(host, before.cores)):
+            told[step.path] = take(step, host)
+    # Policies of CPUs that go off again cannot be read afterwards.
+    policies = {path: host.read_if_there(path) for path in before.values if not path.endswith("/online")}
+    for step in hotplug.steps_off_again(before, look(host, before.cores)):
+        told[step.path] = take(step, host)
+    at_end = {path: policies.get(path, host.read_if_there(path)) for path in before.values}
+    settings = []
+    for path, old in before.values.items():
+        if at_start[path] == old == at_end[path]:
+            continue
+        taken = told.get(path)
+        what = taken.what if taken else path
+        reason = taken.reason if taken else "it is not there any more" if at_end[path] is None else ""
+        settings.append(Setting(what, path, at_start[path] or "", old, at_end[path], at_end[path] == old, reason))
+    return Answer(any(s.before != s.got for s in settings), tuple(settings))
+
+
+def differences(before: Snapshot, host: HostFiles) -> Answer:
+    """What `restore` would have to change. Nothing is written."""
+    if not before.is_of_this_boot(host):
+        return Answer()
+    now = {path: host.read_if_there(path) for path in before.values}
+    settings = [Setting(path, path, now[path] or "", old) for path, old in before.values.items() if now[path] != old]
+    return Answer(bool(settings), tuple(settings))
