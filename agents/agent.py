@@ -31,6 +31,7 @@ from pathlib import Path
 from agents import protocol, stdio
 from agents.facts import gather
 from agents.folders import NodeFolder, plain_name
+from agents.limits import enter_groups, home_of_environment
 from agents.lines import Lines
 from agents.node_run import NodeRun
 from agents.output import Output
@@ -60,7 +61,7 @@ from agents.protocol import (
 )
 from agents.spawner import WORKER, Spawner
 from agents.trace import AGENT, settle_without_pandas
-from inventory.errors import RunError
+from inventory.errors import RunError, UnfitError
 
 _UNFIT = 3
 """Exit status when there is no channel to speak on."""
@@ -248,6 +249,11 @@ def main(silence_s: float = SILENCE_S, command: Sequence[str] = WORKER) -> int:
             probe.register(source)
     except OSError:
         _log.error("a node agent is started by a controller, which talks to it on standard input and output: pipes")
+        return _UNFIT
+    try:
+        enter_groups(home_of_environment())
+    except UnfitError as fault:
+        _log.error("%s", fault)
         return _UNFIT
     settle_without_pandas()
     return asyncio.run(_speak(source, target, silence_s, command))

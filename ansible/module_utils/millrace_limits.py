@@ -1,0 +1,229 @@
+"""Limits of CPU time and memory for everything that one user's agents start.
+
+Where systemd runs the host, the slice of the user holds them: every session of the user is in it. Elsewhere a control
+group `millrace` holds them, and an agent enters it when it starts: the file `groups` in its home names what to enter.
+"""
+
+import os
+import pwd
+import subprocess
+from pathlib import Path
+
+GROUP = "millrace"
+ENTRANCES = "groups"
+"""File in `millrace_home`: one path per line, to which an agent writes its process id."""
+
+EVERYTHING = {"cpu": 1, "memory": 1}
+"""A wish that touches all that there is."""
+
+MIB = 1 << 20
+_SHORTEST_QUOTA_US = 1000
+_PERIODS_US = (10_000, 100_000)
+"""A short period keeps the pauses of a throttled process short; a quota below 1 ms is not taken by the kernel."""
+
+
+class LimitError(Exception):
+    """A limit that this host cannot hold; the message says what is possible."""
+
+
+def quota(cpu_share):
+    """(quota, period) in microseconds that give a share of a core's time; above 1 it is several cores."""
+    for period in _PERIODS_US:
+        if cpu_share * period >= _SHORTEST_QUOTA_US:
+            return round(cpu_share * period), period
+    raise LimitError(f"millrace_cpu_share: {cpu_share:g} of a core is too little; possible: 0.01 and more")
+
+
+class Groups:
+    """Limits by a control group of our own, of either version of the kernel's interface.
+
+    Args:
+        root: stands for `/`.
+        user: whose processes may enter the group.
+    """
+
+    def __init__(self, root, user):
+        self._user = user
+        mounts = [line.split() for line in (root / "proc/self/mounts").read_text(encoding="utf-8").splitlines()]
+        unified = [root / words[1].lstrip("/") for words in mounts if words[2] == "cgroup2"]
+        self.version = 1
+        for folder in unified:
+            if {"cpu", "memory"} <= set((folder / "cgroup.controllers").read_text(encoding="ascii").split()):
+                self.version = 2
+                self._parents = {"cpu": folder, "memory": folder}
+                return
+        split = [(words[3].split(","), root / words[1].lstrip("/")) for words in mounts if words[2] == "cgroup"]
+        self._parents = {kind: folder for kind in EVERYTHING for options, folder in split if kind in options}
+
+    def refusals(self, wish):
+        """Why the wish cannot be had here, a sentence each."""
+        absent = [kind for kind, asked in wish.items() if asked and kind not in self._parents]
+        if absent:
+            return [f"{' and '.join(absent)}: no control group with it is mounted below /sys/fs/cgroup"]
+        if self.version == 2 and any(wish.values()) and pwd.getpwuid(os.getuid()).pw_name != self._user:
+            reason = f"only root can enter a control group of version 2, and agents run as {self._user}"
+            return [f"cpu and memory: {reason}; possible: millrace_user root, or a host with systemd"]
+        return []
+
+    def now(self):
+        """File -> value of every limit; None for files that are not there."""
+        return {str(path): _read(path) for path, _ in self._files(EVERYTHING)}
+
+    def asked(self, wish):
+        """File -> value that the wish gives it."""
+        return {str(path): value for path, value in self._files(wish)}
+
+    def found(self):
+        """What must be put back: groups with our name that are there already, with their values."""
+        groups = {str(folder): folder.is_dir() for folder in self._folders(EVERYTHING)}
+        return {"groups": groups, "values": self.now()}
+
+    def is_set(self, wish):
+        """Whether all of it is in effect."""
+        return all(_read(path) == value for path, value in self._files(wish))
+
+    def set(self, wish):
+        """Make it so, and read back."""
+        for folder in self._folders(wish):
+            if self.version == 2:
+                _write(folder.parent / "cgroup.subtree_control", "+cpu +memory")
+            folder.mkdir(exist_ok=True)
+            os.chown(folder / "cgroup.procs", pwd.getpwnam(self._user).pw_uid, -1)
+        for path, value in self._files(wish):
+            _write(path, value)
+            if _read(path) != value:
+                raise LimitError(f"{path}: wrote {value}, it says {_read(path)}")
+
+    def put_back(self, found):
+        """Undo it; whatever still runs inside goes to the group above."""
+        for name, existed in found["groups"].items():
+            folder = Path(name)
+            if not folder.is_dir():
+                continue
+            if existed:
+                for path, value in found["values"].items():
+                    if Path(path).parent == folder and value is not None:
+                        _write(Path(path), value)
+                continue
+            for process in (folder / "cgroup.procs").read_text(encoding="ascii").split():
+                _write(folder.parent / "cgroup.procs", process)
+            folder.rmdir()
+
+    def entrances(self, wish):
+        """What an agent writes its process id to."""
+        return [str(folder / "cgroup.procs") for folder in self._folders(wish)]
+
+    def _folders(self, wish):
+        return sorted({self._parents[kind] / GROUP for kind, asked in wish.items() if asked and kind in self._parents})
+
+    def _files(self, wish):
+        if wish["cpu"] and "cpu" in self._parents:
+            share, period = quota(wish["cpu"])
+            folder = self._parents["cpu"] / GROUP
+            if self.version == 2:
+                yield folder / "cpu.max", f"{share} {period}"
+            else:
+                yield folder / "cpu.cfs_period_us", str(period)
+                yield folder / "cpu.cfs_quota_us", str(share)
+        if wish["memory"] and "memory" in self._parents:
+            folder = self._parents["memory"] / GROUP
+            yield folder / ("memory.max" if self.version == 2 else "memory.limit_in_bytes"), str(wish["memory"] * MIB)
+
+
+class Slice:
+    """Limits by the slice that systemd puts every session of a user in.
+
+    Args:
+        root: stands for `/`.
+        user: whose sessions they are.
+    """
+
+    def __init__(self, root, user):
+        self._root = root
+        self._user = user
+
+    def refusals(self, wish):
+        """Why the wish cannot be had here, a sentence each."""
+        if not any(wish.values()):
+            return []
+        if not (self._root / "run/systemd/system").is_dir():
+            return ["cpu and memory: systemd does not run this host; possible: millrace_service_manager none"]
+        if self._user == "root":
+            return ["cpu and memory: they would hold for every login of root; possible: another millrace_user"]
+        return []
+
+    def now(self):
+        """File -> what is in it, for all that hold a limit; None for files that are not there."""
+        return {str(path): _read(path) for path, _ in self._files(EVERYTHING)}
+
+    def asked(self, wish):
+        """File -> value that the wish gives it."""
+        return {str(path): value for path, value in self._files(wish)}
+
+    def found(self):
+        """What must be put back."""
+        return {"values": self.now()}
+
+    def is_set(self, wish):
+        """Whether all of it is in effect, now and after the next boot."""
+        return all(f"={value}" in (_read(path) or "") for path, value in self._files(wish))
+
+    def set(self, wish):
+        """Make it so, for the sessions that are and those to come."""
+        asked = [f"{path.stem.partition('-')[2]}={value}" for path, value in self._files(wish)]
+        _systemctl("set-property", self._name(), *asked)
+        if not self.is_set(wish):
+            raise LimitError(f"systemctl set-property {self._name()} {' '.join(asked)} left no trace in {self.now()}")
+
+    def put_back(self, found):
+        """Undo it."""
+        for name, text in found["values"].items():
+            path = Path(name)
+            if text is None:
+                path.unlink(missing_ok=True)
+            else:
+                path.write_text(text + "\n", encoding="utf-8")
+        _systemctl("daemon-reload")
+
+    def entrances(self, wish):
+        """Nothing: systemd puts sessions in by itself."""
+        return []
+
+    def _name(self):
+        try:
+            return f"user-{pwd.getpwnam(self._user).pw_uid}.slice"
+        except KeyError:
+            # A user who is still to be made has no limits yet.
+            return f"user-{self._user}.slice"
+
+    def _files(self, wish):
+        folder = self._root / "etc/systemd/system.control" / f"{self._name()}.d"
+        if wish["cpu"]:
+            yield folder / "50-CPUQuota.conf", f"{wish['cpu'] * 100:g}%"
+        if wish["memory"]:
+            yield folder / "50-MemoryMax.conf", str(wish["memory"] * MIB)
+
+
+def _read(path):
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return None
+
+
+def _write(path, text):
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as fault:
+        raise LimitError(f"{path}: {text}: {fault.strerror}") from fault
+
+
+def _systemctl(*arguments):
+    done = subprocess.run(["systemctl", *arguments], capture_output=True, text=True, check=False, timeout=30)
+    if done.returncode:
+        raise LimitError(f"systemctl {' '.join(arguments)}: {done.stderr.strip()}")
+
+
+def holder(root, user, service_manager):
+    """What holds limits on this host."""
+    return Slice(root, user) if service_manager == "systemd" else Groups(root, user)
