@@ -66,8 +66,9 @@ def _rate(link: Link, sender: Endpoint, receiver: Endpoint, trip_ms: float) -> C
     """The rate of one TCP connection that sends as much as it can, in wire bytes."""
     rate = link.bytes_per_s or 0.0
     trip_s = trip_ms / 1000
-    # What is under way must fit the windows of both ends, of which the kernel needs a part for itself.
-    space = 4 * int(link.queue_bytes + rate * trip_s)
+    # Enough to keep the link busy and not enough to overflow its queue: what comes behind a lost frame would wait for
+    # it at the receiver, and then arrive all at once.
+    window = int(rate * trip_s) + link.queue_bytes // 2
     with _arriving(sender, receiver), ExitStack() as stack:
         with inside(receiver.path):
             server = stack.enter_context(socket.create_server((receiver.address, 0)))
@@ -75,7 +76,8 @@ def _rate(link: Link, sender: Endpoint, receiver: Endpoint, trip_ms: float) -> C
             source = stack.enter_context(socket.socket())
         for end, option in ((server, _SO_RCVBUFFORCE), (source, _SO_SNDBUFFORCE)):
             end.settimeout(_PATIENCE_S)
-            end.setsockopt(socket.SOL_SOCKET, option, space)
+            end.setsockopt(socket.SOL_SOCKET, option, 4 * window)
+        server.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, window)
         source.connect(server.getsockname())
         sink = stack.enter_context(server.accept()[0])
         source.setblocking(False)

@@ -22,7 +22,7 @@ from campaign.emulation.membership import NAMESPACES, remove_namespace
 from campaign.emulation.relay import RelayPlan, Tap
 from campaign.emulation.relaying import start_relay
 from campaign.emulation.shaping import Shaping, choose, kernel_commands, short_sends
-from inventory.errors import InputError
+from inventory.errors import InputError, RunError
 
 INTERFACE = "eth0"
 PREFIX_LENGTH = 24
@@ -116,11 +116,10 @@ class EmulatedNetwork:
     ...     subprocess.run(["nsenter", f"--net={network.nodes['n1'].path}", "ip", "addr"])
 
     `down` needs nothing that `up` has found out: the network that a process has brought up can be taken down by
-    another, with the same plan.
+    another, with the same plan. `log` is the file to which the relay, where there is one, adds what it has to say.
     """
 
     def __init__(self, plan: NetworkPlan, ledger: Ledger, log: Path) -> None:
-        """Plan a network; `log` is the file to which the relay, where there is one, adds what it has to say."""
         if len(plan.nodes) >= _CONTROLLER:
             raise InputError(f"{len(plan.nodes)} nodes: an emulated network holds at most {_CONTROLLER - 1}")
         self.plan = plan
@@ -145,8 +144,10 @@ class EmulatedNetwork:
 
         Raises:
             UnfitError: this host cannot do it; the message says what is missing.
-            RunError: a command failed.
+            RunError: a command failed, or something of that name is there already.
         """
+        if there := [name for name in self.plan.namespaces if (NAMESPACES / name).exists()]:
+            raise RunError(f"{NAMESPACES / there[0]}: is there already")
         shaping = choose(self.plan.links)
         for name in self.plan.namespaces:
             self._ledger.namespace(name)
@@ -197,7 +198,7 @@ class EmulatedNetwork:
         return [*self.nodes.values(), self.controller]
 
     def _links_from(self, end: Endpoint) -> list[Link]:
-        return [link for link in self.plan.links if link.sender == end.name]
+        return [link for link in self.plan.links if link.sender == end.name and end != self.controller]
 
     def _bridge(self) -> None:
         """Join the namespaces by a bridge, and shape every link where its sender's frames leave."""

@@ -34,6 +34,9 @@ _MOST_AT_ONCE = 16
 _BEFORE_OTHERS = -10
 """Niceness: a relay that waits for its turn on the CPU makes every link slower."""
 
+_EARLY_S = 50e-6
+"""An idle CPU takes about that long to wake up: the relay wakes up so much before the time, and looks at the clock."""
+
 
 class Tap(Struct, frozen=True):
     """An interface to make: its name, the file of its namespace, and the number of the node (`Shape.sender`)."""
@@ -75,7 +78,7 @@ def carry(taps: dict[int, int], carrier: Carrier) -> None:
             with suppress(OSError):
                 os.write(ends[receiver], frame)
         due = carrier.next_s()
-        wait = None if due is None else max(0.0, due - monotonic())
+        wait = None if due is None else max(0.0, due - monotonic() - _EARLY_S)
         # Not epoll: Python rounds its time-outs to milliseconds.
         ready, _, _ = select(taps, (), (), wait)
         for descriptor in ready:
