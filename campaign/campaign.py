@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from campaign.addresses import address_of
 from campaign.cluster import Member
 from campaign.disk import DiskFullError, check_room, noticing_full_disk, writing
 from campaign.interrupts import SIGNALS, ignore_interrupts
@@ -22,11 +21,11 @@ from campaign.live import FAILING, INTERRUPTED, Board, in_words, write_live
 from campaign.order import Run
 from campaign.plan import Inputs, Plan
 from campaign.progress import View
+from campaign.reach import Reach
 from campaign.run import Conditions, Execution, Job, forget
 from campaign.state import RunState
 from campaign.store import FAILED, OK, SKIPPED, Store
 from campaign.timeline import move_plans
-from campaign.transport import LoopbackTransport
 from inventory.errors import MillraceError, RunError
 
 NOW = 2
@@ -56,6 +55,7 @@ class Campaign:
         inputs: Inputs,
         store: Store,
         state: RunState,
+        reach: Reach,
         work: Path,
         view: View,
         profile: bool,
@@ -68,15 +68,23 @@ class Campaign:
             inputs: of their workloads.
             store: where results go.
             state: is told of everything that is started or made.
-            work: folder for the nodes' files, removed by its owner.
+            reach: the nodes.
+            work: folder for files of runs on this host, removed by its owner.
             view: shows progress.
             profile: whether stacks of workers are sampled while runs are measured.
         """
         self._plan, self._inputs, self._store, self._state, self._work = plan, inputs, store, state, work
+        self._reach = reach
         self._todo = [run for run in runs if not store.is_done(run.name)]
         agenda = plan.agenda
         self._conditions = Conditions(
-            agenda.name, agenda.warmup_s, agenda.duration_s, agenda.installed_sensors, agenda.checkpoint_s, profile
+            agenda.name,
+            agenda.warmup_s,
+            agenda.duration_s,
+            agenda.installed_sensors,
+            agenda.checkpoint_s,
+            profile,
+            reach.tier,
         )
         done = len(runs) - len(self._todo)
         self._board = Board(agenda.name, len(runs), done, agenda.warmup_s + agenda.duration_s)
@@ -96,13 +104,17 @@ class Campaign:
         self._view.open()
         how = FAILING
         try:
-            ending = asyncio.run(self._loop())
+            ending = asyncio.run(self._loop_within_reach())
             how = INTERRUPTED if ending.interrupted else last_stage
             return ending
         finally:
             self._view.close()
             self._board.close(how)
             write_live(self._board.document(), self._store.folder)
+
+    async def _loop_within_reach(self) -> Ending:
+        async with self._reach:
+            return await self._loop()
 
     async def _loop(self) -> Ending:
         loop = asyncio.get_running_loop()
@@ -174,15 +186,13 @@ class Campaign:
         return outcome
 
     async def _attempt(self, run: Run, attempt: int, partial: Path) -> dict[str, Any]:
-        work = self._work / f"{run.name}.{attempt}"
-        with writing(work):
-            members = {
-                node.id: Member(address_of(node), LoopbackTransport(work / node.id))
-                for node in self._plan.cluster.available
-            }
+        name = f"{run.name}.{attempt}"
+        work = self._work / name
+        members = self._reach.members(name, work)
         execution = self._execution(run, members, attempt, partial, work / OWN_FOLDER)
         try:
             with noticing_full_disk(self._store.folder):
+                await self._reach.check_room(sum(entry.path.stat().st_size for entry in self._inputs[run.workload]))
                 return await execution.run()
         except DiskFullError:
             raise
@@ -194,6 +204,7 @@ class Campaign:
                 log = await execution.keep_logs(error)
             return execution.record(FAILED, f"{error}; log: {log}")
         finally:
+            await asyncio.gather(*(member.transport.remove() for member in members.values()))
             shutil.rmtree(work, ignore_errors=True)
 
     def _execution(self, run: Run, members: Mapping[str, Member], attempt: int, partial: Path, work: Path) -> Execution:

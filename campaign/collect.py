@@ -1,5 +1,7 @@
 """Gathering what a run left on its nodes: traces, answers and logs, into the run's folder."""
 
+import asyncio
+import glob
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,10 +15,12 @@ from agents import trace
 from agents.folders import NodeFolder
 from agents.protocol import Profile
 from campaign.transport import Transport
-from inventory.errors import RunError
+from inventory.errors import MillraceError, RunError
 from workloads.operators import Row
 
 Nodes = Mapping[str, Transport]
+
+LOGS = "*.log"
 
 HERE = NodeFolder(Path())
 """A node's folder as seen from itself: its paths are those that a transport takes."""
@@ -30,7 +34,8 @@ async def collect_traces(nodes: Nodes, run: str, ours: Path, target: Path) -> di
         OSError: they cannot be written.
     """
     below = str(HERE.run(run).traces)
-    return trace.collect([*[await transport.fetch(below) for transport in nodes.values()], ours], target)
+    fetched = await asyncio.gather(*(transport.fetch(below, "*") for transport in nodes.values()))
+    return await asyncio.to_thread(trace.collect, [*fetched, ours], target)
 
 
 def collect_answer(parts: Iterable[tuple[str, Path]], target: Path) -> dict[str, Sequence[Row]]:
@@ -60,16 +65,24 @@ def collect_answer(parts: Iterable[tuple[str, Path]], target: Path) -> dict[str,
 async def collect_logs(nodes: Nodes, run: str, target: Path) -> None:
     """Copy the logs of agents and workers to `target/<node>/`; empty ones are left out.
 
+    Nodes that cannot be reached are passed over: what is kept of the others may tell why.
+
     Raises:
         OSError: they cannot be written.
     """
-    for node, transport in nodes.items():
+
+    async def collect(node: str, transport: Transport) -> None:
         for below in (HERE.path, HERE.log.parent, HERE.run(run).log(0).parent):
-            folder = await transport.fetch(str(below))
-            for log in sorted(folder.glob("*.log")) if folder.is_dir() else ():
+            folder = await transport.fetch(str(below), LOGS)
+            for log in sorted(folder.glob(LOGS)) if folder.is_dir() else ():
                 if log.stat().st_size:
                     (target / node).mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(log, target / node / log.name)
+
+    outcomes = await asyncio.gather(*(collect(*each) for each in nodes.items()), return_exceptions=True)
+    for fault in outcomes:
+        if fault is not None and not isinstance(fault, MillraceError):
+            raise fault
 
 
 async def collect_profiles(
@@ -88,7 +101,8 @@ async def collect_profiles(
             listed.append(none | {"reason": f"the agent of {node} did not answer in time"})
         for profile in profiles.get(node, ()):
             if profile.file:
-                file = await transport.fetch(str(HERE.run(run).profiles)) / Path(profile.file).name
+                name = Path(profile.file).name
+                file = await transport.fetch(str(HERE.run(run).profiles), glob.escape(name)) / name
                 shutil.copyfile(file, target / file.name)
                 found = {"file": f"{target.name}/{file.name}", "samples": profile.samples}
             else:

@@ -1,5 +1,6 @@
 """Opening a campaign: a new one from an agenda file, or an earlier one from its folder."""
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from campaign.agenda import agenda_of, find_agenda
 from campaign.plan import Inputs, Plan, plan_of
 from campaign.provenance import provenance
 from campaign.store import CAMPAIGN_FILE, Store, new_folder, read_record
+from inventory.ansible_hosts import load_hosts
 from inventory.documents import Document, read, to_plain
 from inventory.errors import InputError, UnfitError
 
@@ -73,6 +75,7 @@ def new(name_or_path: str, inventory: str | None, out: Path) -> Opened:
         **provenance(),
         "seeds": {"campaign": plan.agenda.seed, "runs": {run.name: run.seed for run in plan.runs}},
         "cluster": plan.cluster,
+        "inventory": None if plan.hosts is None else str(plan.hosts.path.absolute()),
         "resumed": [],
     }
     return Opened(plan, new_folder(out, plan.agenda.name), record, is_new=True)
@@ -92,7 +95,9 @@ def resumed(folder: Path, name_or_path: str | None, inventory: str | None) -> Op
     """
     document = read_record(folder)
     agenda, seeds, cluster, earlier = (_part(document, key) for key in ("agenda", "seeds", "cluster", "resumed"))
-    plan = plan_of(agenda, agenda_of(agenda), cluster)
+    hosts = document.data.get("inventory")
+    # What is on the nodes is as it was; the way to them may have changed.
+    plan = dataclasses.replace(plan_of(agenda, agenda_of(agenda), cluster), hosts=hosts and load_hosts(hosts))
     if seeds.data.get("runs") != {run.name: run.seed for run in plan.runs}:
         raise UnfitError(f"{folder}: this version of Millrace would do other runs than those of {CAMPAIGN_FILE}")
     if name_or_path is not None:

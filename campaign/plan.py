@@ -18,6 +18,7 @@ from campaign.agenda import Agenda, SchedulerEntry, WorkloadEntry
 from campaign.gating import Gating, check_targets, gating_of
 from campaign.order import Run, runs_of
 from campaign.timeline import check_timeline
+from inventory.ansible_hosts import ClusterOfHosts, Hosts
 from inventory.cluster import Cluster
 from inventory.documents import Document, Steps
 from inventory.errors import InputError, nearest
@@ -76,6 +77,7 @@ class Plan:
         gating: scheduler, by name -> the communication schedule that its runs follow, of those that do.
         runs: in order.
         document: where the agenda stands, for messages.
+        hosts: the Ansible inventory that the cluster comes from; None: a cluster file.
     """
 
     agenda: Agenda
@@ -86,6 +88,7 @@ class Plan:
     gating: Mapping[str, Gating]
     runs: tuple[Run, ...]
     document: Document
+    hosts: Hosts | None = None
 
     def place_without(self, run: Run, nodes: Set[str]) -> Placed:
         """Where the scheduler of a run puts its workload when these nodes are lost.
@@ -107,7 +110,7 @@ def plan_of(document: Document, agenda: Agenda, inventory: Document) -> Plan:
     Args:
         document: where the agenda stands, for messages.
         agenda: as read from it.
-        inventory: the cluster file.
+        inventory: the cluster file, or what stands for it.
 
     Raises:
         InputError: the cluster cannot be used, a parameter is wrong, a topology cannot run, a scheduler finds no
@@ -158,7 +161,8 @@ def plan_of(document: Document, agenda: Agenda, inventory: Document) -> Plan:
         ),
     )
     runs = runs_of(agenda.labels, agenda.scheduler_names, agenda.repetitions, agenda.order, agenda.seed)
-    return Plan(resolved, cluster, applications, placed, schedulers, gating, tuple(runs), document)
+    hosts = inventory.hosts if isinstance(inventory, ClusterOfHosts) else None
+    return Plan(resolved, cluster, applications, placed, schedulers, gating, tuple(runs), document, hosts)
 
 
 def only(plan: Plan, choice: str | None) -> list[Run]:

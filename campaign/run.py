@@ -37,9 +37,6 @@ from workloads.workload import PreparedInput, Verdict
 EPOCH = 1
 """Every run has agents of its own, for which this is the first start of a topology."""
 
-TIER = 1
-"""Loopback by addresses only: the nodes share this host's kernel and hardware."""
-
 SLOTS_HELD = 5_000
 """So many rows of time slots are held in memory before they are written."""
 
@@ -49,7 +46,7 @@ QUARANTINED = ("malformed", "outlier", "out_of_order")
 
 @dataclass(frozen=True)
 class Conditions:
-    """What is the same for all runs of a campaign."""
+    """What is the same for all runs of a campaign; `tier` is that of `campaign.reach.Reach`."""
 
     campaign: str
     warmup_s: float
@@ -57,6 +54,7 @@ class Conditions:
     sensors: tuple[str, ...]
     checkpoint_s: float
     profile: bool
+    tier: int
 
 
 @dataclass(frozen=True)
@@ -170,7 +168,7 @@ class Execution:
             "scheduler": run.scheduler,
             "repetition": run.repetition,
             "seed": run.seed,
-            "tier": TIER,
+            "tier": self._conditions.tier,
             "placement": self._job.placed.answer,
             "gates": self._job.placed.gates,
             "inputs": [

@@ -81,8 +81,20 @@ class Transport(Protocol):
         """
         ...
 
-    async def fetch(self, source: str) -> Path:
-        """Return a local path with what is in the folder `source` below the node's folder; nothing may be there."""
+    async def fetch(self, source: str, pattern: str) -> Path:
+        """Return a local folder that has the files of the folder `source` below the node's folder, if it has any.
+
+        Args:
+            source: the folder; what lies in folders below it is not meant.
+            pattern: which files, with `*` and `?`; there may be others.
+
+        Raises:
+            RunError: the node cannot be reached.
+        """
+        ...
+
+    async def remove(self) -> None:
+        """Remove the node's folder, if the node can be reached."""
         ...
 
 
@@ -131,9 +143,13 @@ class LoopbackTransport:
 
         await asyncio.to_thread(keep)
 
-    async def fetch(self, source: str) -> Path:
+    async def fetch(self, source: str, pattern: str) -> Path:
         """See `Transport.fetch`; the folder itself."""
         return self._path / source
+
+    async def remove(self) -> None:
+        """See `Transport.remove`."""
+        await asyncio.to_thread(shutil.rmtree, self._path, ignore_errors=True)
 
 
 def _link(source: Path, target: Path) -> None:

@@ -1,5 +1,6 @@
 """`millrace run`: a campaign from its agenda to its report."""
 
+import platform
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -9,7 +10,6 @@ import click
 
 from agents.trace import settle_without_pandas
 from analysis.render import render
-from campaign.addresses import check_addresses
 from campaign.campaign import Campaign, Ending
 from campaign.clean import clean
 from campaign.cli import INTERRUPTED, Settings
@@ -21,13 +21,11 @@ from campaign.opening import Opened, new, resumed
 from campaign.order import Run
 from campaign.plan import Inputs, only, prepare_inputs
 from campaign.progress import view_for
+from campaign.reach import Reach, reach_of
 from campaign.share_done import share_done
-from campaign.state import RunState
+from campaign.state import RunState, this_owner
 from inventory.errors import InputError, UnfitError
 from workloads.listening import told
-
-CLUSTER = "loopback"
-"""All loopback clusters of a host share its processors: one campaign at a time."""
 
 RUN_FAILED = 1
 
@@ -100,12 +98,13 @@ def conduct(
     else:
         raise InputError("run: give an agenda, or --resume with the folder of a campaign; example: millrace run demo")
     runs = only(opened.plan, choice)
-    check_addresses(opened.plan.cluster)
+    reach = reach_of(opened.plan.cluster, opened.plan.hosts, _owner(opened.folder))
+    reach.check()
     if dry_run:
         _try_inputs(opened, runs, settings)
         _show(opened, runs)
         return 0, None
-    ending = _carry_out(opened, runs, settings, profile, last_stage)
+    ending = _carry_out(opened, runs, reach, settings, profile, last_stage)
     click.echo(f"results: {opened.folder}")
     for name, reason in ending.failed.items():
         click.echo(f"millrace: {name}: {reason}", err=True)
@@ -115,23 +114,31 @@ def conduct(
     return RUN_FAILED if ending.failed else 0, opened.folder
 
 
-def _carry_out(opened: Opened, runs: list[Run], settings: Settings, profile: bool, last_stage: str) -> Ending:
+def _carry_out(
+    opened: Opened, runs: list[Run], reach: Reach, settings: Settings, profile: bool, last_stage: str
+) -> Ending:
     """Everything that starts processes or writes; what it leaves when it is killed is found by its state file."""
     settle_without_pandas()
     for line in clean().done:
         click.echo(f"left by a campaign that was killed, removed: {line}", err=True)
     with ExitStack() as stack:
         stack.enter_context(interrupted_once())
-        stack.enter_context(ClusterLock(CLUSTER, opened.folder))
+        stack.enter_context(ClusterLock(reach.lock, opened.folder))
         state = stack.enter_context(RunState(opened.folder))
+        stack.enter_context(reach.up(state))
         work = state.partial(Path(tempfile.gettempdir()) / f"millrace-{state.path.stem}")
         with writing(work):
             work.mkdir(mode=0o700)
         inputs = _prepared(opened, runs, work / "inputs", settings)
         opened.check_inputs(inputs)
         view = view_for(settings.quiet, settings.color)
-        campaign = Campaign(opened.plan, runs, inputs, opened.store(), state, work, view, profile)
+        campaign = Campaign(opened.plan, runs, inputs, opened.store(), state, reach, work, view, profile)
         return campaign.carry_out(last_stage)
+
+
+def _owner(folder: Path) -> str:
+    """What another controller is told when it finds one of our nodes in use."""
+    return f"{this_owner(folder)}, on {platform.node()}"
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:

@@ -1,0 +1,163 @@
+"""The controller's end of a node's keeper (`campaign.ssh.keeper`): one per connection, started with it."""
+
+import asyncio
+import json
+import shlex
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import version
+from typing import Any
+
+from agents.protocol import HEARTBEAT_S
+from campaign.ssh.connection import Connection
+from campaign.ssh.keeper import WAIT_S
+from campaign.ssh.program import Program, open_command
+from inventory.errors import RunError, UnfitError
+
+START_S = WAIT_S + 30.0
+"""How long a keeper may take to have the node."""
+
+ANSWER_S = 120.0
+"""How long an answer may take; checksums of large files need the node's disk."""
+
+LEAVE_S = 10.0
+"""How long it may take to clean up."""
+
+MISSING = 127
+"""Status of a shell that does not find the program."""
+
+
+class Keeping:
+    """A node, kept for one campaign; opened again with the connection when that breaks."""
+
+    def __init__(self, connection: Connection, campaign: str, owner: str) -> None:
+        """Describe it.
+
+        Args:
+            connection: to the node.
+            campaign: the name of its folder on the node.
+            owner: whom a second campaign is told of.
+        """
+        self.connection = connection
+        self.folder = f"{connection.host.work}/{campaign}"
+        self._campaign, self._owner = campaign, owner
+        self._program: Program | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+
+    async def ask(self, do: str, **what: str) -> Mapping[str, Any]:
+        """One request; opens what is not open.
+
+        Raises:
+            RunError: the node cannot be reached, or cannot do it.
+            UnfitError: it cannot be used.
+        """
+        async with self._turn:
+            program = await self._open()
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    await program.write(_line({"do": do, **what}))
+                    answer = _decoded(await program.read_line())
+            except (ConnectionError, TimeoutError, RunError):
+                answer = None
+            except BaseException:
+                # The answer to a question that nobody waits for any more must not be taken for that to the next one.
+                await self._end()
+                raise
+            if answer is None:
+                await self._end()
+                raise RunError(f"node {self.name}: the keeper of the node does not answer")
+        if "failed" in answer:
+            raise RunError(f"node {self.name}: {answer['failed']}")
+        return answer
+
+    async def open(self) -> None:
+        """Have the node, if that is not so already.
+
+        Raises:
+            MillraceError: see `ask`.
+        """
+        async with self._turn:
+            await self._open()
+
+    async def close(self) -> None:
+        """Have the node cleaned up and free; one that cannot be reached does that by itself."""
+        async with self._turn:
+            program = self._program
+            if program is not None:
+                with suppress(ConnectionError, TimeoutError):
+                    async with asyncio.timeout(LEAVE_S):
+                        await program.write(_line({"do": "leave"}))
+                        await program.wait()
+            await self._end()
+
+    @property
+    def name(self) -> str:
+        """Of the node."""
+        return self.connection.host.name
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the node is ours, as far as is known here."""
+        return self._program is not None and self._program.is_running
+
+    async def _open(self) -> Program:
+        if self._program is not None and self._program.is_running:
+            return self._program
+        await self._end()
+        host = self.connection.host
+        python = f"{host.home}/venv/bin/python"
+        words = [python, "-P", "-m", "campaign.ssh.keeper", host.work, self._campaign, self._owner]
+        program = Program(await open_command(self.connection, f"cd / && exec {shlex.join(words)}"))
+        try:
+            async with asyncio.timeout(START_S):
+                said = _decoded(await program.read_line())
+            if said is None:
+                status, complaint = await program.wait(), program.complaint
+                if status == MISSING:
+                    complaint = f"there is no {python}; provision the node first"
+                raise UnfitError(f"node {self.name}: {complaint or f'its keeper ended with status {status}'}")
+        except TimeoutError:
+            program.kill()
+            raise RunError(f"node {self.name}: its keeper did not start within {START_S:.0f} s") from None
+        except BaseException:
+            program.kill()
+            raise
+        if "refused" in said:
+            raise UnfitError(f"node {self.name}: {said['refused']}")
+        if said["version"] != version("millrace"):
+            program.kill()
+            raise UnfitError(
+                f"node {self.name} has Millrace {said['version']}, this is {version('millrace')}; provision it again"
+            )
+        self._program = program
+        self._beating = asyncio.create_task(self._beat(program))
+        return program
+
+    async def _beat(self, program: Program) -> None:
+        with suppress(ConnectionError):
+            while True:
+                await program.write(_line({"do": "beat"}))
+                await asyncio.sleep(HEARTBEAT_S)
+
+    async def _end(self) -> None:
+        program, self._program = self._program, None
+        beating, self._beating = self._beating, None
+        if beating is not None:
+            beating.cancel()
+            await asyncio.gather(beating, return_exceptions=True)
+        if program is not None:
+            program.kill()
+
+
+def _line(request: Mapping[str, str]) -> bytes:
+    return json.dumps(request).encode() + b"\n"
+
+
+def _decoded(line: bytes) -> Mapping[str, Any] | None:
+    """What it said; None when it has ended or speaks nonsense."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    return said if isinstance(said, dict) else None

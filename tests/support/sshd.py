@@ -1,0 +1,175 @@
+"""Real sshds on 127.0.0.x, each a node of its own with its host key, work folder and installed environment."""
+
+import getpass
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from campaign.process import marked
+from campaign.ssh.keeper import WORK
+from inventory.ansible_hosts import Host, Hosts, load_hosts
+
+PROGRAM = shutil.which("sshd", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"]))
+
+CONFIG = """\
+ListenAddress {address}
+Port {port}
+HostKey {folder}/host_key
+AuthorizedKeysFile {keys}
+PidFile none
+UsePAM no
+StrictModes no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+MaxStartups 100
+Subsystem sftp internal-sftp
+LogLevel VERBOSE
+"""
+
+
+class Sshd:
+    """One sshd, and the node behind it."""
+
+    def __init__(self, name: str, address: str, folder: Path, keys: Path) -> None:
+        self.name, self.address, self.folder = name, address, folder
+        folder.mkdir()
+        with socket.create_server((address, 0)) as probe:
+            self.port = probe.getsockname()[1]
+        keygen(folder / "host_key")
+        config = CONFIG.format(address=address, port=self.port, folder=folder, keys=keys)
+        (folder / "sshd_config").write_text(config)
+        self.home, self.work = folder / "home", folder / "work"
+        (self.home / "venv" / "bin").mkdir(parents=True)
+        (self.home / "venv" / "bin" / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+        (self.home / "venv" / "bin" / "python").chmod(0o755)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Listen."""
+        assert PROGRAM is not None
+        if os.geteuid() == 0:
+            # Without this one, which systems make at boot, an sshd of root does not start.
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        log = (self.folder / "sshd.log").open("ab")
+        with log:
+            self._process = subprocess.Popen(
+                [PROGRAM, "-D", "-e", "-f", str(self.folder / "sshd_config")], stdin=subprocess.DEVNULL, stderr=log
+            )
+        for _ in range(500):
+            with suppress(OSError), socket.create_connection((self.address, self.port)):
+                return
+            time.sleep(0.02)
+        raise AssertionError((self.folder / "sshd.log").read_text())
+
+    @property
+    def known_host(self) -> str:
+        """Its line in a file of known hosts."""
+        return f"[{self.address}]:{self.port} {' '.join((self.folder / 'host_key.pub').read_text().split()[:2])}\n"
+
+    @property
+    def log(self) -> str:
+        """What it has said."""
+        return (self.folder / "sshd.log").read_text()
+
+    def processes(self) -> list[psutil.Process]:
+        """It, and its processes for connections, but not what runs over them."""
+        if self._process is None or self._process.poll() is not None:
+            return []
+        listener = psutil.Process(self._process.pid)
+        return [listener, *(child for child in listener.children(recursive=True) if child.name().startswith("sshd"))]
+
+    def signal(self, number: int) -> None:
+        """Send a signal to it and its processes for connections."""
+        for process in self.processes():
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+    def kill(self) -> None:
+        """End it and all connections at once."""
+        self.signal(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+
+    def started_here(self) -> list[int]:
+        """What runs on the node for a campaign."""
+        return [process.pid for process in marked(f"{WORK}={self.work}".encode())]
+
+
+class Lab:
+    """Some nodes behind sshds, the key that opens them, and the inventory of them all."""
+
+    def __init__(self, folder: Path, addresses: Sequence[str], **variables: Any) -> None:
+        self.folder = folder
+        self.key, self.known_hosts = folder / "key", folder / "known_hosts"
+        keygen(self.key)
+        keys = self.key.with_suffix(".pub")
+        self.nodes = {f"n{at}": Sshd(f"n{at}", a, folder / f"n{at}", keys) for at, a in enumerate(addresses, 1)}
+        self.known_hosts.write_text("".join(node.known_host for node in self.nodes.values()))
+        self.inventory = folder / "lab.yml"
+        self.write(variables)
+
+    def write(self, variables: Mapping[str, Any]) -> None:
+        """Write the inventory."""
+        hosts = {
+            name: {
+                "ansible_host": node.address,
+                "ansible_port": node.port,
+                "millrace_home": str(node.home),
+                "millrace_work": str(node.work),
+            }
+            for name, node in self.nodes.items()
+        }
+        common = {
+            "ansible_user": getpass.getuser(),
+            "ansible_ssh_private_key_file": str(self.key),
+            "ansible_ssh_common_args": f"-F none -o UserKnownHostsFile={self.known_hosts} -o IdentitiesOnly=yes",
+            "millrace_tier": 1,
+            "millrace_slots": 2,
+            "millrace_cores": 2,
+            "millrace_max_ghz": 2.4,
+            "millrace_flops_per_cycle": 4,
+        }
+        self.inventory.write_text(yaml.safe_dump({"workers": {"hosts": hosts, "vars": common | variables}}))
+
+    @property
+    def hosts(self) -> Hosts:
+        """The inventory, read."""
+        return load_hosts(self.inventory)
+
+    def host(self, name: str) -> Host:
+        """One node, as the inventory describes it."""
+        return self.hosts.by_name[name]
+
+
+@contextmanager
+def lab(folder: Path, addresses: Sequence[str] = ("127.0.0.2", "127.0.0.3"), **variables: Any) -> Iterator[Lab]:
+    """A lab whose sshds run; nothing of it runs afterwards."""
+    made = Lab(folder, addresses, **variables)
+    try:
+        for node in made.nodes.values():
+            node.start()
+        yield made
+    finally:
+        for node in made.nodes.values():
+            node.signal(signal.SIGCONT)
+            node.kill()
+            for pid in node.started_here():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def keygen(path: Path) -> None:
+    """Make a key pair."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
