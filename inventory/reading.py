@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from inventory.ansible_hosts import load_hosts
+from inventory.ansible_hosts import Hosts, load_hosts
 from inventory.documents import Document, read
 from inventory.errors import InputError
 from inventory.finding import find_inventory
@@ -24,6 +24,21 @@ def read_cluster(name_or_path: str | Path) -> Document:
     path = find_inventory(str(name_or_path))
     document = _as_cluster_file(path)
     return load_hosts(path).cluster_document if document is None else document
+
+
+def read_hosts(name_or_path: str | Path) -> Hosts:
+    """The hosts of an Ansible inventory.
+
+    Raises:
+        InputError: there is none, or it cannot be read; a cluster file does not say how its nodes are reached.
+        UnfitError: Ansible is missing.
+    """
+    path = find_inventory(str(name_or_path))
+    if _as_cluster_file(path) is not None:
+        raise InputError(
+            f"{path}: is a cluster file, which does not say how hosts are reached; give an Ansible inventory"
+        )
+    return load_hosts(path)
 
 
 def _as_cluster_file(path: Path) -> Document | None:

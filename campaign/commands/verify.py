@@ -1,0 +1,88 @@
+"""`millrace verify`: what was asked of the hosts, measured."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from msgspec import Struct
+
+from campaign.cli import Settings
+from campaign.playbook import Choice, play
+from inventory.documents import dump_json, read
+from inventory.errors import RunError
+from inventory.reading import read_hosts
+
+EXAMPLE = """\b
+Examples:
+  millrace verify inventory/lab.yml
+  millrace verify inventory/lab.yml --json -- --limit n1
+"""
+
+Value = float | str | bool | None
+
+
+class Check(Struct, frozen=True):
+    """One thing that was measured: on `node` or, of links, from it to `to`. None: it could not be."""
+
+    node: str
+    to: str | None
+    what: str
+    asked: Value
+    got: Value
+    unit: str | None
+    ok: bool
+
+
+class Verified(Struct, frozen=True):
+    """What was measured, and whether all of it is as asked for."""
+
+    ok: bool
+    checks: tuple[Check, ...]
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("inventory")
+@click.argument("options", nargs=-1, metavar="[-- ANSIBLE_OPTIONS...]")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@click.pass_obj
+def command(settings: Settings, inventory: str, options: tuple[str, ...], as_json: bool) -> int:
+    """Measure on the hosts of an INVENTORY what it asks for: cores, clocks, links, limits, the clock's offset.
+
+    The exit status is 1 when something is not as asked for, within its tolerance.
+
+    The same as: ansible-playbook -i INVENTORY ansible/verify.yml
+    """
+    hosts = read_hosts(inventory)
+    with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
+        file = Path(folder) / "checks.json"
+        choice = Choice(options=options, variables={"millrace_verify_file": str(file)}, only_errors=as_json)
+        fault = None
+        try:
+            play("verify", hosts, choice, settings)
+        except RunError as failed:
+            fault = failed
+        if not file.is_file():
+            raise fault or RunError("verify: the playbook ended well, and measured nothing")
+        verified = read(file).convert(Verified)
+    if as_json:
+        click.echo(dump_json(verified), nl=False)
+    else:
+        _table(verified)
+    if fault is not None and verified.ok:
+        raise fault
+    return 0 if verified.ok else 1
+
+
+def _table(verified: Verified) -> None:
+    rows: list[Sequence[str]] = [("node", "to", "what", "asked", "got", "unit", "")]
+    for check in verified.checks:
+        plain = (check.node, check.to, check.what, check.asked, check.got, check.unit, "ok" if check.ok else "NOT OK")
+        rows.append([_cell(value) for value in plain])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _cell(value: Value) -> str:
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,150 @@
+"""Playing one of Millrace's playbooks on the hosts of an inventory.
+
+`ansible-playbook` does the work, in a process of its own; the same command typed by hand does the same.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import psutil
+
+from campaign.cli import Settings
+from campaign.interrupts import interrupted_once
+from campaign.playbook_output import Outcome, follow
+from campaign.task_progress import tasks_shown
+from inventory.ansible_hosts import Hosts
+from inventory.ansible_listing import CONFIGURATION
+from inventory.errors import InputError, MillraceError, RunError, UnfitError
+from inventory.lifetime import end_with
+
+PLAYBOOKS = Path(__file__).parent.parent / "ansible"
+
+PREFLIGHT = "preflight : "
+"""Tasks of this role only look whether the wishes can be met."""
+
+ARGUMENTS = "Validating arguments against arg spec"
+"""Ansible's own name of the task that checks a role's variables."""
+
+WRONG_OPTION = "ansible-playbook: error: "
+UNREACHABLE = "UNREACHABLE!"
+"""Words of Ansible's: its exit statuses stand for several things each."""
+
+OWN_TIME_S, TERM_TIME_S = 3.0, 5.0
+"""How long an interrupted playbook may take to end by itself, and then after each request to."""
+
+
+class Choice(NamedTuple):
+    """What of a playbook is played.
+
+    Attributes:
+        check: only say what would change.
+        options: further arguments of ansible-playbook.
+        variables: that this play gets beside the inventory's.
+        only_errors: the recap goes to standard error, too.
+    """
+
+    check: bool = False
+    options: Sequence[str] = ()
+    variables: Mapping[str, Any] = {}
+    only_errors: bool = False
+
+
+def play(name: str, hosts: Hosts, choice: Choice, settings: Settings) -> Outcome:
+    """Play the playbook `name`, show how far it is, and return how it went once every host has done all of it.
+
+    Ctrl-C ends Ansible; what was done stays done, and what was changed can be put back.
+
+    Raises:
+        UnfitError: Ansible or the playbook is missing, a host cannot be reached, or a wish cannot be met.
+        InputError: a variable or an option is wrong.
+        RunError: a task failed.
+    """
+    playbook = PLAYBOOKS / f"{name}.yml"
+    if find_spec("ansible.cli") is None or not playbook.is_file():
+        raise UnfitError(f"{name}: Ansible or its playbooks are missing: use a checkout that ./run setup has set up")
+    command = [sys.executable, "-P", "-m", "ansible", "playbook", "-i", str(hosts.path), str(playbook)]
+    command += ["--check", "--diff"] if choice.check else []
+    command += [part for key, value in choice.variables.items() for part in ("-e", f"{key}={value}")]
+    command += choice.options
+    with interrupted_once(), tasks_shown(name, settings.quiet, settings.color) as progress:
+        on_change = progress.tells if choice.check else lambda _lines: None
+        with _started(command) as process:
+            outcome = follow(process.stdout or (), progress.begins, on_change)
+    for line in outcome.recap:
+        click.echo(line, err=choice.only_errors)
+    if process.returncode != 0:
+        raise _fault(name, process.returncode, outcome)
+    return outcome
+
+
+@contextmanager
+def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    environment = {
+        "ANSIBLE_CONFIG": str(CONFIGURATION),
+        **os.environ,
+        "ANSIBLE_NOCOLOR": "true",
+        "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
+        "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
+    }
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        preexec_fn=end_with(os.getpid()),
+    )
+    try:
+        yield process
+        process.wait()
+    except BaseException:
+        _end(process)
+        raise
+    finally:
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End Ansible and what it has started.
+
+    A terminal has interrupted it as well, and to be told twice would disturb its own tidying up.
+    """
+    living = psutil.wait_procs(_family(process), OWN_TIME_S)[1]
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for member in living:
+            with suppress(psutil.NoSuchProcess):
+                member.send_signal(number)
+        living = psutil.wait_procs(living, TERM_TIME_S)[1]
+    process.wait()
+
+
+def _family(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    try:
+        first = psutil.Process(process.pid)
+        return [first, *first.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _fault(name: str, status: int, outcome: Outcome) -> MillraceError:
+    options = [line.removeprefix(WRONG_OPTION) for line in outcome.said if line.startswith(WRONG_OPTION)]
+    if options:
+        return InputError("\n".join(f"{name}: {line}" for line in options))
+    said = [line for task, lines in outcome.failed for line in (f"{task}:", *lines)] or outcome.said
+    text = "\n".join([f"{name}: Ansible ended with status {status}", *said])
+    if any(ARGUMENTS in task for task, _ in outcome.failed):
+        return InputError(text)
+    is_unreachable = any(UNREACHABLE in line for _, lines in outcome.failed for line in lines)
+    if is_unreachable or any(task.startswith(PREFLIGHT) for task, _ in outcome.failed):
+        return UnfitError(text)
+    return RunError(text)

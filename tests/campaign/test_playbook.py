@@ -1,0 +1,170 @@
+"""The verbs around ansible-playbook, which is real here; its playbooks are small and change nothing on this host."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from campaign import cli, playbook
+from campaign.commands import provision, verify
+from campaign.playbook_output import follow
+from inventory.ansible_hosts import Hosts
+from inventory.reading import read_hosts
+
+INVENTORY = "workers:\n  hosts:\n    here: {ansible_connection: local, ansible_python_interpreter: PYTHON}\n"
+
+PLAY = """\
+- hosts: workers
+  gather_facts: false
+  tasks:
+"""
+
+SAID = """
+PLAY [Provision] ***************************************************************
+
+TASK [base : One] **************************************************************
+ok: [n1]
+
+TASK [base : Two] **************************************************************
+--- before
++++ after
+changed: [n1]
+
+RUNNING HANDLER [base : Three] *************************************************
+fatal: [n1]: FAILED! =>
+    changed: false
+    msg: no such thing
+
+PLAY RECAP *********************************************************************
+n1                         : ok=2    changed=1    unreachable=0    failed=1
+
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Hosts:
+    path = tmp_path_factory.mktemp("lab") / "lab.yml"
+    path.write_text(INVENTORY.replace("PYTHON", sys.executable))
+    return read_hosts(path)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: Hosts) -> Path:
+    """The folder that playbooks come from; `lab.yml` is an inventory of this host, which is read only once."""
+    monkeypatch.setattr(playbook, "PLAYBOOKS", tmp_path)
+    for verb in (provision, verify):
+        monkeypatch.setattr(verb, "read_hosts", lambda name: hosts if name == "lab.yml" else read_hosts(name))
+    return tmp_path
+
+
+def write(desk: Path, name: str, *tasks: str) -> None:
+    (desk / f"{name}.yml").write_text(PLAY + "".join(f"    - {task}\n" for task in tasks))
+
+
+def millrace(capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    status = cli.run(words)
+    said = capfd.readouterr()
+    return status, said.out, said.err
+
+
+def test_output_is_taken_apart() -> None:
+    tasks: list[str] = []
+    changes: list[list[str]] = []
+    outcome = follow(SAID.splitlines(keepends=True), tasks.append, changes.append)
+    assert tasks == ["base : One", "base : Two"]
+    assert changes == [["base : Two:", "--- before", "+++ after", "changed: [n1]"]]
+    ((failed, lines),) = outcome.failed
+    assert (failed, lines[-1]) == ("base : Three", "    msg: no such thing")
+    assert [line.split()[0] for line in outcome.recap] == ["n1"]
+
+
+def test_a_play_that_ends_well_shows_its_tasks_and_the_recap(desk: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(desk, "provision", "{name: Look, ansible.builtin.ping: }")
+    status, out, err = millrace(capfd, "provision", "lab.yml")
+    assert status == 0
+    assert out.startswith("here ")
+    assert "failed=0" in out
+    assert "1: Look" in err
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "status", "words"),
+    [
+        ("{name: Break, ansible.builtin.fail: {msg: it broke}}", (), 1, ["Break", "msg: it broke"]),
+        ("{name: 'preflight : Look', ansible.builtin.fail: {msg: at most 4}}", (), 3, ["at most 4"]),
+        ("{ansible.builtin.ping: }", ("--nonsense",), 2, ["unrecognized arguments: --nonsense"]),
+        ("{ansible.builtin.ping: }", ("-e", "ansible_connection=ssh ansible_port=9"), 3, ["UNREACHABLE"]),
+        ("{ansible.builtin.nonesuch: }", (), 1, ["ansible.builtin.nonesuch", "provision.yml:4"]),
+    ],
+)
+def test_what_went_wrong_is_told_with_its_exit_status(
+    desk: Path, capfd: pytest.CaptureFixture[str], task: str, options: tuple[str, ...], status: int, words: list[str]
+) -> None:
+    write(desk, "provision", task)
+    got, out, err = millrace(capfd, "provision", "lab.yml", "--", *options)
+    assert got == status
+    for word in words:
+        assert word in err
+    assert "it broke" not in out
+
+
+def test_a_check_tells_what_would_change_and_changes_nothing(desk: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    copy = f"{{name: Copy, ansible.builtin.copy: {{content: new, dest: {desk}/file, mode: '0600'}}}}"
+    write(desk, "provision", copy)
+    status, out, err = millrace(capfd, "--quiet", "provision", "lab.yml", "--check")
+    assert (status, "changed=1" in out) == (0, True)
+    assert "+new" in err
+    assert not (desk / "file").exists()
+
+
+CHECKS = [
+    {"node": "here", "to": None, "what": "cores", "asked": 2, "got": 2, "unit": None, "ok": True},
+    {"node": "here", "to": "there", "what": "rate", "asked": 100, "got": 95.5512, "unit": "Mbit/s", "ok": False},
+]
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_verify_shows_asked_against_got(desk: Path, capfd: pytest.CaptureFixture[str], ok: bool) -> None:
+    found = json.dumps({"ok": ok, "checks": CHECKS[: 1 if ok else 2]})
+    keep = (
+        f"ansible.builtin.copy: {{content: {json.dumps(found)}, dest: '{{{{ millrace_verify_file }}}}', mode: '0600'}}"
+    )
+    write(desk, "verify", f"{{name: Measure, {keep}}}", *([] if ok else ["{ansible.builtin.fail: {msg: not all}}"]))
+    status, out, err = millrace(capfd, "verify", "lab.yml", *(["--json"] if ok else []))
+    assert status == (0 if ok else 1)
+    if ok:
+        assert json.loads(out) == json.loads(found)
+        assert "failed=0" in err
+    else:
+        assert "here  there  rate   100    95.55  Mbit/s  NOT OK" in out
+
+
+def test_a_cluster_file_cannot_be_provisioned(desk: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    status, _, err = millrace(capfd, "provision", "loopback")
+    assert status == 2
+    assert "loopback.yml: is a cluster file" in err
+
+
+def test_ctrl_c_ends_ansible_and_all_that_it_started(desk: Path, hosts: Hosts) -> None:
+    mark = desk / "begun"
+    write(desk, "provision", f"{{ansible.builtin.shell: 'echo $$ > {mark}; exec sleep 600'}}")
+    start = f"import campaign.playbook as p, campaign.cli, pathlib; p.PLAYBOOKS = pathlib.Path({str(desk)!r})"
+    command = [sys.executable, "-c", f"{start}; campaign.cli.main()", "provision", str(hosts.path)]
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        while not mark.exists() or not mark.read_text():
+            assert process.poll() is None
+            time.sleep(0.05)
+        below = psutil.Process(process.pid).children(recursive=True)
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(60) == 130
+        assert not [child for child in below if child.is_running()]
+        assert not psutil.pid_exists(int(mark.read_text()))
+    finally:
+        process.kill()
