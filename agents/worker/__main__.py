@@ -129,7 +129,6 @@ class _Life:
                         return command
                     worker.obey(command)
                 worker.loop.run_pass()
-                worker.after_pass()
         finally:
             worker.close()
             # What was made for this epoch refers to itself in circles. What is older is frozen, shared and left alone.

@@ -30,8 +30,11 @@ class Loop:
         ager: Ager,
         report: Callable[[int], None],
         on_lost: Callable[[Link, LinkError], None],
+        after_turns: Callable[[], None],
     ) -> None:
         """`report` is called every second; `on_lost` when a link breaks, and decides what that means.
+
+        `after_turns` sees to what the turns of a pass have brought, before the loop sleeps.
 
         While `halted`, executors get no turns and nothing more is sent; links are read, or the loop could not sleep.
         """
@@ -39,6 +42,7 @@ class Loop:
         self._ager = ager
         self._report = report
         self._on_lost = on_lost
+        self._after_turns = after_turns
         self._links: list[Link] = []
         self._share = share
         self._next_report_ns = time.monotonic_ns() + REPORT_NS
@@ -63,6 +67,7 @@ class Loop:
             for link in list(self._links):
                 if link.backlog:
                     self._flush(link)
+        self._after_turns()
         if now >= self._next_report_ns:
             # After a turn of several seconds there is one report over all of them.
             self._next_report_ns += REPORT_NS * (1 + (now - self._next_report_ns) // REPORT_NS)

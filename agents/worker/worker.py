@@ -119,7 +119,7 @@ class Worker:
         )
         self._traces = TraceWriter(folder / spec.run / "traces", spec.run, welcome.node, welcome.slot)
         self._reporter = Reporter(self._share, self._traces, welcome.slot)
-        self.loop = Loop(selector, self._share, ager, self._report, self._on_lost)
+        self.loop = Loop(selector, self._share, ager, self._report, self._on_lost, self._after_turns)
         self._said_connected = False
         send(Listening(epoch=self.epoch, slot=self.slot, pid=os.getpid(), port=self._mesh.port))
         if isinstance(command, Grow):
@@ -141,12 +141,6 @@ class Worker:
                 self.loop.stopped = True
             case _:
                 self._share.obey(command)
-
-    def after_pass(self) -> None:
-        """Finish when all is over."""
-        if self._share.is_over and not self._links.backlog:
-            self._report(self._ager.now_ns)
-            self._share.finish()
 
     def close(self) -> None:
         """Close operators, links, traces and the disk."""
@@ -175,6 +169,12 @@ class Worker:
         if self._share.connected and not self._said_connected:
             self._said_connected = True
             self._send(protocol.Connected(epoch=self.epoch, slot=self.slot))
+
+    def _after_turns(self) -> None:
+        """Finish when all is over."""
+        if self._share.is_over and not self._links.backlog:
+            self._report(self._ager.now_ns)
+            self._share.finish()
 
     def _on_lost(self, link: Link, fault: LinkError) -> None:
         # Peers close when all is drained; the first to finish is no loss to the others.

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from unobserved import Observed, observe
+
 from workloads.lines import Lines
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row, TupleBolt, per_tuple
 from workloads.text import TextParams
@@ -22,9 +24,11 @@ class RunningCountParams(TextParams):
 
     Attributes:
         api: how operators are written.
+        observed: what a worker observes of itself.
     """
 
     api: Literal["batch", "tuple"] = "batch"
+    observed: Observed = "all"
 
     defaults: ClassVar = {"spout": 2, "split": 2, "count": 2, "out": 2}
 
@@ -107,6 +111,7 @@ class RunningCount(WordCount):
         )
 
     def operator(self, component: str) -> Operator:
+        observe(self.params.observed)
         if self.params.api == "tuple":
             return {"spout": Lines, "split": split, "count": TupleCount, "out": discard}[component]()
         return {"spout": Lines, "split": Split, "count": BatchCount, "out": Discard}[component]()

@@ -117,7 +117,7 @@ class Live:
         links = Links(mesh, spec.epoch, ADDRESSES)
         store = DiskStore(folder / place.node, spec.run)
         share = Share(spec, place, ledger.operator, {}, ager, links, store, MonotonicClocks(), reports.append)
-        loop = Loop(selector, share, ager, lambda _: None, lambda _, fault: lost.append(fault))
+        loop = Loop(selector, share, ager, lambda _: None, lambda _, fault: lost.append(fault), lambda: None)
         return LiveWorker(loop, mesh, share, links, store, selector, reports, lost)
 
     @property

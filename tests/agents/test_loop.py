@@ -34,6 +34,7 @@ class Clock(selectors.SelectSelector):
         self.assembly = Assembly()
         self.slept: list[float] = []
         self.before_select: Callable[[], None] = lambda: None
+        self.after_turns: Callable[[], None] = lambda: None
 
     def monotonic_ns(self) -> int:
         return self.now_ns
@@ -112,7 +113,8 @@ def looped(
     reports: list[int] = []
     ager = Ager()
     share = share_of(topology, [HERE] * len(topology.executors), records, clock, ager, Alone(), rate)
-    loop = Loop(clock, share, ager, reports.append, lambda *_: pytest.fail("no link can break here"))
+    no_link = "no link can break here"
+    loop = Loop(clock, share, ager, reports.append, lambda *_: pytest.fail(no_link), lambda: clock.after_turns())
     return loop, share.assembly, reports
 
 
@@ -144,6 +146,17 @@ def test_nothing_is_polled_while_nothing_is_due(clock: Clock) -> None:
     # Per record: it is emitted, and its batch grows old twice on its way; and one pass for the report.
     assert passes <= 3 * 3 + 2
     assert max(clock.slept) > 0.3
+
+
+def test_what_the_last_turns_bring_is_seen_to_before_the_loop_sleeps(clock: Clock) -> None:
+    loop, assembly, _ = looped(clock, line(2), None, 3)
+    over: list[int] = []
+    clock.after_turns = lambda: over.extend([clock.now_ns] * all(running.drained for running in assembly.executors))
+    assembly.spouts[0].start(clock.now_ns)
+    while not over:
+        began = clock.now_ns
+        loop.run_pass()
+    assert over == [began]
 
 
 def test_a_source_that_is_a_little_behind_waits_for_more_and_one_that_is_far_behind_does_not(clock: Clock) -> None:
@@ -212,7 +225,7 @@ class Linked:
         self.link.attach(ours, first_bytes)
         ager = Ager()
         self.share = share_of(line(1), [THERE, HERE], 100, clock, ager, Alone(self.link), None)
-        self.loop = Loop(clock, self.share, ager, self.reported.append, lambda _, fault: self.lost.append(fault))
+        self.loop = Loop(clock, self.share, ager, self.reported.append, lambda _, fault: self.lost.append(fault), bool)
         self.loop.add_link(self.link)
 
     @property
