@@ -1,0 +1,166 @@
+"""Ansible module: cores on line, governor, range of clocks and turbo of a host, and what they were before."""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.millrace_cpu import CpuError, CpuProgram
+from ansible.module_utils.millrace_pre_state import PreState, PreStateError, boot_id
+
+DOCUMENTATION = r"""
+module: millrace_cpu
+short_description: Cores on line, governor, range of clocks and turbo of a host
+description:
+  - What was found is kept in C(pre_state.json) before anything is written, and every value is read back.
+options:
+  folder: {description: Folder of C(pre_state.json)., type: path, required: true}
+  archive: {description: The program that does it, type: str, required: true}
+  wish:
+    description: What is asked for. What is left out stays as it is.
+    type: dict
+    default: {}
+    suboptions: &wish
+      cores: {description: Physical cores on line., type: int}
+      smt: {description: Whether siblings are on line., type: bool}
+      governor: {description: Governor of every policy., type: str}
+      min_ghz: {description: Lower end of the range of clocks., type: float}
+      max_ghz: {description: Upper end of the range of clocks., type: float}
+      turbo: {description: Whether clocks above the base clock are allowed., type: bool}
+      epp: {description: Energy-performance preference., type: str}
+      driver_mode: {description: Mode of the driver., type: str}
+  assuming:
+    description: The part of the wish that another task has seen to; it is not counted as a change of this one.
+    type: dict
+    default: {}
+    suboptions: *wish
+  state:
+    description: V(absent) puts back what was found.
+    choices: [present, absent]
+    default: present
+    type: str
+  root: {description: Stands for V(/)., type: path, default: /}
+author: [The Millrace authors]
+"""
+
+EXAMPLES = r"""
+- name: Two cores, whose clocks stand still
+  millrace_cpu:
+    folder: "{{ millrace_state }}"
+    archive: "{{ lookup('millrace_archive') }}"
+    wish: {cores: 2, governor: performance, min_ghz: 2.4, max_ghz: 2.4, turbo: false}
+"""
+
+RETURN = r"""
+settings:
+  description: "One entry per file: what, path, before, asked, got, ok, reason."
+  type: list
+  elements: dict
+  returned: always
+"""
+
+SECTION = "cpu"
+
+WISH = {
+    "cores": {"type": "int"},
+    "smt": {"type": "bool"},
+    "governor": {"type": "str"},
+    "min_ghz": {"type": "float"},
+    "max_ghz": {"type": "float"},
+    "turbo": {"type": "bool"},
+    "epp": {"type": "str"},
+    "driver_mode": {"type": "str"},
+}
+
+
+class Cpus:
+    """The CPUs of a host as they are, as they are asked for, and as they were found."""
+
+    def __init__(self, kept, program):
+        self._kept = kept
+        self._program = program
+        section = kept.section(SECTION)
+        self._before = (section.get("applied") or section["before"]) if section else None
+
+    def planned(self, wish, assuming):
+        """What fulfilling the wish would do: `{changed, settings, refused}`."""
+        assumed = self._ask("plan", wish=assuming)
+        plan = self._ask("plan", wish={**wish, **given(assuming)})
+        if assumed["changed"] and not plan["refused"]:
+            others = {setting["path"] for setting in assumed["settings"]}
+            plan["settings"] = [setting for setting in plan["settings"] if setting["path"] not in others]
+            plan["changed"] = any(setting["before"] != setting["asked"] for setting in plan["settings"])
+        return plan
+
+    def give(self, wish):
+        """Fulfil the wish, what was found being on disk before; the answer of the program."""
+        if self._before is None:
+            self._before = self._ask("facts")["before"]
+            self._kept.save(SECTION, self._before, volatile=True)
+        answer = self._ask("apply", wish=wish)
+        if "before" in answer:
+            # It has grown by what showed up only now, like the clocks of cores that had been off.
+            self._kept.note(SECTION, answer["before"])
+        return answer
+
+    def back(self, check):
+        """Put back what was found, or say what that would change; the answer of the program."""
+        if self._before is None:
+            answer = {"changed": False, "settings": [], "refused": []}
+        else:
+            answer = self._ask("restore", check=check)
+        if not check and not broken(answer):
+            self._kept.drop(SECTION)
+        return answer
+
+    def _ask(self, verb, **request):
+        return self._program.ask(verb, before=self._before, **request)
+
+
+def given(wish):
+    """The part of a wish that asks for something."""
+    return {name: value for name, value in wish.items() if value is not None}
+
+
+def broken(answer):
+    """What was refused or came out otherwise than asked, a sentence each."""
+    refused = [refusal["message"] for refusal in answer["refused"]]
+    missed = [setting for setting in answer["settings"] if setting.get("ok") is False]
+    return refused + [f"{s['what']}: asked {s['asked']}, got {s['got']}; {s['reason']}" for s in missed]
+
+
+def main():
+    """Run as Ansible runs modules."""
+    module = AnsibleModule(
+        argument_spec={
+            "folder": {"type": "path", "required": True},
+            "archive": {"type": "str", "required": True},
+            "wish": {"type": "dict", "default": {}, "options": WISH},
+            "assuming": {"type": "dict", "default": {}, "options": WISH},
+            "state": {"choices": ["present", "absent"], "default": "present"},
+            "root": {"type": "path", "default": "/"},
+        },
+        supports_check_mode=True,
+    )
+    asked = module.params
+    try:
+        program = CpuProgram(asked["archive"], module.tmpdir, asked["root"])
+        cpus = Cpus(PreState(asked["folder"], boot_id(asked["root"])), program)
+        if asked["state"] == "absent":
+            answer = cpus.back(module.check_mode)
+        else:
+            answer = cpus.planned(asked["wish"], asked["assuming"])
+            if answer["changed"] and not module.check_mode:
+                answer = cpus.give(asked["wish"])
+    except (CpuError, PreStateError, OSError) as fault:
+        module.fail_json(msg=str(fault))
+    settings = answer["settings"]
+    shown = [s for s in settings if s["before"] != s["asked"]] if answer["changed"] else []
+    diff = {
+        "before": "".join(f"{s['path'] or s['what']}: {s['before']}\n" for s in shown),
+        "after": "".join(f"{s['path'] or s['what']}: {s['asked']}\n" for s in shown),
+    }
+    faults = broken(answer)
+    if faults:
+        module.fail_json(msg="; ".join(faults), settings=settings, changed=answer["changed"], diff=diff)
+    module.exit_json(changed=answer["changed"], settings=settings, diff=diff)
+
+
+if __name__ == "__main__":
+    main()
