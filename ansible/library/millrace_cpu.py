@@ -1,7 +1,7 @@
 """Ansible module: cores on line, governor, range of clocks and turbo of a host, and what they were before."""
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.millrace_cpu import CpuError, CpuProgram
+from ansible.module_utils.millrace_cpu import WISH, CpuError, CpuProgram
 from ansible.module_utils.millrace_pre_state import PreState, PreStateError, boot_id
 
 DOCUMENTATION = r"""
@@ -56,17 +56,6 @@ settings:
 """
 
 SECTION = "cpu"
-
-WISH = {
-    "cores": {"type": "int"},
-    "smt": {"type": "bool"},
-    "governor": {"type": "str"},
-    "min_ghz": {"type": "float"},
-    "max_ghz": {"type": "float"},
-    "turbo": {"type": "bool"},
-    "epp": {"type": "str"},
-    "driver_mode": {"type": "str"},
-}
 
 
 class Cpus:

@@ -44,7 +44,7 @@ class LookupModule(LookupBase):
         try:
             links = links_wished(wishes)
         except InputError as fault:
-            raise AnsibleError(str(fault)) from fault
+            raise AnsibleError(str(fault).removeprefix(f"inventory: {here}.")) from fault
         return [
             [
                 {

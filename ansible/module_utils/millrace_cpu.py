@@ -9,6 +9,18 @@ from pathlib import Path
 
 OLDEST_PYTHON = (3, 11)
 
+WISH = {
+    "cores": {"type": "int"},
+    "smt": {"type": "bool"},
+    "governor": {"type": "str"},
+    "min_ghz": {"type": "float"},
+    "max_ghz": {"type": "float"},
+    "turbo": {"type": "bool"},
+    "epp": {"type": "str"},
+    "driver_mode": {"type": "str"},
+}
+"""What can be asked of CPUs, as an argument of a module; None leaves a setting as it is."""
+
 
 class CpuError(Exception):
     """The program was not understood, or failed; the message is its own."""

@@ -1,0 +1,72 @@
+"""Ansible action: whether what the inventory asks of a host can be had there. Nothing is changed.
+
+Variables are checked here on the controller, against what all roles declare; then the module of the same name looks at
+the host itself. Everything that is wrong is said at once.
+"""
+
+from functools import cache
+from pathlib import Path
+
+import yaml
+from ansible.errors import AnsibleError
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.plugins.action import ActionBase
+from ansible.plugins.loader import lookup_loader
+
+ROLES = Path(__file__).resolve().parents[1] / "roles"
+PREFIX = "millrace_"
+
+
+@cache
+def declared():
+    """Every variable that a role declares, with its specification."""
+    options = {}
+    for path in sorted(ROLES.glob("*/meta/argument_specs.yml")):
+        for entry in yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"].values():
+            options.update(entry.get("options", {}))
+    return options
+
+
+def faults_of(variables):
+    """What is wrong with a host's variables, a sentence each; the variables that begin with our prefix."""
+    try:
+        from inventory.errors import nearest
+        from inventory.variables import names
+    except ImportError as fault:
+        raise AnsibleError(f"run Ansible from the environment that Millrace is installed in: {fault}") from fault
+    faults = [f"{name}: unknown variable{nearest(name, names())}" for name in variables if name not in names()]
+    asked = {name: value for name, value in variables.items() if name in declared() and value is not None}
+    # What must be there is for the role that needs it to say.
+    options = {name: {**declared()[name], "required": False} for name in asked}
+    return faults + list(ArgumentSpecValidator(options).validate(asked).error_messages)
+
+
+class ActionModule(ActionBase):
+    """The action."""
+
+    def run(self, tmp=None, task_vars=None):
+        """Check the variables, then look at the host."""
+        result = super().run(tmp, task_vars)
+        host = task_vars["inventory_hostname"]
+        ours = {name: value for name, value in task_vars.items() if name.startswith(PREFIX)}
+        faults = faults_of({name: self._templar.template(value) for name, value in ours.items()})
+        links = []
+        try:
+            links = lookup_loader.get("millrace_links", loader=self._loader, templar=self._templar).run([], task_vars)[
+                0
+            ]
+        except AnsibleError as fault:
+            faults.append(str(fault))
+        if not faults:
+            found = self._execute_module(
+                module_name="millrace_preflight", module_args={**self._task.args, "links": links}, task_vars=task_vars
+            )
+            if "refused" not in found:
+                return found
+            faults = found["refused"]
+        result["changed"] = False
+        if faults:
+            result["failed"] = True
+            result["refused"] = faults
+            result["msg"] = "; ".join(f"{host}: {fault}" for fault in faults)
+        return result

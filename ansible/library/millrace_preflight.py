@@ -1,0 +1,112 @@
+"""Ansible module: whether a host can be what the inventory asks for. Nothing is changed."""
+
+import os
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.millrace_cpu import WISH, CpuError, CpuProgram
+from ansible.module_utils.millrace_limits import MIB, LimitError, holder
+from ansible.module_utils.millrace_links import refusals
+from ansible.module_utils.millrace_pre_state import PreState, PreStateError, boot_id
+
+DOCUMENTATION = r"""
+module: millrace_preflight
+short_description: Whether a host can be what the inventory asks for
+description:
+  - Nothing is changed. Everything that is impossible is named, with what is possible.
+options:
+  folder: {description: Folder of C(pre_state.json)., type: path, required: true}
+  archive: {description: The program that knows about CPUs, type: str, required: true}
+  user: {description: The user that agents run as., type: str, required: true}
+  service_manager: {description: What starts services., type: str, required: true}
+  is_machine: {description: Whether its links and limits are set from inside., type: bool, default: true}
+  cpu: {description: What is asked of the CPUs., type: dict, default: {}}
+  cpu_share: {description: "CPU time of agents, in cores.", type: float}
+  memory_mb: {description: Memory of agents in units of 1024**2 bytes., type: int}
+  links: {description: "Links to other hosts, with their addresses.", type: list, elements: dict, default: []}
+  root: {description: Stands for V(/)., type: path, default: /}
+author: [The Millrace authors]
+"""
+
+EXAMPLES = r"""
+- name: Ask whether there is such a governor
+  millrace_preflight:
+    folder: "{{ millrace_state }}"
+    archive: "{{ lookup('millrace_archive') }}"
+    user: "{{ millrace_user }}"
+    service_manager: none
+    cpu: {governor: performance}
+"""
+
+RETURN = r"""
+refused: {description: "What is impossible, a sentence each.", type: list, elements: str, returned: always}
+"""
+
+
+def cpu_refusals(asked, kept, tmpdir):
+    """What of the wish for CPUs is impossible."""
+    section = kept.section("cpu")
+    before = (section.get("applied") or section["before"]) if section else None
+    try:
+        program = CpuProgram(asked["archive"], tmpdir, asked["root"])
+        return [f"millrace_{r['message']}" for r in program.ask("plan", wish=asked["cpu"], before=before)["refused"]]
+    except CpuError as fault:
+        return [str(fault)]
+
+
+def limit_refusals(asked, root):
+    """What of the limits is impossible."""
+    wish = {"cpu": asked["cpu_share"], "memory": asked["memory_mb"]}
+    faults = []
+    cores = asked["cpu"].get("cores") or os.cpu_count()
+    if wish["cpu"] is not None and not 0.01 <= wish["cpu"] <= cores:
+        faults.append(f"millrace_cpu_share: {wish['cpu']:g}; possible: 0.01 to {cores}")
+    ram = next(int(line.split()[1]) for line in (root / "proc/meminfo").read_text().splitlines() if "MemTotal" in line)
+    if wish["memory"] is not None and not 1 <= wish["memory"] <= ram * 1024 // MIB:
+        faults.append(f"millrace_memory_mb: {wish['memory']}; possible: 1 to {ram * 1024 // MIB}")
+    return faults or holder(root, asked["user"], asked["service_manager"]).refusals(wish)
+
+
+def refused(asked, tmpdir):
+    """Everything that is impossible, a sentence each."""
+    root = Path(asked["root"])
+    try:
+        kept = PreState(asked["folder"], boot_id(root))
+        kept.sections()
+    except (PreStateError, OSError) as fault:
+        return [str(fault)]
+    faults = cpu_refusals(asked, kept, tmpdir)
+    if asked["service_manager"] == "systemd" and not (root / "run/systemd/system").is_dir():
+        faults.append("millrace_service_manager: systemd does not run this host; possible: none")
+    elif asked["is_machine"]:
+        try:
+            faults += limit_refusals(asked, root)
+        except (LimitError, OSError) as fault:
+            faults.append(str(fault))
+    if asked["is_machine"] and asked["links"]:
+        faults += [f"millrace_links: {fault}" for fault in refusals(asked["links"])]
+    return faults
+
+
+def main():
+    """Run as Ansible runs modules."""
+    module = AnsibleModule(
+        argument_spec={
+            "folder": {"type": "path", "required": True},
+            "archive": {"type": "str", "required": True},
+            "user": {"type": "str", "required": True},
+            "service_manager": {"type": "str", "required": True},
+            "is_machine": {"type": "bool", "default": True},
+            "cpu": {"type": "dict", "default": {}, "options": WISH},
+            "cpu_share": {"type": "float"},
+            "memory_mb": {"type": "int"},
+            "links": {"type": "list", "elements": "dict", "default": []},
+            "root": {"type": "path", "default": "/"},
+        },
+        supports_check_mode=True,
+    )
+    module.exit_json(changed=False, refused=refused(module.params, module.tmpdir))
+
+
+if __name__ == "__main__":
+    main()
