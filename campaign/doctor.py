@@ -6,8 +6,14 @@ from importlib.metadata import PackageNotFoundError, version
 from msgspec import Struct
 
 from agents.host_probes import CHECKS, program
-from agents.power_probes import READERS
-from agents.probing import Finding, HostFiles, Status
+from agents.power.battery import Battery
+from agents.power.choose import order, probe_all
+from agents.power.domain import Reader as Meter
+from agents.power.host import MeteredHost
+from agents.power.hwmon import Hwmon
+from agents.power.rapl import Rapl
+from agents.power.settings import PowerSettings, settings_of
+from agents.probing import Finding, Status
 from analysis.java import MISSING, find_java
 
 
@@ -27,17 +33,35 @@ class Check(Struct, frozen=True):
     reason: str
 
 
+class Zone(Struct, frozen=True):
+    """Something that is metered.
+
+    Attributes:
+        path: the folder of a powercap zone, else the file; from the host's root.
+        domain: `package-0`, `dram/package-0`.
+        role: what it is.
+        in_total: whether it is a term of the node's total.
+        rejected: None, `mirror of X`, `duplicate of X` or `unreadable`.
+    """
+
+    path: str
+    domain: str
+    role: str
+    in_total: bool
+    rejected: str | None
+
+
 class Power(Struct, frozen=True):
     """The energy readers in order of preference.
 
     Attributes:
         primary: the first that works; None when this host has no energy source.
-        zones: the counters of the readers; empty as long as no reader is opened.
+        zones: those of powercap; where there are none, what the primary reader meters.
     """
 
     primary: str | None
     readers: list[Reader]
-    zones: list[str] = []
+    zones: list[Zone]
 
 
 class Diagnosis(Struct, frozen=True):
@@ -70,10 +94,36 @@ SOFTWARE: Mapping[str, Callable[[], Finding]] = {
 """Name -> check of what is installed here, whatever root the hardware's files are read from."""
 
 
-def diagnose(host: HostFiles) -> Diagnosis:
-    """Ask every probe."""
-    readers = [Reader(name, found.status, found.reason) for name, probe in READERS.items() if (found := probe(host))]
-    primary = next((r.reader for r in readers if r.status == "ok"), None)
+FILED: Mapping[str | None, type[Meter]] = {Hwmon.name: Hwmon, Battery.name: Battery}
+"""Readers of files, which can be opened to see what they meter, and nothing happens."""
+
+
+def diagnose(host: MeteredHost) -> Diagnosis:
+    """Ask every probe; takes a second or so where counters must be watched.
+
+    Raises:
+        InputError: the settings of the host's meters are wrong.
+    """
+    wishes = settings_of(host)
+    findings = probe_all(host, wishes)
+    readers = [Reader(name, found.status, found.reason) for name, found in findings.items()]
+    primary = next((name for name in order(wishes) if findings[name].status == "ok"), None)
     software = [Check(name, found.status, found.reason) for name, check in SOFTWARE.items() if (found := check())]
     hardware = [Check(name, found.status, found.reason) for name, probe in CHECKS.items() if (found := probe(host))]
-    return Diagnosis(Power(primary, readers), software + hardware)
+    return Diagnosis(Power(primary, readers, _zones(host, wishes, primary)), software + hardware)
+
+
+def _zones(host: MeteredHost, wishes: PowerSettings, primary: str | None) -> list[Zone]:
+    judged = Rapl(host, wishes).judge()
+    if judged or primary not in FILED:
+        return [Zone(f"/{j.zone.path}", j.zone.domain, j.zone.role, j.in_total, j.rejected) for j in judged]
+    reader = FILED[primary](host, wishes)
+    try:
+        reader.open()
+        return [
+            Zone(f"/{d.path}", d.name, d.role, d.in_total, "unreadable" if d.reason else None) for d in reader.domains
+        ]
+    except OSError:
+        return []
+    finally:
+        reader.close()

@@ -3,14 +3,13 @@
 import shutil
 import textwrap
 from collections.abc import Iterable
-from pathlib import Path
 
 import click
 
-from agents.probing import HostFiles, Status
-from campaign.doctor import diagnose
+from agents.probing import Status
+from campaign.doctor import Zone, diagnose
+from campaign.sysfs import metered_host, sysfs_option
 from inventory.documents import dump_json
-from inventory.errors import InputError
 
 EXAMPLE = """\b
 Example:
@@ -18,26 +17,27 @@ Example:
 """
 
 NAME, STATUS, WIDEST = 12, 12, 110
+DOMAIN, ROLE, PART = 24, 10, 28
 COLOURS: dict[Status, str] = {"ok": "green", "absent": "yellow", "denied": "red", "unreadable": "red"}
 
 
 @click.command(epilog=EXAMPLE)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
-@click.option("--sysfs", "root", metavar="ROOT", default="/", help="A folder that stands for /, with its sys and proc.")
+@sysfs_option
 def command(as_json: bool, root: str) -> None:
     """Say what this machine can do: energy sources, Java, Spark, SSH, CPU control, links, cgroups, clock.
 
     Only looks; nothing is changed or tried.
     """
-    if not Path(root).is_dir():
-        raise InputError(f"--sysfs {root}: there is no such folder")
-    found = diagnose(HostFiles(Path(root)))
+    found = diagnose(metered_host(root))
     if as_json:
         click.echo(dump_json(found), nl=False)
         return
     _table("energy", ((r.reader, r.status, r.reason) for r in found.power.readers))
     primary = found.power.primary
-    click.echo(f"  primary: {primary}\n" if primary else "  no energy source on this host\n")
+    click.echo(f"  primary: {primary}\n" if primary else "  no energy source on this host: energy is missing\n")
+    if found.power.zones:
+        _zones(found.power.zones)
     _table("host", ((c.check, c.status, c.reason) for c in found.checks))
 
 
@@ -49,3 +49,11 @@ def _table(title: str, rows: Iterable[tuple[str, Status, str]]) -> None:
         click.echo(f"  {name:<{NAME}}{click.style(f'{status:<{STATUS}}', fg=COLOURS[status])}{first}")
         for line in rest:
             click.echo(" " * (NAME + STATUS + 2) + line)
+
+
+def _zones(zones: Iterable[Zone]) -> None:
+    click.secho("metered", bold=True)
+    for zone in zones:
+        part = zone.rejected or ("part of the node" if zone.in_total else "not added")
+        click.echo(f"  {zone.domain:<{DOMAIN}}{zone.role:<{ROLE}}{part:<{PART}}{zone.path}")
+    click.echo()

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trees import meters
 
 from agents.host_probes import CHECKS
-from agents.power_probes import READERS
-from agents.probing import HostFiles
+from agents.power.choose import READERS
+from agents.power.host import MeteredHost
+from agents.power.settings import PowerSettings
 from campaign.cli import run
 
 RAPL = "sys/class/powercap/intel-rapl:0"
@@ -22,7 +24,7 @@ NO_CAPABILITY = {"proc/self/status": "Name:\tpython\nCapEff:\t0000000000000000\n
 PERF = {f"{PMU}/type": "24", f"{PMU}/events/energy-pkg": "event=0x02", f"{PMU}/events/energy-pkg.scale": "2.3e-10"}
 
 
-class Refusing(HostFiles):
+class Refusing(MeteredHost):
     """A host that refuses some reads and writes; tests may run as root, whom no mode bits stop."""
 
     def __init__(self, root: Path, reads: Mapping[str, int] | None = None, read_only: bool = False) -> None:
@@ -93,7 +95,7 @@ Tree = Callable[[Mapping[str, str]], Path]
     ],
 )
 def test_a_reader_is_found_where_its_files_are(reader: str, files: dict[str, str], status: str, tree: Tree) -> None:
-    found = READERS[reader](HostFiles(tree(files)))
+    found = READERS[reader](MeteredHost(tree(files)), PowerSettings()).probe()
     assert found.status == status, found.reason
     assert found.reason
 
@@ -101,14 +103,15 @@ def test_a_reader_is_found_where_its_files_are(reader: str, files: dict[str, str
 @pytest.mark.parametrize(("fault", "status"), [(errno.EACCES, "denied"), (errno.EIO, "unreadable")])
 def test_a_counter_that_cannot_be_read_is_not_called_absent(fault: int, status: str, tree: Tree) -> None:
     root = tree({f"{RAPL}/name": "package-0", f"{RAPL}/energy_uj": "1"})
-    found = READERS["rapl"](Refusing(root, {f"{RAPL}/energy_uj": fault}))
+    found = READERS["rapl"](Refusing(root, {f"{RAPL}/energy_uj": fault}), PowerSettings()).probe()
     assert found.status == status
     assert f"/{RAPL}/energy_uj" in found.reason
 
 
 def test_one_readable_counter_among_denied_ones_is_enough(tree: Tree) -> None:
-    zones = {f"sys/class/powercap/intel-rapl:{n}/{file}": "1" for n in (0, 1) for file in ("name", "energy_uj")}
-    found = READERS["rapl"](Refusing(tree(zones), {f"{RAPL}/energy_uj": errno.EACCES}))
+    zones = {f"sys/class/powercap/intel-rapl:{n}/energy_uj": "1" for n in (0, 1)}
+    zones |= {f"sys/class/powercap/intel-rapl:{n}/name": f"package-{n}" for n in (0, 1)}
+    found = READERS["rapl"](Refusing(tree(zones), {f"{RAPL}/energy_uj": errno.EACCES}), PowerSettings()).probe()
     assert found.status == "ok"
     assert "1 of 2" in found.reason
 
@@ -181,7 +184,9 @@ def test_the_first_reader_that_works_is_primary(tree: Tree, capsys: pytest.Captu
         ("perf", "denied"),
         ("rapl", "ok"),
         ("hwmon", "ok"),
+        ("external", "absent"),
         ("battery", "absent"),
+        ("powertop", "absent"),
     ]
 
 
@@ -211,3 +216,33 @@ def test_a_root_that_is_not_there_is_the_users_error(tmp_path: Path, capsys: pyt
     told = capsys.readouterr()
     assert "there is no such folder" in told.err
     assert told.out == ""
+
+
+def test_zones_are_shown_with_their_part_in_the_total(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    root = str(tree(meters.two_trees()))
+    zones = _doctor(capsys, "--sysfs", root)["power"]["zones"]
+    assert {(z["path"], z["domain"], z["role"], z["in_total"], z["rejected"]) for z in zones} == {
+        ("/sys/class/powercap/intel-rapl:0", "package-0", "package", True, None),
+        ("/sys/class/powercap/intel-rapl:0:0", "core/package-0", "core", False, None),
+        ("/sys/class/powercap/intel-rapl-mmio:0", "package-0", "package", False, "duplicate of intel-rapl:0"),
+    }
+    assert run(["doctor", "--sysfs", root]) == 0
+    shown = capsys.readouterr().out
+    assert "part of the node" in shown
+    assert "duplicate of intel-rapl:0" in shown
+
+
+def test_sensors_are_shown_where_there_are_no_zones(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    zones = _doctor(capsys, "--sysfs", str(tree(meters.power_meter())))["power"]["zones"]
+    assert {(z["path"], z["domain"], z["in_total"]) for z in zones} == {
+        ("/sys/class/hwmon/hwmon0/power1_average", "board-0", True),
+        ("/sys/class/hwmon/hwmon1/power1_input", "nfp/power1", False),
+    }
+
+
+def test_a_wrong_settings_file_is_the_users_error(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tree({"etc/millrace/power.yaml": "prefer: [rapl, ralp]"})
+    assert run(["doctor", "--sysfs", str(root)]) == 2
+    told = capsys.readouterr().err
+    assert "power.yaml:1" in told
+    assert "did you mean 'rapl'" in told

@@ -1,0 +1,180 @@
+"""An operator's program that reads a meter we do not know: an outlet, a board controller, a laboratory's power meter.
+
+It prints one JSON object per line for as long as it lives:
+
+    {"t": 1700000000.25, "watts": 143.5, "domain": "outlet-3"}
+
+`t` is UTC in seconds since 1970; `joules`, a total that only grows, may stand in place of `watts`. What is no such line
+is left out; a program that ends is started again, with growing pauses. While it says nothing, its domains are missing.
+"""
+
+import math
+import subprocess
+import threading
+import time
+from collections import deque
+
+import msgspec
+
+from agents.power.domain import Domain, Reader, Reading
+from agents.power.host import MeteredHost
+from agents.power.settings import PATH, PowerSettings
+from agents.probing import Finding
+
+_LONGEST_LINE = 65_536
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+_PATIENCE_S = 2.0
+_MICRO = 1e-6
+_MOST_WATTS = 100_000.0
+_NEWER_S = 5.0
+"""A reading from the future is a clock that is wrong; so much is forgiven."""
+
+
+class _Line(msgspec.Struct):
+    t: float
+    watts: float | None = None
+    joules: float | None = None
+    domain: str = "outlet"
+
+
+class External(Reader):
+    """Runs the program in the background; a second thread waits for its lines."""
+
+    name = "external"
+
+    def __init__(self, host: MeteredHost, settings: PowerSettings) -> None:
+        super().__init__(host, settings)
+        self._lock = threading.Lock()
+        self._new: deque[Reading] = deque()
+        self._domains: dict[str, Domain] = {}
+        self._trouble = "it has said nothing yet"
+        self._heard_ns = 0
+        self._ended = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._live, name="external power meter", daemon=True)
+
+    def probe(self) -> Finding:
+        program = self.settings.external
+        if program is None:
+            return Finding("absent", f"no program is named in /{PATH}")
+        return Finding("ok", f"runs {' '.join(program.command)}")
+
+    def open(self) -> None:
+        if self.settings.external is None:
+            raise OSError("no program is named")
+        self._heard_ns = self.host.monotonic_ns()
+        self._thread.start()
+
+    @property
+    def domains(self) -> tuple[Domain, ...]:
+        with self._lock:
+            return tuple(self._domains.values())
+
+    def read(self) -> list[Reading]:
+        with self._lock:
+            readings = list(self._new)
+            self._new.clear()
+            now_ns = self.host.monotonic_ns()
+            silent_s = (now_ns - self._heard_ns) / 1e9
+            if not readings and self.settings.external and silent_s > self.settings.external.silence_s:
+                reason = f"no reading for {silent_s:.0f} s: {self._trouble}"
+                readings = [Reading(domain, now_ns, 0, None, reason) for domain in self._domains.values()]
+        return readings
+
+    def close(self) -> None:
+        self._ended.set()
+        process = self._process
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        if self._thread.ident is not None:
+            self._thread.join(_PATIENCE_S)
+
+    @property
+    def trouble(self) -> str:
+        """What went wrong last."""
+        with self._lock:
+            return self._trouble
+
+    def _live(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while not self._ended.is_set():
+            if self._run():
+                pause_s = _FIRST_PAUSE_S
+            self._ended.wait(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _run(self) -> bool:
+        """Let the program run until it ends; return whether it said anything of use."""
+        program = self.settings.external
+        assert program is not None  # noqa: S101 - `open` has checked it
+        useful = False
+        try:
+            self._process = subprocess.Popen(
+                program.command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                process_group=0,
+            )
+        except OSError as fault:
+            self._complain(f"{program.command[0]} cannot be started: {fault.strerror or fault}")
+            return False
+        with self._process as process:
+            if self._ended.is_set():
+                process.terminate()
+            assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+            while line := process.stdout.readline(_LONGEST_LINE):
+                useful |= self._take(line)
+        self._complain(f"{program.command[0]} has ended with status {process.returncode}")
+        return useful
+
+    def _take(self, line: bytes) -> bool:
+        try:
+            said = msgspec.json.decode(line, type=_Line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self._complain(f"it says {line[:60].decode(errors='replace').strip()!r}, not a reading")
+            return False
+        value = said.joules if said.watts is None else said.watts
+        now_ns, age_s = self.host.monotonic_ns(), time.time() - said.t
+        if value is None or not math.isfinite(value) or value < 0:
+            self._complain(f"it says {line[:60].decode(errors='replace').strip()!r}, without watts or joules of use")
+            return False
+        if not -_NEWER_S < age_s < self._silence_s:
+            self._complain(f"its clock and ours are {age_s:.0f} s apart")
+            return False
+        # A time in whole seconds is as good as its last digit.
+        half_ns = 500_000_000 if said.t.is_integer() else 1_000_000
+        domain = self._domain(said)
+        counts = value if domain.joules_per_count is None else round(value / _MICRO)
+        with self._lock:
+            self._heard_ns = now_ns
+            self._new.append(Reading(domain, now_ns - round(age_s * 1e9), half_ns, counts))
+        return True
+
+    def _domain(self, said: _Line) -> Domain:
+        with self._lock:
+            if said.domain not in self._domains:
+                program = self.settings.external
+                self._domains[said.domain] = Domain(
+                    said.domain,
+                    program.role if program else "outlet",
+                    self.name,
+                    PATH,
+                    said.domain not in self.settings.ignore,
+                    _MICRO if said.watts is None else None,
+                    most_watts=_MOST_WATTS,
+                    longest_s=self._silence_s,
+                )
+            return self._domains[said.domain]
+
+    @property
+    def _silence_s(self) -> float:
+        return self.settings.external.silence_s if self.settings.external else 0.0
+
+    def _complain(self, reason: str) -> None:
+        with self._lock:
+            self._trouble = reason

@@ -1,0 +1,99 @@
+"""A host's files and clocks, and what only metering wants of a host besides."""
+
+import os
+import time
+from pathlib import Path
+from typing import Protocol
+
+from agents.power.perf_event import open_event
+from agents.probing import HostFiles
+
+_PAGE = 4096
+
+
+class Readable(Protocol):
+    """What is read again and again."""
+
+    def read(self) -> bytes:
+        """What is in it now.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let it go."""
+        ...
+
+
+class _Reopened:
+    """A file that is opened for every read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.read()
+
+    def read(self) -> bytes:
+        with self._path.open("rb", buffering=0) as source:
+            return source.read(_PAGE)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _Event:
+    """An open event of the kernel's performance counters."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def read(self) -> bytes:
+        return os.read(self._descriptor, 8)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class MeteredHost(HostFiles):
+    """The real host below `/`, or a recorded one below another root."""
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the files are a recording, behind which there is no kernel."""
+        return self.root != Path("/")
+
+    def meter(self, path: str) -> Readable:
+        """A file that is read at every sample: held open on a real host.
+
+        A recording is opened anew every time, because whoever replays it may put new files in place of the old ones.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        return _Reopened(self.root / path) if self.is_recorded else self.hold(path)
+
+    def perf_event(self, kind: int, config: int, cpu: int) -> Readable:
+        """A counter of the whole of `cpu`, as eight bytes in the machine's order.
+
+        Args:
+            kind: the PMU's `type`.
+            config: which event.
+            cpu: its number.
+
+        Raises:
+            OSError: the kernel does not open it, or there is no kernel.
+        """
+        if self.is_recorded:
+            raise OSError("a recording has no kernel that could open a perf event")
+        return _Event(open_event(kind, config, cpu))
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        time.sleep(seconds)
+
+    def work(self, seconds: float) -> None:
+        """Keep one CPU busy for that long, so that its counters have something to count."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            pass

@@ -1,0 +1,142 @@
+"""PowerTOP's report, beside a better source: the discharge rate, the baseline, and its estimates for devices."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from agents.power.domain import Domain, Reader, Reading
+from agents.power.host import MeteredHost
+from agents.power.settings import PowerSettings
+from agents.probing import Finding
+
+WINDOW_S = 10
+"""How long one report looks."""
+
+_PATIENCE_S = 30.0
+_FACTORS = {"": 1.0, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "n": 1e-9, "k": 1e3}
+_WATTS = re.compile(r"(-?\d+(?:\.\d+)?)\s*([munkµ]?)\s*W\b")
+_SUMMARIES = {"discharge rate": "discharge", "baseline power": "baseline"}
+_COLUMN = "PW Estimate"
+
+
+class PowerTop(Reader):
+    """Runs PowerTOP again and again; a thread waits for its reports. Its domains are never part of a total."""
+
+    name = "powertop"
+
+    def __init__(self, host: MeteredHost, settings: PowerSettings) -> None:
+        super().__init__(host, settings)
+        self._lock = threading.Lock()
+        self._new: list[Reading] = []
+        self._known: dict[str, Domain] = {}
+        self._ended = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._live, name="powertop", daemon=True)
+
+    def probe(self) -> Finding:
+        if self.host.is_recorded:
+            return Finding("absent", "a recording cannot be looked at by a program")
+        path = shutil.which("powertop")
+        if path is None:
+            return Finding("absent", "the program powertop is not installed")
+        if os.geteuid() != 0:
+            return Finding("denied", f"{path} wants to be run by root")
+        return Finding("ok", f"{path}; a cross-check, which is never the primary source")
+
+    def open(self) -> None:
+        found = self.probe()
+        if found.status != "ok":
+            raise OSError(found.reason)
+        self._thread.start()
+
+    @property
+    def domains(self) -> tuple[Domain, ...]:
+        with self._lock:
+            return tuple(self._known.values())
+
+    def read(self) -> list[Reading]:
+        with self._lock:
+            new, self._new = self._new, []
+        return new
+
+    def close(self) -> None:
+        self._ended.set()
+        if self._process is not None:
+            self._process.kill()
+        if self._thread.ident is not None:
+            self._thread.join(_PATIENCE_S)
+
+    def _live(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="millrace-powertop-") as folder:
+            report = Path(folder) / "report.csv"
+            while not self._ended.wait(0.1):
+                begin_ns = self.host.monotonic_ns()
+                report.unlink(missing_ok=True)
+                self._run(report)
+                end_ns = self.host.monotonic_ns()
+                text = report.read_text(errors="replace") if report.exists() else ""
+                self._take(text, begin_ns, end_ns)
+
+    def _run(self, report: Path) -> None:
+        try:
+            process = self._process = subprocess.Popen(
+                ["powertop", f"--csv={report}", f"--time={WINDOW_S}"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "LC_ALL": "C"},
+                process_group=0,
+            )
+        except OSError:
+            self._ended.wait(WINDOW_S)
+            return
+        try:
+            process.wait(WINDOW_S + _PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _take(self, text: str, begin_ns: int, end_ns: int) -> None:
+        half_ns = (end_ns - begin_ns) // 2
+        found = dict(estimates(text))
+        with self._lock:
+            for name, watts in found.items():
+                domain = self._known.setdefault(name, self._domain(name))
+                self._new.append(Reading(domain, begin_ns + half_ns, half_ns, watts))
+            for name in self._known.keys() - found.keys():
+                reason = "the last report says nothing of it"
+                self._new.append(Reading(self._known[name], begin_ns + half_ns, half_ns, None, reason))
+
+    def _domain(self, name: str) -> Domain:
+        return Domain(f"powertop/{name}", "board", self.name, "powertop", False, longest_s=3 * WINDOW_S)
+
+
+def estimates(report: str) -> Iterator[tuple[str, float]]:
+    """Name and watts of whatever a CSV report estimates: `discharge`, `baseline`, and devices.
+
+    A PowerTOP that has not been trained on this machine leaves estimates out.
+    """
+    devices = False
+    column = -1
+    for line in report.splitlines():
+        if "*  *  *" in line or line.startswith("# "):
+            devices, column = "Device Power Report" in line, -1
+            continue
+        for words, name in _SUMMARIES.items():
+            if words in line and (watts := _watts(line)) is not None:
+                yield name, watts
+        cells = [cell.strip() for cell in line.split(";")]
+        if devices and column < 0 and _COLUMN in cells:
+            column = cells.index(_COLUMN)
+        elif devices and 0 < column < len(cells) and (watts := _watts(cells[column])) is not None:
+            yield cells[column - 1], watts
+
+
+def _watts(text: str) -> float | None:
+    found = _WATTS.search(text)
+    return float(found.group(1)) * _FACTORS[found.group(2)] if found else None

@@ -1,0 +1,98 @@
+"""Energy counters of the powercap framework: Intel's and AMD's running average power limit."""
+
+from typing import NamedTuple
+
+from agents.power.domain import Domain, Reader, Reading
+from agents.power.files import Counters
+from agents.power.zones import HINT, POWERCAP, Zone, find_zones, reject
+from agents.probing import Finding
+
+_MICRO = 1e-6
+
+
+class Judged(NamedTuple):
+    """A zone, and why it is left out; None when it is not."""
+
+    zone: Zone
+    rejected: str | None
+    in_total: bool
+
+
+class Rapl(Reader):
+    """Reads `energy_uj` of every zone that counts something of its own."""
+
+    name = "rapl"
+
+    def probe(self) -> Finding:
+        zones = find_zones(self.host)
+        if not zones:
+            return Finding("absent", f"no zone with an energy counter in /{POWERCAP}")
+        faults = [zone.fault for zone in zones if zone.fault]
+        if len(faults) < len(zones):
+            return Finding(
+                "ok", f"{len(zones) - len(faults)} of {len(zones)} energy counters in /{POWERCAP} can be read"
+            )
+        worst = next((fault for fault in faults if fault.status == "denied"), faults[0])
+        return Finding("denied", f"{worst.reason}; {HINT}") if worst.status == "denied" else worst
+
+    def judge(self) -> list[Judged]:
+        """All zones; may take a second, since some are found out only by watching them."""
+        zones = find_zones(self.host)
+        rejected = reject(self.host, zones)
+        return [
+            Judged(zone, rejected.get(zone.folder), zone.folder not in rejected and self._is_term(zone))
+            for zone in zones
+        ]
+
+    def open(self) -> None:
+        self._files = Counters(self.host)
+        filtered = ("filtered",) if "sgx" in _flags(self.host.read_if_there("proc/cpuinfo") or "") else ()
+        for zone, rejected, in_total in self.judge():
+            if zone.domain not in self.settings.ignore and not (rejected or "").startswith("duplicate"):
+                self._files.add(_domain(zone, rejected, in_total, filtered, self._is_term(zone)))
+        if not self._files.domains:
+            raise OSError("no zone is left")
+
+    @property
+    def domains(self) -> tuple[Domain, ...]:
+        return self._files.domains
+
+    def read(self) -> list[Reading]:
+        return self._files.read()
+
+    def close(self) -> None:
+        self._files.close()
+
+    def _is_term(self, zone: Zone) -> bool:
+        if self.settings.platform:
+            return zone.role == "platform"
+        return zone.role in ("package", "dram") and zone.domain not in self.settings.ignore
+
+
+def _domain(zone: Zone, rejected: str | None, in_total: bool, flags: tuple[str, ...], is_term: bool) -> Domain:
+    reason = ""
+    if rejected == "unreadable":
+        # A term of the total that cannot be read leaves the total unknown: without it the sum would be too small.
+        in_total = is_term
+        reason = zone.fault.reason if zone.fault else "its counter stays at 0"
+    elif rejected is not None:
+        flags += ("mirror",)
+    return Domain(
+        name=zone.domain,
+        role=zone.role,
+        source=Rapl.name,
+        path=zone.counter,
+        in_total=in_total,
+        joules_per_count=_MICRO,
+        raw_max=zone.raw_max,
+        unit=zone.unit,
+        most_watts=zone.most_watts,
+        flags=flags,
+        reason=reason,
+    )
+
+
+def _flags(cpuinfo: str) -> list[str]:
+    """What the first CPU can do; a CPU with SGX may blur its counters on purpose."""
+    lines = (line for line in cpuinfo.splitlines() if line.startswith("flags"))
+    return next(lines, "").split()

@@ -1,0 +1,175 @@
+"""From the readings of one domain to samples with joules since the beginning.
+
+A counter's joules are what it went up by. A sensor's watts are taken to change evenly from one reading to the next;
+the change itself is by how much that may be wrong.
+"""
+
+from typing import NamedTuple
+
+from agents.power.counter import Counter
+from agents.power.domain import Domain, Reading
+
+GRAIN_NS = 1_000_000
+"""Meters bring their values up to date about once a millisecond: a value may be that old."""
+
+_USUAL_JOULES = 1e-3
+
+_STUCK_NS = 1_000_000_000
+"""A counter that has not moved for so long does not count."""
+
+
+class Sample(NamedTuple):
+    """A row of the trace.
+
+    Attributes:
+        domain: what was read.
+        t_ns, half_ns: when, on the monotonic clock, and how far that may be off.
+        raw: the counter; None for sensors.
+        joules: since the first sample, without steps that are missing; None when the step before is missing, or when
+            this is not a sample at all.
+        known_joules: the same, known also where a step is missing: without it.
+        watts: mean over the step before; of a sensor, what it said; None when that is not known.
+        drift_joules: by how much `joules` may be off for what happened since the first sample.
+        flags: what was unusual.
+        reason: why there is no sample; empty when there is one.
+    """
+
+    domain: Domain
+    t_ns: int
+    half_ns: int
+    raw: int | None
+    joules: float | None
+    known_joules: float
+    watts: float | None
+    drift_joules: float
+    flags: tuple[str, ...]
+    reason: str
+
+    @property
+    def is_missing_step(self) -> bool:
+        """Whether it is not known what was drawn since the sample before."""
+        return self.joules is None and not self.reason
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether this is no sample, but the reason why there is none."""
+        return self.reason != ""
+
+    @property
+    def bound_joules(self) -> float:
+        """By how much `joules` may be off, the moment of reading included."""
+        return self.drift_joules + edge_joules(self, self.watts or 0.0)
+
+
+def edge_joules(sample: Sample, watts: float) -> float:
+    """By how much a total that begins or ends with `sample` may be off for that, at a power of `watts` then."""
+    return (sample.half_ns + GRAIN_NS) / 1e9 * watts + unit_joules(sample.domain)
+
+
+def unit_joules(domain: Domain) -> float:
+    """The least that a counter goes up by; where that is not known, what is usual: a thousandth of a joule at most."""
+    if domain.joules_per_count is None:
+        return 0.0
+    return _USUAL_JOULES if domain.unit is None else domain.unit * domain.joules_per_count
+
+
+class Series:
+    """One domain, reading by reading."""
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+        self._counter = None if domain.joules_per_count is None else Counter(domain)
+        self._last: Reading | None = None
+        self._asleep_ns = 0
+        self._joules = self._drift = 0.0
+        self._moved_ns = 0
+
+    def add(self, reading: Reading, asleep_ns: int, late: bool) -> Sample | None:
+        """The sample that a reading makes; None for one that is as old as the last.
+
+        Args:
+            reading: of this domain.
+            asleep_ns: for how long the host has been suspended, since any beginning.
+            late: whether it was read later than planned.
+        """
+        if reading.value is None:
+            return self._no_sample(reading)
+        if self._counter is None and not 0 < reading.value <= self.domain.most_watts:
+            return self._no_sample(reading._replace(reason=f"it says {reading.value:g} W"))
+        before, self._last = self._last, reading
+        if before is None:
+            self._asleep_ns, self._moved_ns = asleep_ns, reading.t_ns
+            return self._sample(reading, 0.0, None, ("first",), late)
+        if reading.t_ns <= before.t_ns:
+            self._last = before
+            return None
+        slept_ns, self._asleep_ns = asleep_ns - self._asleep_ns, asleep_ns
+        gap = ("gap",) if slept_ns else ()
+        elapsed_s = (reading.t_ns - before.t_ns + slept_ns) / 1e9
+        if self._counter is None:
+            return self._power_step(before, reading, elapsed_s, gap, late)
+        return self._counter_step(self._counter, before, reading, elapsed_s, gap, late)
+
+    def _counter_step(
+        self, counter: Counter, before: Reading, reading: Reading, elapsed_s: float, gap: tuple[str, ...], late: bool
+    ) -> Sample:
+        was, now = before.value, reading.value
+        if was == now:
+            if reading.t_ns - self._moved_ns >= _STUCK_NS:
+                seconds = (reading.t_ns - self._moved_ns) / 1e9
+                return self._no_sample(reading._replace(reason=f"it has not moved for {seconds:.0f} s"))
+            return self._sample(reading, self._joules, None, gap, late)
+        self._moved_ns = reading.t_ns
+        counts, flags = counter.step(int(was or 0), int(now or 0), elapsed_s)
+        if counts is None:
+            return self._sample(reading, None, None, gap + flags, late)
+        joules = counts * (self.domain.joules_per_count or 0.0)
+        self._joules += joules
+        if "wrap" in flags:
+            self._drift += unit_joules(self.domain)
+        return self._sample(reading, self._joules, joules / elapsed_s, gap + flags, late)
+
+    def _power_step(
+        self, before: Reading, reading: Reading, elapsed_s: float, gap: tuple[str, ...], late: bool
+    ) -> Sample:
+        was, now = float(before.value or 0.0), float(reading.value or 0.0)
+        if gap or elapsed_s > self.domain.longest_s:
+            return self._sample(reading, None, now, ("gap",), late)
+        self._joules += (was + now) / 2 * elapsed_s
+        self._drift += (abs(now - was) + before.bound_watts + reading.bound_watts) / 2 * elapsed_s
+        return self._sample(reading, self._joules, now, (), late)
+
+    def _sample(
+        self, reading: Reading, joules: float | None, watts: float | None, flags: tuple[str, ...], late: bool
+    ) -> Sample:
+        raw = None if self._counter is None or reading.value is None else int(reading.value)
+        if self._counter is None and watts is None:
+            watts = reading.value
+        flags += ("late",) if late else ()
+        return Sample(
+            self.domain,
+            reading.t_ns,
+            reading.half_ns,
+            raw,
+            joules,
+            self._joules,
+            watts,
+            self._drift,
+            flags + self.domain.flags,
+            "",
+        )
+
+    def _no_sample(self, reading: Reading) -> Sample:
+        flags = (("charging",) if reading.charging else ()) + self.domain.flags
+        return Sample(
+            self.domain,
+            reading.t_ns,
+            reading.half_ns,
+            None,
+            None,
+            self._joules,
+            None,
+            self._drift,
+            flags,
+            reading.reason,
+        )

@@ -1,0 +1,69 @@
+"""`millrace meter`: what this machine draws."""
+
+import textwrap
+
+import click
+
+from agents.power.meter import Metered, measure
+from agents.power.settings import settings_of
+from campaign.cli import Settings
+from campaign.interrupts import interrupted_once
+from campaign.share_done import share_done
+from campaign.sysfs import metered_host, sysfs_option
+from inventory.documents import dump_json
+
+EXAMPLE = """\b
+Examples:
+  millrace meter --seconds 10
+  millrace meter --seconds 60 --json
+"""
+
+NAME, SOURCE = 24, 10
+INDENT, WIDEST = 2 + NAME + SOURCE, 110
+
+
+@click.command(epilog=EXAMPLE)
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), required=True, help="How long to meter.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@sysfs_option
+@click.pass_obj
+def command(settings: Settings, seconds: float, as_json: bool, root: str) -> None:
+    """Meter this machine for a while: joules and watts of every domain, how far they may be off, and their source.
+
+    What cannot be metered is missing, with the reason why.
+    """
+    host = metered_host(root)
+    wishes = settings_of(host)
+    with interrupted_once(), share_done("metering", settings.quiet, settings.color) as tell:
+        metered = measure(host, wishes, seconds, lambda left_s: tell(max(0.0, 1 - left_s / seconds)))
+    if as_json:
+        click.echo(dump_json(metered), nl=False)
+    else:
+        _show(metered)
+
+
+def _show(metered: Metered) -> None:
+    for domain in metered.domains:
+        mark = "*" if domain.in_total else " "
+        told = _numbers(domain.joules, domain.bound_joules, domain.watts, domain.reason)
+        click.echo(f"{mark} {domain.domain:<{NAME}}{domain.source:<{SOURCE}}{told}{_in_brackets(domain.flags)}")
+    total = metered.total
+    seconds = (metered.end_ns - metered.start_ns) / 1e9
+    watts = None if total.joules is None or "gap" in total.flags else total.joules / seconds
+    told = _numbers(total.joules, total.bound_joules, watts, total.reason)
+    source = total.source or "none"
+    line = f"  {'node':<{NAME}}{source:<{SOURCE}}{told}{_in_brackets(total.flags)}"
+    click.secho(textwrap.fill(line, WIDEST, subsequent_indent=" " * INDENT, break_on_hyphens=False), bold=True)
+    if any(domain.in_total for domain in metered.domains):
+        click.echo(f"  over {seconds:.3f} s; * is part of the node")
+
+
+def _numbers(joules: float | None, bound: float | None, watts: float | None, reason: str | None) -> str:
+    if joules is None or bound is None:
+        return f"missing: {reason}"
+    shown = f"{joules:.3f} J +- {bound:.3f} J"
+    return shown if watts is None else f"{shown}, {watts:.3f} W"
+
+
+def _in_brackets(flags: tuple[str, ...]) -> str:
+    return f" ({', '.join(flags)})" if flags else ""

@@ -1,0 +1,157 @@
+"""Counters that turn over, are reset, or are looked at too seldom."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.power.counter import Counter
+from agents.power.domain import Domain, Reading
+from agents.power.series import Series
+
+MICRO = 1e-6
+WALKS = 100_000
+
+
+def domain(raw_max: int | None, unit: float | None = None, most_watts: float = 1000.0) -> Domain:
+    return Domain("package-0", "package", "rapl", "x", True, MICRO, raw_max, unit, most_watts)
+
+
+def test_random_walks_of_one_to_three_turns_come_back_whole() -> None:
+    """Each walk: a register of its own width and unit, irregular looks, as many turns as it takes."""
+    draw = random.Random(7)  # noqa: S311
+    turns_seen = set()
+    for _ in range(WALKS):
+        bits, unit = draw.randint(8, 40), draw.choice([1.0, 15.3, 61.035, 100.0, 1000.0])
+        size = 2**bits
+        shown_max = int((size - 1) * unit)
+        counter = Counter(domain(shown_max, unit))
+        register = start = draw.randrange(size)
+        wanted = round(draw.uniform(1, 3) * size)
+        shown, total, elapsed_s = int((register % size) * unit), 0.0, 0.0
+        moved = wraps = 0
+        while moved < wanted:
+            # At most half of what the domain could draw until the counter is ambiguous.
+            step = min(draw.randint(1, max(1, size // 3)), wanted - moved)
+            moved += step
+            register += step
+            elapsed_s = step * unit * MICRO / draw.uniform(400, 900)
+            now = int((register % size) * unit)
+            counts, flags = counter.step(shown, now, elapsed_s)
+            assert counts is not None
+            assert counts >= 0
+            wraps += "wrap" in flags
+            total += counts
+            shown = now
+        turns = register // size - start // size
+        assert wraps == turns
+        assert total == pytest.approx(moved * unit, abs=unit * (turns + 1))
+        turns_seen.add(turns)
+    assert {1, 2, 3} <= turns_seen
+
+
+@given(
+    raw_max=st.integers(1000, 2**62),
+    before=st.integers(0, 2**62),
+    turns=st.integers(1, 3),
+    rest=st.integers(0, 2**62),
+    share=st.floats(0.05, 1.0),
+    most_watts=st.floats(1.0, 2000.0),
+)
+def test_whoever_loses_a_turn_is_told_so(raw_max, before, turns, rest, share, most_watts) -> None:
+    """At any power up to the limit, a whole turn takes longer than a step may be without a flag."""
+    counter = Counter(domain(raw_max, 1, most_watts))
+    before %= raw_max + 1
+    counts = turns * (raw_max + 1) + rest % (raw_max + 1)
+    elapsed_s = counts * MICRO / (most_watts * share)
+    _, flags = counter.step(before, (before + counts) % (raw_max + 1), elapsed_s)
+    assert "ambiguous" in flags or flags == ("reset",)
+
+
+@given(
+    raw_max=st.integers(1, 2**62), before=st.integers(0, 2**62), now=st.integers(0, 2**62), seconds=st.floats(0, 1e6)
+)
+def test_no_step_is_negative_whatever_the_values(raw_max, before, now, seconds) -> None:
+    counts, _ = Counter(domain(raw_max)).step(before, now, seconds)
+    assert counts is None or counts >= 0
+
+
+@given(share=st.floats(0.01, 1.0), raw_max=st.integers(10**6, 2**62))
+def test_looks_as_often_as_wanted_are_never_ambiguous(share, raw_max) -> None:
+    counter = Counter(domain(raw_max, 1))
+    step = counter.step(0, 1, counter.longest_period_s * share)
+    assert step.flags == ()
+
+
+def test_a_turn_has_one_unit_more_than_the_highest_value() -> None:
+    assert Counter(domain(999, 1)).step(990, 5, 0.1).counts == 15
+    # Where the unit is not known, nothing is added.
+    assert Counter(domain(999)).step(990, 5, 0.1).counts == 14
+
+
+def test_a_fall_without_a_range_or_without_the_time_for_a_turn_is_a_reset() -> None:
+    assert Counter(domain(None)).step(500, 400, 1.0) == (None, ("reset",))
+    assert Counter(domain(262143328850, 61.035)).step(10**10, 5, 0.1) == (None, ("reset",))
+    # And so is a jump that no power explains.
+    assert Counter(domain(262143328850, 61.035)).step(5, 10**10, 0.1) == (None, ("reset",))
+
+
+def test_a_step_shorter_than_the_counters_own_pace_is_believed() -> None:
+    # Forced right behind a regular sample: the millisecond that the counter was behind arrives in ten microseconds.
+    assert Counter(domain(262143328850, 61.035)).step(0, 200_000, 1e-5).counts == 200_000
+
+
+def add(series: Series, t_s: float, value: int, asleep_s: float = 0.0):
+    return series.add(Reading(series.domain, round(t_s * 1e9), 500, value), round(asleep_s * 1e9), False)
+
+
+def test_after_a_reset_the_series_goes_on_from_the_new_value() -> None:
+    series = Series(domain(None))
+    assert add(series, 0, 1000).flags == ("first",)
+    assert add(series, 1, 2_001_000).joules == pytest.approx(2.0)
+    lost = add(series, 2, 50)
+    assert (lost.joules, lost.watts, lost.flags) == (None, None, ("reset",))
+    assert add(series, 3, 1_000_050).joules == pytest.approx(3.0)
+
+
+def test_sleep_is_flagged_and_is_time_in_which_energy_may_be_drawn() -> None:
+    series = Series(domain(262143328850, 61.035))
+    add(series, 0, 0)
+    # 2000 J in a tenth of a second would be a reset; in an hour of sleep it is half a watt.
+    slept = add(series, 0.1, 2_000_000_000, asleep_s=3600)
+    assert slept.flags == ("gap", "ambiguous")
+    assert slept.joules == pytest.approx(2000)
+    assert slept.watts == pytest.approx(2000 / 3600.1)
+
+
+def test_a_counter_that_stands_still_is_missing_after_a_second_and_back_when_it_moves() -> None:
+    series = Series(domain(None))
+    add(series, 0, 500)
+    assert add(series, 0.5, 500).watts is None
+    still = add(series, 1.5, 500)
+    assert still.is_silent
+    assert still.joules is None
+    assert "has not moved" in still.reason
+    assert add(series, 2.0, 4_000_500).joules == pytest.approx(4.0)
+
+
+def test_watts_are_summed_up_between_readings_and_a_long_silence_is_a_gap() -> None:
+    series = Series(Domain("board", "board", "hwmon", "x", True, longest_s=1.0))
+    add(series, 0, 100)
+    sample = add(series, 0.5, 140)
+    assert sample.joules == pytest.approx(60)
+    assert sample.drift_joules == pytest.approx(10)
+    lost = add(series, 3.0, 140)
+    assert (lost.joules, lost.flags) == (None, ("gap",))
+    assert lost.watts == 140
+    assert add(series, 3.5, 140).joules == pytest.approx(130)
+
+
+@pytest.mark.parametrize("watts", [0, -5, float("nan"), float("inf"), 1e12])
+def test_a_power_that_cannot_be_is_missing_rather_than_a_number(watts: float) -> None:
+    series = Series(Domain("board", "board", "hwmon", "x", True))
+    sample = add(series, 0, watts)
+    assert sample.is_silent
+    assert sample.watts is None
+    assert "it says" in sample.reason

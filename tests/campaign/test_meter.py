@@ -1,0 +1,90 @@
+"""`millrace meter` on trees whose counters somebody turns, and on hosts that have none."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from replaying import Replay
+from trees import meters
+
+from campaign.cli import run
+
+RAPL = f"{meters.POWERCAP}/intel-rapl:0"
+
+
+def _meter(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert run(["--quiet", "meter", "--json", *arguments]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_square_wave_comes_back_through_turns_of_the_counter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A register of 100 J turns over on the way; what the files said is the truth."""
+    root = meters.plant(tmp_path, {**meters.zone("intel-rapl:0", "package-0", raw_max=100_000_000, most_uw=60_000_000)})
+    with Replay(root, {f"{RAPL}/energy_uj": (20.0, 80.0, 0.3, 100_000_001)}) as replay:
+        metered = _meter(capsys, "--sysfs", str(root), "--seconds", "2.6")
+    (package,) = metered["domains"]
+    least, most = replay.joules_between(f"{RAPL}/energy_uj", metered["start_ns"], metered["end_ns"])
+    assert least - package["bound_joules"] <= package["joules"] <= most + package["bound_joules"]
+    assert "wrap" in package["flags"]
+    assert package["watts"] == pytest.approx(package["joules"] / (metered["end_ns"] - metered["start_ns"]) * 1e9)
+    total = metered["total"]
+    assert (total["joules"], total["source"], total["domains"]) == (package["joules"], "rapl", ["package-0"])
+
+
+def test_without_a_source_it_says_so_and_shows_no_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metered = _meter(capsys, "--sysfs", str(tmp_path), "--seconds", "0.05")
+    assert metered["domains"] == []
+    assert metered["total"]["joules"] is None
+    assert metered["total"]["source"] is None
+    assert "no energy source" in metered["total"]["reason"]
+    assert run(["--quiet", "meter", "--sysfs", str(tmp_path), "--seconds", "0.05"]) == 0
+    shown = capsys.readouterr().out
+    assert "missing" in shown
+    assert not re.search(r"\b0(\.0+)? [WJ]\b", shown)
+
+
+def test_a_counter_that_nobody_turns_is_missing_not_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = meters.plant(tmp_path, meters.amd())
+    metered = _meter(capsys, "--sysfs", str(root), "--seconds", "0.2")
+    assert {domain["joules"] for domain in metered["domains"]} == {None}
+    assert all("has not moved" in domain["reason"] for domain in metered["domains"])
+    assert run(["--quiet", "meter", "--sysfs", str(root), "--seconds", "0.2"]) == 0
+    assert not re.search(r"\b0(\.0+)? [WJ]\b", capsys.readouterr().out)
+
+
+def test_a_root_that_is_not_there_is_the_users_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["meter", "--json", "--sysfs", str(tmp_path / "none"), "--seconds", "1"]) == 2
+    told = capsys.readouterr()
+    assert "there is no such folder" in told.err
+    assert told.out == ""
+
+
+def test_this_host_gets_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    total = _meter(capsys, "--seconds", "0.2")["total"]
+    assert (total["joules"] is None) == (total["reason"] is not None)
+    assert total["joules"] is None or total["joules"] > 0
+
+
+def test_an_interrupted_meter_ends_with_130_and_ends_the_operators_program(tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    program = f"import os,time; open({str(mark)!r},'w').write(str(os.getpid())); time.sleep(600)"
+    settings = json.dumps({"external": {"command": [sys.executable, "-c", program]}})
+    root = meters.plant(tmp_path / "root", {"etc/millrace/power.yaml": settings})
+    code = "from campaign.cli import main; main()"
+    command = [sys.executable, "-c", code, "meter", "--sysfs", str(root), "--seconds", "600"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        deadline = time.monotonic() + 60
+        while not mark.exists() or not mark.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        child.send_signal(signal.SIGINT)
+        assert child.wait(60) == 130
+    assert not Path(f"/proc/{mark.read_text()}").exists()

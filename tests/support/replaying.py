@@ -1,0 +1,79 @@
+"""Counters in files that a process of its own turns, as a kernel would.
+
+`Replay(root, {path: (low, high, half_s, size)})`: the power is `low` and `high` watts in turns, the register has `size`
+microjoules. What was written when is written down too: what the files said is the truth, however slowly it went.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+WIDTH = 20
+
+PROGRAM = """
+import json, os, sys, time
+from pathlib import Path
+
+def joules(low, high, half_s, seconds):
+    whole, rest = divmod(seconds, 2 * half_s)
+    return whole * (low + high) * half_s + low * min(rest, half_s) + high * max(0.0, rest - half_s)
+
+root, log, waves = Path(sys.argv[1]), open(sys.argv[2], "w"), json.loads(sys.argv[3])
+files = {path: os.open(root / path, os.O_WRONLY) for path in waves}
+begin_ns = time.monotonic_ns()
+parent = os.getppid()
+while os.getppid() == parent:
+    for path, (low, high, half_s, size) in waves.items():
+        total = int(joules(low, high, half_s, (time.monotonic_ns() - begin_ns) / 1e9) * 1e6) + 1000
+        before = time.monotonic_ns()
+        os.pwrite(files[path], f"{total % size:0WIDTHd}\\n".encode(), 0)
+        log.write(json.dumps([path, before, time.monotonic_ns(), total]) + "\\n")
+    log.flush()
+    time.sleep(0.001)
+""".replace("WIDTH", str(WIDTH))
+
+
+class Replay:
+    """Turns counters from `with` on."""
+
+    def __init__(self, root: Path, waves: Mapping[str, tuple[float, float, float, int]]) -> None:
+        self._root, self._waves = root, waves
+        self._writes: dict[str, list[list[Any]]] = {}
+
+    def __enter__(self) -> "Replay":
+        for path in self._waves:
+            (self._root / path).write_text(f"{1000:0{WIDTH}d}\n")
+        self._folder = tempfile.TemporaryDirectory()
+        self._log = Path(self._folder.name) / "writes"
+        command = [sys.executable, "-c", PROGRAM, str(self._root), str(self._log), json.dumps(self._waves)]
+        self._child = subprocess.Popen(command)
+        while not self._log.exists() or not self._log.stat().st_size:
+            assert self._child.poll() is None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.kill()
+        self._child.wait()
+        for line in self._log.read_text().splitlines():
+            try:
+                path, *write = json.loads(line)
+            except ValueError:
+                break
+            self._writes.setdefault(path, []).append(write)
+        self._folder.cleanup()
+
+    def joules_between(self, path: str, start_ns: int, end_ns: int) -> tuple[float, float]:
+        """The least and the most that the file went up by between two moments; a write takes a moment itself."""
+        (first, second), (third, fourth) = (self._values_at(path, moment) for moment in (start_ns, end_ns))
+        return (third - second) / 1e6, (fourth - first) / 1e6
+
+    def _values_at(self, path: str, moment: int) -> tuple[int, int]:
+        writes = self._writes[path]
+        done = bisect_right([end for _, end, _ in writes], moment) - 1
+        begun = bisect_left([begin for begin, _, _ in writes], moment) - 1
+        return writes[max(done, 0)][2], writes[max(begun, 0)][2]
