@@ -4,7 +4,7 @@ from collections import Counter
 
 from agents.worker.frame import Stamps
 
-SAMPLES_PER_S = 250
+SAMPLES_PER_S = 100
 """Most samples per second of one source executor."""
 
 FIRST_STRIDE = 64
