@@ -24,7 +24,7 @@ _ROUND_TRIPS = 21
 _WARM_UP_S = 0.1
 _WARM_UP_TRIPS = 12
 _WINDOW_S = 0.2
-_WINDOW_FRAMES = 200
+_WINDOW_FRAMES = 40
 _PATIENCE_S = 5.0
 
 _HEADERS = 14 + 20 + 20 + 12
@@ -45,14 +45,19 @@ def calibrate_links(plan: NetworkPlan) -> Iterator[Calibrated]:
     Raises:
         RunError: nothing arrives at the other end.
     """
-    links = {(link.sender, link.receiver): link for link in plan.links}
-    for (sender, receiver), link in links.items():
-        trip_ms = link.delay_ms + links.get((receiver, sender), Link(receiver, sender)).delay_ms
-        ends = plan.endpoint(sender), plan.endpoint(receiver)
+    pairs = {(link.sender, link.receiver) for link in plan.links}
+    for link in plan.links:
         if link.rate_mbit is not None:
-            yield _nearest(partial(_rate, link, *ends, trip_ms))
-        if trip_ms and (sender < receiver or (receiver, sender) not in links):
-            yield _nearest(partial(_round_trip, *ends, trip_ms))
+            yield _nearest(partial(measure_rate, plan, link))
+        back = (link.receiver, link.sender)
+        if trip_s(plan, link) and (link.sender < link.receiver or back not in pairs):
+            yield _nearest(partial(measure_round_trip, plan, link))
+
+
+def trip_s(plan: NetworkPlan, link: Link) -> float:
+    """Seconds that the delays of a link and of the way back are asked to add up to."""
+    back = (other.delay_ms for other in plan.links if (other.receiver, other.sender) == (link.sender, link.receiver))
+    return (link.delay_ms + next(back, 0.0)) / 1000
 
 
 def _nearest(measure: Callable[[], Calibrated]) -> Calibrated:
@@ -62,13 +67,16 @@ def _nearest(measure: Callable[[], Calibrated]) -> Calibrated:
     return min(found, key=lambda calibrated: abs(calibrated.error))
 
 
-def _rate(link: Link, sender: Endpoint, receiver: Endpoint, trip_ms: float) -> Calibrated:
-    """The rate of one TCP connection that sends as much as it can, in wire bytes."""
-    rate = link.bytes_per_s or 0.0
-    trip_s = trip_ms / 1000
+def measure_rate(plan: NetworkPlan, link: Link, seconds: float = _WINDOW_S) -> Calibrated:
+    """The rate of one TCP connection that sends as much as it can over a limited link, in wire bytes.
+
+    It is measured over `seconds`, and longer where that is too short for the link's rate or delay.
+    """
+    sender, receiver = plan.endpoint(link.sender), plan.endpoint(link.receiver)
+    rate, trip = link.bytes_per_s or 0.0, trip_s(plan, link)
     # Enough to keep the link busy and not enough to overflow its queue: what comes behind a lost frame would wait for
     # it at the receiver, and then arrive all at once.
-    window = int(rate * trip_s) + link.queue_bytes // 2
+    window = int(rate * trip) + link.queue_bytes // 2
     with _arriving(sender, receiver), ExitStack() as stack:
         with inside(receiver.path):
             server = stack.enter_context(socket.create_server((receiver.address, 0)))
@@ -81,11 +89,11 @@ def _rate(link: Link, sender: Endpoint, receiver: Endpoint, trip_ms: float) -> C
         source.connect(server.getsockname())
         sink = stack.enter_context(server.accept()[0])
         source.setblocking(False)
-        _received(source, sink, max(_WARM_UP_S, _WARM_UP_TRIPS * trip_s))
-        count, seconds = _received(source, sink, max(_WINDOW_S, _WINDOW_FRAMES * FRAME / rate, 4 * trip_s))
+        _received(source, sink, max(_WARM_UP_S, _WARM_UP_TRIPS * trip))
+        count, took = _received(source, sink, max(seconds, _WINDOW_FRAMES * FRAME / rate, 4 * trip))
         data = sink.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
     wire = count * (data + _HEADERS) / data
-    return Calibrated(sender.name, receiver.name, "link", link.rate_mbit or 0.0, wire * 8e-6 / seconds, "Mbit/s")
+    return Calibrated(sender.name, receiver.name, "link", link.rate_mbit or 0.0, wire * 8e-6 / took, "Mbit/s")
 
 
 def _received(source: socket.socket, sink: socket.socket, seconds: float) -> tuple[int, float]:
@@ -122,8 +130,9 @@ def _arriving(sender: Endpoint, receiver: Endpoint) -> Iterator[None]:
         raise RunError(f"the link between {sender.name} and {receiver.name}: {why}") from None
 
 
-def _round_trip(one: Endpoint, other: Endpoint, trip_ms: float) -> Calibrated:
-    """The median round trip of a small datagram, there and back."""
+def measure_round_trip(plan: NetworkPlan, link: Link, count: int = _ROUND_TRIPS) -> Calibrated:
+    """The median of `count` round trips of a small datagram over a link and back."""
+    one, other = plan.endpoint(link.sender), plan.endpoint(link.receiver)
     with _arriving(one, other), ExitStack() as stack:
         ends = []
         for end in (one, other):
@@ -136,11 +145,11 @@ def _round_trip(one: Endpoint, other: Endpoint, trip_ms: float) -> Calibrated:
         there.connect(here.getsockname())
         trips = []
         # The first one also waits for the answer to "who has this address".
-        for _ in range(1 + _ROUND_TRIPS):
+        for _ in range(1 + count):
             begin = monotonic()
             here.send(b"there")
             there.recv(64)
             there.send(b"back")
             here.recv(64)
             trips.append(monotonic() - begin)
-    return Calibrated(one.name, other.name, "rtt", trip_ms, median(trips[1:]) * 1000, "ms")
+    return Calibrated(one.name, other.name, "rtt", trip_s(plan, link) * 1000, median(trips[1:]) * 1000, "ms")
