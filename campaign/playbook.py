@@ -17,6 +17,7 @@ import click
 import psutil
 
 from campaign.cli import Settings
+from campaign.emulation.standing import standing_for
 from campaign.interrupts import interrupted_once
 from campaign.playbook_output import Outcome, follow
 from campaign.task_progress import tasks_shown
@@ -32,6 +33,9 @@ PREFLIGHT = "preflight : "
 
 ARGUMENTS = "Validating arguments against arg spec"
 """Ansible's own name of the task that checks a role's variables."""
+
+LIMIT = ("-l", "--limit")
+"""Options that leave out hosts."""
 
 WRONG_OPTION = "ansible-playbook: error: "
 UNREACHABLE = "UNREACHABLE!"
@@ -74,7 +78,12 @@ def play(name: str, hosts: Hosts, choice: Choice, settings: Settings) -> Outcome
     command += ["--check", "--diff"] if choice.check else []
     command += [part for key, value in choice.variables.items() for part in ("-e", f"{key}={value}")]
     command += choice.options
-    with interrupted_once(), tasks_shown(name, settings.quiet, settings.color) as progress:
+    partial = any(option.startswith(LIMIT) for option in choice.options)
+    with (
+        interrupted_once(),
+        standing_for(name, hosts, choice.check, partial, settings.quiet),
+        tasks_shown(name, settings.quiet, settings.color) as progress,
+    ):
         on_change = progress.tells if choice.check else lambda _lines: None
         with _started(command) as process:
             outcome = follow(process.stdout or (), progress.begins, on_change)

@@ -6,7 +6,9 @@ last. A file whose campaign is dead therefore lists what may have been left behi
 - processes: every one that carries the campaign's random marker in its environment, which children inherit, and
   those recorded by pid and start time. The marker is on disk before anything is started, so that no process can
   slip through between its start and its line;
-- folders whose name ends in `.partial`, recorded before they are made: results that were never completed.
+- folders whose name ends in `.partial`, recorded before they are made: results that were never completed;
+- network namespaces and control groups of an emulated cluster, recorded before they are made; who is in one of them
+  belongs to it.
 
 The format is one JSON object per line, the first of which is a `Header`; a last line cut short by a crash is ignored.
 """
@@ -27,8 +29,10 @@ from typing import Self
 import msgspec
 from msgspec import Struct
 
+from campaign.emulation.groups import remove_group
+from campaign.emulation.membership import remove_namespace
 from campaign.process import Process, end, identify, marked
-from inventory.errors import RunError, UnfitError
+from inventory.errors import MillraceError, RunError, UnfitError
 
 MARKER = "MILLRACE_CAMPAIGN"
 """Environment variable that every process of a campaign inherits."""
@@ -57,11 +61,13 @@ class Header(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Entry(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Any other line: one process or one folder."""
+    """Any other line: one process, folder, network namespace (by name) or control group (its folder)."""
 
     process: Process | None = None
     what: str = ""
     folder: str = ""
+    namespace: str = ""
+    group: str = ""
 
 
 class Record(Struct, frozen=True):
@@ -190,6 +196,14 @@ class RunState:
         self._write(Entry(folder=str(folder)))
         return folder
 
+    def namespace(self, name: str) -> None:
+        """Record a network namespace (not made yet); with it end all processes in it."""
+        self._write(Entry(namespace=name))
+
+    def group(self, folder: Path) -> None:
+        """Record a control group (not made yet); with it end all its members, and groups below it."""
+        self._write(Entry(group=str(folder)))
+
     def _write(self, line: Struct) -> None:
         try:
             os.write(self._handle, msgspec.json.encode(line) + b"\n")
@@ -213,7 +227,7 @@ def read_state(path: Path) -> Record | None:
 
 
 def undo(record: Record) -> tuple[list[str], list[str]]:
-    """End the processes and remove the incomplete folders of a campaign, then its state file.
+    """End the processes of a campaign, remove its groups, namespaces and incomplete folders, then its state file.
 
     Call it inside `exclusive`. Returns what was done and what could not be done, in words; the file stays as long
     as anything could not be done.
@@ -226,6 +240,15 @@ def undo(record: Record) -> tuple[list[str], list[str]]:
         survivors.update(end(found))
         for process, what in found.items():
             (failed if process in survivors else done).append(f"process {process.pid} ({what})")
+    for entry in record.entries:
+        what = f"control group {entry.group}" if entry.group else f"network namespace {entry.namespace}"
+        try:
+            if (entry.group and remove_group(Path(entry.group))) or (
+                entry.namespace and remove_namespace(entry.namespace)
+            ):
+                done.append(what)
+        except MillraceError as fault:
+            failed.append(f"{what}: {fault}")
     for folder in record.folders():
         try:
             shutil.rmtree(folder)

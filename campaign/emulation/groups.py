@@ -1,0 +1,226 @@
+"""Control groups of nodes: what CPU time and memory everything in a node may use, and what it has used.
+
+The kernel has two interfaces: one hierarchy per controller (version 1), or one for all (version 2). That a cgroup2 file
+system is mounted proves nothing; what counts is where the controllers are.
+"""
+
+import os
+import re
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, sleep
+
+from msgspec import Struct
+
+from inventory.errors import RunError, UnfitError
+
+_PERIODS_US = (10_000, 100_000)
+"""A short period keeps the pauses of a throttled node short."""
+
+_SHORTEST_QUOTA_US = 1000
+"""The kernel takes no shorter one; a node without a quota would be unlimited."""
+
+_PATIENCE_S = 10.0
+_OURS = re.compile(r"mr[0-9a-f]{8}")
+
+
+class Hierarchy(Struct, frozen=True):
+    """Where the controllers are mounted: folder of each of `cpu`, `cpuacct` and `memory`."""
+
+    version: int
+    cpu: str
+    cpuacct: str
+    memory: str
+
+    @property
+    def folders(self) -> Sequence[str]:
+        """The different ones among them."""
+        return list(dict.fromkeys((self.cpu, self.cpuacct, self.memory)))
+
+
+def find_hierarchy(root: Path = Path("/")) -> Hierarchy:
+    """Where this host has its controllers.
+
+    Raises:
+        UnfitError: one of them is missing.
+    """
+    mounts = [line.split() for line in (root / "proc/self/mounts").read_text().splitlines()]
+    for words in mounts:
+        if words[2] == "cgroup2":
+            found = (root / words[1].lstrip("/") / "cgroup.controllers").read_text().split()
+            if {"cpu", "memory"} <= set(found):
+                return Hierarchy(2, words[1], words[1], words[1])
+    split = {name: words[1] for words in mounts if words[2] == "cgroup" for name in words[3].split(",")}
+    missing = {"cpu", "cpuacct", "memory"} - split.keys()
+    if missing:
+        raise UnfitError(f"no control group with {', '.join(sorted(missing))} is mounted: nodes cannot be limited")
+    return Hierarchy(1, split["cpu"], split["cpuacct"], split["memory"])
+
+
+class Group:
+    """A group with the same name in every hierarchy.
+
+    >>> group = Group(find_hierarchy(), "mr0123abcd/n1")  # doctest: +SKIP
+    >>> group.make(); group.limit_cpu(0.4); group.limit_memory(512)  # doctest: +SKIP
+    """
+
+    def __init__(self, hierarchy: Hierarchy, name: str) -> None:
+        self._hierarchy = hierarchy
+        self.name = name
+
+    @property
+    def folders(self) -> list[Path]:
+        """Its folder in every hierarchy."""
+        return [Path(folder) / self.name for folder in self._hierarchy.folders]
+
+    @property
+    def entrances(self) -> list[Path]:
+        """Files that a process writes its id to, to become a member together with its children."""
+        return [folder / "cgroup.procs" for folder in self.folders]
+
+    def make(self) -> None:
+        """Make it, and what is above it.
+
+        Raises:
+            UnfitError: this host does not let us.
+        """
+        try:
+            for folder in self.folders:
+                for above in reversed(folder.parents[: self.name.count("/") + 1]):
+                    if self._hierarchy.version == 2:
+                        _write(above / "cgroup.subtree_control", "+cpu +memory")
+                    (above / folder.relative_to(above).parts[0]).mkdir(exist_ok=True)
+        except OSError as fault:
+            raise UnfitError(f"the control group {self.name} cannot be made: {fault}") from None
+
+    def limit_cpu(self, share: float | None) -> None:
+        """Limit it to `share` of a core's time, above 1 several cores; None lifts the limit.
+
+        Raises:
+            RunError: the kernel does not take it.
+        """
+        folder = Path(self._hierarchy.cpu) / self.name
+        quota, period = quota_of(share)
+        if self._hierarchy.version == 2:
+            self._set(folder / "cpu.max", f"{'max' if quota < 0 else quota} {period}")
+        else:
+            # A longer period first would be refused where the quota, still the old one, is a smaller part of it.
+            self._set(folder / "cpu.cfs_quota_us", "-1")
+            self._set(folder / "cpu.cfs_period_us", f"{period}")
+            self._set(folder / "cpu.cfs_quota_us", f"{quota}")
+
+    def limit_memory(self, mib: int | None) -> None:
+        """Limit its memory; None lifts the limit.
+
+        Raises:
+            RunError: the kernel does not take it.
+        """
+        folder = Path(self._hierarchy.memory) / self.name
+        size = None if mib is None else mib << 20
+        if self._hierarchy.version == 2:
+            self._set(folder / "memory.max", "max" if size is None else f"{size}")
+        elif size is None:
+            _write(folder / "memory.limit_in_bytes", "-1")
+        else:
+            self._set(folder / "memory.limit_in_bytes", f"{size}")
+
+    def memory_limit(self) -> int | None:
+        """The limit in force, in bytes; None when there is none."""
+        folder = Path(self._hierarchy.memory) / self.name
+        if self._hierarchy.version == 2:
+            text = (folder / "memory.max").read_text().strip()
+            return None if text == "max" else int(text)
+        found = int((folder / "memory.limit_in_bytes").read_text())
+        return None if found >= 1 << 60 else found
+
+    def memory_used(self) -> int:
+        """Bytes that it uses now, its files in memory included."""
+        name = "memory.current" if self._hierarchy.version == 2 else "memory.usage_in_bytes"
+        return int((Path(self._hierarchy.memory) / self.name / name).read_text())
+
+    def cpu_seconds(self) -> float:
+        """CPU time that its members have used since it was made."""
+        folder = Path(self._hierarchy.cpuacct) / self.name
+        if self._hierarchy.version == 2:
+            return int((folder / "cpu.stat").read_text().split()[1]) / 1e6
+        return int((folder / "cpuacct.usage").read_text()) / 1e9
+
+    def _set(self, path: Path, text: str) -> None:
+        """Write and read back: the kernel may refuse in silence."""
+        try:
+            _write(path, text)
+            found = path.read_text().strip()
+        except OSError as fault:
+            raise RunError(f"{path}: {text} is not taken: {fault.strerror}") from None
+        if found != text:
+            raise RunError(f"{path}: wrote {text}, it says {found}")
+
+
+def quota_of(share: float | None) -> tuple[int, int]:
+    """(quota, period) in microseconds that give a share of a core's time; a quota of -1 is no limit.
+
+    Raises:
+        RunError: the share is too small for any period.
+    """
+    if share is None:
+        return -1, _PERIODS_US[-1]
+    for period in _PERIODS_US:
+        if round(share * period) >= _SHORTEST_QUOTA_US:
+            return round(share * period), period
+    raise RunError(f"a CPU share of {share:g} cores is too small: {_SHORTEST_QUOTA_US / _PERIODS_US[-1]:g} is possible")
+
+
+def remove_group(folder: Path) -> bool:
+    """End all members of a group that was made here, and of those below it, and remove them; whether it was there.
+
+    Raises:
+        RunError: something is left.
+    """
+    if not _OURS.fullmatch(folder.name):
+        raise RunError(f"{folder}: is no group of an emulated cluster")
+    if not folder.is_dir():
+        return False
+    deadline = monotonic() + _PATIENCE_S
+    groups = [folder, *_below(folder)]
+    while pids := [pid for group in groups for pid in _members(group)]:
+        if monotonic() > deadline:
+            raise RunError(f"{folder}: process {min(pids)} cannot be ended")
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        sleep(0.01)
+    for group in reversed(groups):
+        while True:
+            try:
+                group.rmdir()
+                break
+            except OSError as fault:
+                # What has just ended may still be counted for a moment.
+                if monotonic() > deadline:
+                    raise RunError(f"{group}: cannot be removed: {fault.strerror}") from None
+                sleep(0.01)
+    return True
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for entry in sorted(folder.iterdir()):
+        if entry.is_dir():
+            yield entry
+            yield from _below(entry)
+
+
+def _members(group: Path) -> list[int]:
+    try:
+        return [int(word) for word in (group / "cgroup.procs").read_text().split() if int(word) != os.getpid()]
+    except FileNotFoundError:
+        return []
+
+
+def _write(path: Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)

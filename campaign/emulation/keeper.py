@@ -1,0 +1,238 @@
+"""The process that keeps an emulated cluster: it brings it up, stands behind its nodes' files, and takes it down.
+
+`python -P -m campaign.emulation.keeper` reads one line, a `Wish`, and says line by line how far it is, then `ready` or
+why it cannot be. The cluster goes down with the end of the input, so that it ends with whoever started it, unless the
+line `keep` comes first; SIGTERM takes it down in any case. While it is up, programs of the same user talk to it over a
+socket in the cluster's folder: one JSON object a line, one answer each (`campaign.emulation.asking`).
+"""
+
+import os
+import selectors
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from time import monotonic
+from types import FrameType
+
+import msgspec
+
+from campaign.emulation.asking import SOCKET, Answer, Request
+from campaign.emulation.description import KNOWN_HOSTS, Description, Member, Wish, forget_description
+from campaign.emulation.effects import Effects, Refused
+from campaign.emulation.groups import Group, find_hierarchy
+from campaign.emulation.inotify import Watch
+from campaign.emulation.keys import known_hosts, make_keys, public
+from campaign.emulation.network import EmulatedNetwork, NetworkPlan, new_prefix
+from campaign.emulation.node import Node, files_of_node
+from campaign.emulation.node_init import NodePlan
+from campaign.process import identify
+from campaign.state import RunState
+from inventory.errors import MillraceError, UnfitError
+
+KEEP = b"keep\n"
+READY = "ready"
+LOG = "keeper.log"
+
+_TICK_S = 0.05
+_LOOK_S = 1.0
+"""What was written is heard of at once; for what was not, everything is read so often."""
+
+_SHELL_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
+
+
+class Keeper:
+    """A cluster, from `up` until the block around it ends."""
+
+    def __init__(self, wish: Wish, tell: Callable[[str], None]) -> None:
+        """Plan it; `tell` hears how far it is."""
+        self.wish, self._tell = wish, tell
+        self.folder = Path(wish.folder)
+        self._stack = ExitStack()
+        self._effects: dict[str, Effects] = {}
+        self._nodes: dict[str, Node] = {}
+        self._refused: list[Refused] = []
+        self._watch = Watch()
+
+    def __enter__(self) -> "Keeper":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        forget_description(self.folder)
+        self._stack.close()
+        for name in ("nodes", SOCKET):
+            path = self.folder / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+    def up(self) -> None:
+        """Bring it up.
+
+        Raises:
+            MillraceError: this host cannot do it, or something went wrong; leaving the block removes what was made.
+        """
+        state = self._stack.enter_context(RunState(self.folder))
+        plan = NetworkPlan(new_prefix(), tuple(self.wish.machines), self.wish.links)
+        hierarchy = find_hierarchy()
+        groups = {name: Group(hierarchy, f"{plan.prefix}/{name}") for name in plan.nodes}
+        for folder in Group(hierarchy, plan.prefix).folders:
+            state.group(folder)
+        for group in groups.values():
+            group.make()
+        network = EmulatedNetwork(plan, state, self.folder / "relay.log")
+        shaping = network.up()
+        self._tell("network")
+        keys = {name: self.folder / "nodes" / name / "host_key" for name in plan.nodes}
+        for key in keys.values():
+            (key.parent / "root").mkdir(parents=True)
+        make_keys(Path(self.wish.key), keys)
+        addresses = {name: end.address for name, end in network.nodes.items()}
+        known = known_hosts(keys, addresses)
+        (self.folder / KNOWN_HOSTS).write_text(known)
+        hosts = {**addresses, "controller": network.controller.address}
+        sshd = shutil.which("sshd", path=_SHELL_PATH)
+        if sshd is None:
+            raise UnfitError("there is no 'sshd' on this host (package openssh-server)")
+        for name, machine in self.wish.machines.items():
+            node = NodePlan(
+                name=name,
+                machine=machine,
+                namespace=str(network.nodes[name].path),
+                address=addresses[name],
+                entrances=[str(path) for path in groups[name].entrances],
+                place=str(keys[name].parent / "root"),
+                host_key=str(keys[name]),
+                authorized=public(Path(self.wish.key)) + "\n",
+                known_hosts=known,
+                hosts=hosts,
+                sshd=sshd,
+            )
+            self._nodes[name] = Node(node, self.folder / LOG)
+            self._stack.callback(self._nodes[name].stop)
+            state.started(self._nodes[name].process, f"node {name}")
+        members = {}
+        for name, running in self._nodes.items():
+            pid = running.wait()
+            members[name] = Member(pid, groups[name].name, self.wish.machines[name])
+            machine, root = self.wish.machines[name], files_of_node(pid)
+            self._effects[name] = Effects(name, machine, root, groups[name], self._refused.append)
+            self._watch.add(name, self._effects[name].folders)
+            self._tell(name)
+        me = identify(os.getpid())
+        if me is None:
+            raise UnfitError("/proc is not mounted: processes cannot be told apart")
+        Description(self.wish, plan, shaping, me, members).write()
+
+    def keep(self, must_end: Callable[[], bool]) -> None:
+        """Stand behind the nodes' files, and answer, until the end."""
+        kept = False
+        looked = monotonic()
+        with selectors.DefaultSelector() as selector, socket.socket(socket.AF_UNIX) as server:
+            path = self.folder / SOCKET
+            path.unlink(missing_ok=True)
+            server.bind(str(path))
+            path.chmod(0o600)
+            server.listen()
+            for source in (0, server, self._watch):
+                selector.register(source, selectors.EVENT_READ)
+            while not must_end():
+                ready = {key.fileobj for key, _ in selector.select(_TICK_S)}
+                written = self._watch.written() if self._watch in ready else set()
+                if monotonic() - looked >= _LOOK_S:
+                    looked, written = monotonic(), set(self._effects)
+                for name in written:
+                    self._react(name)
+                for effects in self._effects.values():
+                    effects.tick()
+                if server in ready:
+                    self._answer(server)
+                if 0 in ready:
+                    said = os.read(0, 4096)
+                    kept = kept or KEEP in said
+                    if kept:
+                        selector.unregister(0)
+                    elif not said:
+                        return
+
+    def _react(self, name: str) -> None:
+        effects = self._effects[name]
+        if self._nodes[name].ended:
+            return
+        effects.react()
+        # Policies of cores that came back are new folders.
+        with suppress(FileNotFoundError):
+            self._watch.add(name, effects.folders)
+
+    def _answer(self, server: socket.socket) -> None:
+        client, _ = server.accept()
+        with client, client.makefile("rb") as lines:
+            client.settimeout(1.0)
+            try:
+                request = msgspec.json.decode(lines.readline(), type=Request)
+                answer = self._answers[request.do](self)
+            except MillraceError as fault:
+                answer = Answer(error=str(fault))
+            except (OSError, msgspec.MsgspecError) as fault:
+                answer = Answer(error=f"not understood: {fault}")
+            with suppress(OSError):
+                client.sendall(msgspec.json.encode(answer) + b"\n")
+
+    def _limit(self) -> Answer:
+        for effects in self._effects.values():
+            effects.limit(True)
+        return self._status()
+
+    def _lift(self) -> Answer:
+        for effects in self._effects.values():
+            effects.limit(False)
+        return self._status()
+
+    def _status(self) -> Answer:
+        for name in self._effects:
+            self._react(name)
+        return Answer(
+            shares={name: effects.share for name, effects in self._effects.items()},
+            refused=list(self._refused),
+            ended=[name for name, node in self._nodes.items() if node.ended],
+        )
+
+    _answers: Mapping[str, Callable[["Keeper"], Answer]] = {"limit": _limit, "lift": _lift, "status": _status}
+
+
+def main() -> int:
+    """Keep a cluster; return the exit status."""
+    asked: list[int] = []
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, ask)
+
+    def tell(line: str) -> None:
+        with suppress(BrokenPipeError):
+            print(line, flush=True)  # noqa: T201 - what whoever started us waits for
+
+    line = b""
+    while not line.endswith(b"\n"):
+        more = os.read(0, 1 << 20)
+        if not more:
+            return 0
+        line += more
+    with Keeper(msgspec.json.decode(line, type=Wish), tell) as keeper:
+        try:
+            keeper.up()
+        except MillraceError as fault:
+            tell(f"{fault.exit_status} {fault}")
+            return fault.exit_status
+        tell(READY)
+        # Nobody reads our answers any more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        keeper.keep(lambda: bool(asked))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Plays on an emulated cluster: it comes up for `provision`, stands for `verify`, and goes down with `restore`.
+
+Plays run inside the controller's network namespace. While they change a node it is held to no quota: installing the
+agent at a tenth of a core would measure patience.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import click
+
+from campaign.emulation.asking import ask
+from campaign.emulation.cluster import EmulatedCluster, bring_up, take_down
+from campaign.emulation.description import TIER, Description, description_in, wish_of
+from campaign.emulation.entering import inside
+from inventory.ansible_hosts import Hosts
+from inventory.errors import RunError, UnfitError
+
+_UNLIMITED = ("provision", "restore")
+
+
+def is_emulated(hosts: Hosts) -> bool:
+    """Whether the inventory's hosts are namespaces of this host."""
+    return any(host.variables.get("millrace_tier") == TIER for host in hosts.by_name.values())
+
+
+def cluster_of(hosts: Hosts) -> Description | None:
+    """The cluster of this inventory, if it is up.
+
+    Raises:
+        InputError: the inventory does not describe one.
+        UnfitError: one is up in the same folder that is not as the inventory asks for.
+    """
+    wish = wish_of(hosts)
+    found = description_in(Path(wish.folder))
+    if found is not None and found.wish != wish:
+        raise UnfitError(
+            f"{wish.folder}: the cluster that is up there is not the one of {hosts.path}, which has been changed since "
+            "or is another file; take it down with: millrace clean"
+        )
+    return found
+
+
+def start(hosts: Hosts, quiet: bool) -> EmulatedCluster:
+    """Bring the inventory's cluster up; it is not up yet.
+
+    Raises:
+        MillraceError: this host cannot do it.
+    """
+    tell: Callable[[str], None] = (lambda _: None) if quiet else (lambda part: click.echo(f"up: {part}", err=True))
+    return bring_up(wish_of(hosts), tell)
+
+
+@contextmanager
+def standing_for(playbook: str, hosts: Hosts, check: bool, partial: bool, quiet: bool) -> Iterator[None]:
+    """Have the hosts there that a playbook is about to be played on; hosts that are machines always are.
+
+    Args:
+        playbook: `provision`, `verify`, `restore`, or another that needs a cluster that is up.
+        hosts: of the inventory.
+        check: it only says what would change: what is brought up for it goes down again, what is up stays.
+        partial: it is played for some of the hosts; `restore` then takes nothing down.
+        quiet: say nothing of how far it is.
+
+    Raises:
+        MillraceError: the cluster is not up, or cannot be brought up.
+    """
+    if not is_emulated(hosts):
+        yield
+        return
+    description = cluster_of(hosts)
+    started = None
+    if description is None and playbook == "provision":
+        started = start(hosts, quiet)
+        description = started.description
+        if not check:
+            started.stay()
+    if description is None:
+        raise UnfitError(
+            f"no emulated cluster of {hosts.path} is up; bring it up with: millrace provision {hosts.path}"
+        )
+    folder = Path(description.wish.folder)
+    try:
+        with (
+            unlimited(folder) if playbook in _UNLIMITED else nullcontext(),
+            inside(description.network.controller.path),
+        ):
+            yield
+    finally:
+        if playbook == "restore" and not check and not partial:
+            take_down(description)
+        elif started is not None and check:
+            started.down()
+
+
+@contextmanager
+def unlimited(folder: Path) -> Iterator[None]:
+    """Let nodes have all of this host as long as the block lasts; then hold them to their shares.
+
+    Raises:
+        RunError: the cluster does not answer.
+    """
+    ask(folder, "lift")
+    try:
+        yield
+    finally:
+        ended = ask(folder, "limit").ended
+        if ended:
+            raise RunError(f"{', '.join(ended)}: ended meanwhile; take the cluster down with: millrace clean")
