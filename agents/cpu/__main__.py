@@ -10,10 +10,10 @@ Request, all keys optional: `{"wish": {...}, "root": "/", "check": false, "befor
 | `restore` | `{ok, changed, settings, refused}`: what differed from `before`; `check` writes nothing |
 | `verify` | `{ok, checks: [{what, asked, got, unit, ok, reason}]}`: the settings, and the clock of busy cores |
 
-With `before` the caller keeps what was found; without it `apply` keeps it in the host's journal and `restore` takes it
-from there. A setting is `{what, path, before, asked, got, ok, reason}`, a refusal `{what, asked, possible, reason,
-message}`. Exit status: 0, 1 when something came out otherwise than asked, 2 for a wrong request, 3 when the wish is
-impossible here; a request that fails is answered with `{"error": "..."}`.
+The caller keeps what was found before it applies anything. `restore` without `before` puts back what a dead
+campaign has left in the host's journal. A setting is `{what, path, before, asked, got, ok, reason}`, a refusal
+`{what, asked, possible, reason, message}`. Exit status: 0, 1 when something came out otherwise than asked, 2 for a
+wrong request, 3 when the wish is impossible here; a request that fails is answered with `{"error": "..."}`.
 """
 
 import json
@@ -24,8 +24,9 @@ from typing import Any
 
 from agents.cpu.answer import Answer
 from agents.cpu.apply import Keeper, apply
+from agents.cpu.control import put_back
 from agents.cpu.facts import facts
-from agents.cpu.journal import Journal, Lock, read_journal, remove_journal, write_journal
+from agents.cpu.journal import read_journal
 from agents.cpu.plan import found, plan
 from agents.cpu.restore import differences, restore
 from agents.cpu.snapshot import Snapshot
@@ -78,36 +79,18 @@ def _plan(request: Request) -> dict[str, Any]:
 def _apply(request: Request) -> dict[str, Any]:
     if request.check:
         return _plan(request)
-    if request.before is not None:
-        keeper = Keeper(request.before)
-        return {**apply(request.wish, request.host, keeper).to_document(), "before": keeper.before.to_document()}
-    refused = plan(request.wish, request.host, request.known)
-    if refused.refused:
-        return refused.to_document()
-    lock = Lock(request.root, request.owner)
-    try:
-        before = request.known or found(request.host)
-        write_journal(request.root, Journal(request.owner, before))
-        keeper = Keeper(before, lambda grown: write_journal(request.root, Journal(request.owner, grown)))
-        return {**apply(request.wish, request.host, keeper).to_document(), "before": keeper.before.to_document()}
-    finally:
-        lock.close()
+    if request.before is None:
+        raise InputError("request: before: missing; keep what `facts` answers, so that it can be put back")
+    keeper = Keeper(request.before)
+    return {**apply(request.wish, request.host, keeper).to_document(), "before": keeper.before.to_document()}
 
 
 def _restore(request: Request) -> dict[str, Any]:
-    before = request.known
     if request.check:
-        return (differences(before, request.host) if before else Answer()).to_document()
-    if request.before is not None:
-        return restore(request.before, request.host).to_document()
-    lock = Lock(request.root, request.owner)
-    try:
-        answer = restore(before, request.host) if before else Answer()
-        if answer.ok:
-            remove_journal(request.root)
-        return answer.to_document()
-    finally:
-        lock.close()
+        return (differences(request.known, request.host) if request.known else Answer()).to_document()
+    if request.before is None:
+        return put_back(request.host, request.owner).to_document()
+    return restore(request.before, request.host).to_document()
 
 
 def _verify(request: Request) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from agents.cpu.answer import Answer, Setting
 from agents.cpu.plan import FEATURES, plan
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, look, take
-from agents.cpu.topology import Core
+from agents.cpu.topology import Core, switch
 from agents.cpu.wish import CpuWish
 from agents.probing import HostFiles
 
@@ -48,18 +48,22 @@ def apply(wish: CpuWish, host: HostFiles, keeper: Keeper) -> Answer:
     if refused:
         return Answer(refused=refused)
     taken: dict[str, Setting] = {}
-    for feature in FEATURES:
-        # CPUs that the kernel did not describe show their cores once they are on: hotplug looks twice.
-        for _ in range(2 if feature is hotplug else 1):
+    view = look(host, keeper.before.cores)
+    # CPUs that the kernel did not describe show their cores once they are on: hotplug comes twice.
+    for feature in [again for each in FEATURES for again in ([each, each] if each is hotplug else [each])]:
+        settings = write(feature.steps(wish, view), host, keeper)
+        for setting in settings:
+            earlier = taken.get(setting.path)
+            taken[setting.path] = replace(setting, before=earlier.before) if earlier else setting
+        if any(setting.got != setting.before for setting in settings):
             view = look(host, keeper.before.cores)
-            steps = feature.steps(wish, view)
-            for setting in write(steps, host, keeper):
-                earlier = taken.get(setting.path)
-                taken[setting.path] = replace(setting, before=earlier.before) if earlier else setting
-    settings = list(taken.values())
+    for cpu in view.topology.unknown:
+        # What is still of no known core is a sibling that SMT keeps off: nobody asked for it.
+        taken.pop(switch(cpu), None)
+    all_settings = list(taken.values())
     if wish.cores is not None:
-        settings.append(_cores(wish.cores, host, keeper.before.cores))
-    return Answer(any(s.got != s.before for s in settings if s.path), tuple(settings))
+        all_settings.append(_cores(wish.cores, host, keeper.before.cores))
+    return Answer(any(s.got != s.before for s in taken.values()), tuple(all_settings))
 
 
 def write(steps: list[Step], host: HostFiles, keeper: Keeper) -> list[Setting]:

@@ -10,6 +10,9 @@ from agents.probing import Finding, HostFiles
 from inventory.errors import nearest
 
 FILE = "energy_performance_preference"
+WORDS = ("default", "performance", "balance_performance", "balance_power", "power")
+"""The kernel's words for preferences."""
+
 LOCKED = "performance"
 """The governor under which the preference is locked, and the preference it is locked at."""
 
@@ -29,6 +32,9 @@ def refusals(wish: CpuWish, view: View) -> list[Refusal]:
     if wish.epp is None:
         return []
     able = [policy for policy in view.policies if policy.epp is not None]
+    if not able and wish.driver_mode == "active" and (wish.epp in WORDS or wish.epp.isdigit()):
+        # The preference comes with the mode.
+        return []
     if not able:
         return [Refusal("epp", wish.epp, "", probe(view.host).reason)]
     for policy in able:

@@ -5,6 +5,7 @@ This works with every driver and needs no governor `userspace`. Files are in kHz
 
 from itertools import pairwise
 
+from agents.cpu import turbo
 from agents.cpu.answer import Refusal
 from agents.cpu.policies import POLICIES, Policy
 from agents.cpu.snapshot import Snapshot
@@ -15,6 +16,10 @@ from agents.probing import Finding, HostFiles
 LOW, HIGH = "scaling_min_freq", "scaling_max_freq"
 TOLERANCE_KHZ = 50_000
 """Drivers without a table round to steps of up to 100 MHz."""
+
+
+UNKNOWN_KHZ = 100_000_000
+"""Above any clock."""
 
 
 def probe(host: HostFiles) -> Finding:
@@ -43,20 +48,19 @@ def paths(host: HostFiles) -> list[str]:
 
 
 def refusals(wish: CpuWish, view: View) -> list[Refusal]:
-    """Clocks that the hardware does not have; a limit beyond the slower CPUs of a mixed host is none for them."""
+    """Clocks that the hardware does not have."""
     asked = {"min_ghz": wish.min_ghz, "max_ghz": wish.max_ghz}
     given = {name: ghz for name, ghz in asked.items() if ghz is not None}
     if not given:
         return []
     if not view.policies:
         return [Refusal(name, f"{ghz:g}", "", probe(view.host).reason) for name, ghz in given.items()]
-    ranges = [(p.lowest, p.highest) for p in view.policies if p.lowest is not None and p.highest is not None]
-    if not ranges:
+    bounds = reach(view.policies)
+    if bounds is None:
         return [Refusal(name, f"{ghz:g}", "", "the driver does not say its range") for name, ghz in given.items()]
-    lowest, least_high = min(low for low, _ in ranges), min(high for _, high in ranges)
-    most_low, highest = max(low for low, _ in ranges), max(high for _, high in ranges)
-    # The lower limit must be reached by every CPU, the upper one must be kept by every CPU.
-    bounds = {"min_ghz": (lowest, least_high), "max_ghz": (most_low, highest)}
+    if wish.turbo and turbo.state(view.host) is False:
+        # What turbo adds is not in the files as long as it is off.
+        bounds = {name: (low, UNKNOWN_KHZ) for name, (low, _) in bounds.items()}
     found = []
     for name, ghz in given.items():
         low, high = bounds[name]
@@ -65,6 +69,19 @@ def refusals(wish: CpuWish, view: View) -> list[Refusal]:
             reason = f"out of range; nearest: {near / 1e6:g} GHz"
             found.append(Refusal(name, f"{ghz:g} GHz", f"{low / 1e6:g} to {high / 1e6:g} GHz", reason))
     return found or _crossing(wish, view)
+
+
+def reach(policies: tuple[Policy, ...]) -> dict[str, tuple[int, int]] | None:
+    """Least and most, in kHz, that `min_ghz` and `max_ghz` can be on this host; None when the driver does not say.
+
+    Every CPU must reach the lower limit and keep the upper one; a limit beyond the slower CPUs of a mixed host is none
+    for them.
+    """
+    ranges = [(p.lowest, p.highest) for p in policies if p.lowest is not None and p.highest is not None]
+    if not ranges:
+        return None
+    lows, highs = zip(*ranges, strict=True)
+    return {"min_ghz": (min(lows), min(highs)), "max_ghz": (max(lows), max(highs))}
 
 
 def steps(wish: CpuWish, view: View) -> list[Step]:
@@ -146,14 +163,17 @@ def _clamped(policy: Policy, khz: int) -> int:
 
 
 def _crossing(wish: CpuWish, view: View) -> list[Refusal]:
-    """One end alone, beyond the other that is in force."""
+    """A lower limit above the upper one, which may be the one in force."""
     for policy in view.policies:
-        if wish.max_ghz is None and wish.min_ghz is not None and _above(_khz(wish.min_ghz), policy.high):
-            reason = f"{policy.name} may go up to {(policy.high or 0) / 1e6:g} GHz; wish for max_ghz as well"
-            return [Refusal("min_ghz", f"{wish.min_ghz:g} GHz", f"up to {(policy.high or 0) / 1e6:g} GHz", reason)]
-        if wish.min_ghz is None and wish.max_ghz is not None and _above(policy.low, _khz(wish.max_ghz)):
-            reason = f"{policy.name} may go down to {(policy.low or 0) / 1e6:g} GHz; wish for min_ghz as well"
-            return [Refusal("max_ghz", f"{wish.max_ghz:g} GHz", f"from {(policy.low or 0) / 1e6:g} GHz", reason)]
+        low = policy.low if wish.min_ghz is None else _khz(wish.min_ghz)
+        high = policy.high if wish.max_ghz is None else _khz(wish.max_ghz)
+        if low is None or high is None or low <= high:
+            continue
+        if wish.max_ghz is None or wish.min_ghz is not None:
+            reason = f"{policy.name} goes up to {high / 1e6:g} GHz; max_ghz must be raised as well"
+            return [Refusal("min_ghz", f"{low / 1e6:g} GHz", f"up to {high / 1e6:g} GHz", reason)]
+        reason = f"{policy.name} goes down to {low / 1e6:g} GHz; min_ghz must be lowered as well"
+        return [Refusal("max_ghz", f"{high / 1e6:g} GHz", f"from {low / 1e6:g} GHz", reason)]
     return []
 
 

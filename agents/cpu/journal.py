@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from inventory.errors import InputError, UnfitError
 
 FOLDER = "run/millrace"
 JOURNAL, LOCK = "cpu-journal.json", "cpu.lock"
+PATIENCE_S = 3.0
+"""How long somebody else's lock is waited for: the guardian of a campaign that has just died needs a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +91,24 @@ class Lock:
             self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as fault:
             raise UnfitError(f"{path}: cannot be written: {fault.strerror}; CPU settings need root") from None
-        try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not self._take():
             holder = os.pread(self.descriptor, 4096, 0).decode(errors="replace") or "somebody who has just begun"
             os.close(self.descriptor)
-            raise UnfitError(f"the CPU settings of this host are held by {holder}") from None
+            raise UnfitError(f"the CPU settings of this host are held by {holder}")
         os.ftruncate(self.descriptor, 0)
         os.pwrite(self.descriptor, owner.encode(), 0)
+
+    def _take(self) -> bool:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(0.05)
+            else:
+                return True
 
     def close(self) -> None:
         """Let go."""

@@ -62,11 +62,9 @@ def found(host: HostFiles) -> Snapshot:
 
 def closed_to_us(host: HostFiles) -> Refusal | None:
     """Why CPUs cannot be set from here at all: `/sys` is read-only, or we are in a container."""
-    kind, options = _mount_of_sys(host)
-    if "ro" in options:
+    if "ro" in _mount_of_sys(host)[1]:
         return Refusal("host", "CPU settings", "", "/sys is mounted read-only")
-    if kind != "sysfs":
-        # Anything else is a copy of this node's own, whose writes do not reach the machine below.
+    if not is_kernels_own(host):
         return None
     for name, initial in INITIAL_NAMESPACES.items():
         try:
@@ -77,6 +75,11 @@ def closed_to_us(host: HostFiles) -> Refusal | None:
             reason = f"this process is not in the host's own {name} namespace: a container must not set the host's CPUs"
             return Refusal("host", "CPU settings", "", reason)
     return None
+
+
+def is_kernels_own(host: HostFiles) -> bool:
+    """Whether `/sys` is the machine's own, and not a copy that a node has for itself."""
+    return _mount_of_sys(host)[0] == "sysfs"
 
 
 def _after(view: View, steps: list[Step]) -> View:

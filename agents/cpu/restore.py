@@ -32,12 +32,15 @@ def restore(before: Snapshot, host: HostFiles) -> Answer:
         return Answer()
     at_start = {path: host.read_if_there(path) for path in before.values}
     told: dict[str, Setting] = {}
+    view = look(host, before.cores)
     for steps_back in ORDER:
-        for step in steps_back(before, look(host, before.cores)):
-            told[step.path] = take(step, host)
+        steps = steps_back(before, view)
+        told |= {step.path: take(step, host) for step in steps}
+        if steps:
+            view = look(host, before.cores)
     # Policies of CPUs that go off again cannot be read afterwards.
     policies = {path: host.read_if_there(path) for path in before.values if not path.endswith("/online")}
-    for step in hotplug.steps_off_again(before, look(host, before.cores)):
+    for step in hotplug.steps_off_again(before, view):
         told[step.path] = take(step, host)
     at_end = {path: policies.get(path, host.read_if_there(path)) for path in before.values}
     settings = []

@@ -26,7 +26,15 @@ RETURN = r"""
 _raw: {description: "One string.", type: list, elements: str}
 """
 
-PARTS = ("agents/__init__.py", "agents/probing.py", "agents/cpu/*.py", "inventory/__init__.py", "inventory/errors.py")
+PARTS = (
+    "agents/__init__.py",
+    "agents/probing.py",
+    "agents/cpu/*.py",
+    "agents/power/__init__.py",
+    "agents/power/perf_event.py",
+    "inventory/__init__.py",
+    "inventory/errors.py",
+)
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

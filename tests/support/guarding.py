@@ -1,0 +1,40 @@
+"""Programs of tests on CPU control: a guardian, and a campaign that is killed, both before the fake kernel.
+
+`python guarding.py ROOT` is the guardian; `python guarding.py ROOT campaign NUMBER` sets CPUs and kills itself with
+SIGKILL before its write NUMBER, or ends by itself when there are fewer.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from fake_kernel import FakeKernel
+
+from agents.cpu.control import CpuControl
+from agents.cpu.guardian import watch
+from agents.cpu.wish import CpuWish
+
+GUARDIAN = (sys.executable, __file__)
+
+WISHES = (CpuWish(cores=2, governor="performance", min_ghz=1.2, max_ghz=1.2), CpuWish(turbo=False, cores=3))
+
+
+def campaign(root: Path, death: int) -> None:
+    """Set CPUs, and die by kill -9 before write `death`."""
+
+    def before_write(number: int, path: str) -> None:
+        if number == death:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with CpuControl(FakeKernel(root, before_write), "a campaign that is killed", GUARDIAN) as control:
+        for wish in WISHES:
+            control.apply(wish)
+        print("set", flush=True)
+        control.set_frequency(1_600_000_000)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 2:
+        sys.exit(watch(FakeKernel(Path(sys.argv[1]))))
+    campaign(Path(sys.argv[1]), int(sys.argv[3]))
