@@ -11,7 +11,11 @@ short_description: The links of this host to others, as millrace_links of the in
 description:
   - One entry per destination; C(to) C(*) stands for every other worker and generator.
 author: [The Millrace authors]
-options: {}
+options:
+  both:
+    description: Whether each entry also says what delay its way back has, as C(back_ms); all hosts are read for that.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""
@@ -21,7 +25,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-_raw: {description: "Dictionaries of to, address, rate_mbit and delay_ms.", type: list, elements: list}
+_raw: {description: "Dictionaries of to, address, rate_mbit, delay_ms.", type: list, elements: list}
 """
 
 
@@ -35,27 +39,34 @@ class LookupModule(LookupBase):
             from inventory.errors import InputError
         except ImportError as fault:
             raise AnsibleError(f"run Ansible from the environment that Millrace is installed in: {fault}") from fault
+        self.set_options(var_options=variables, direct=kwargs)
+        both = self.get_option("both")
         hosts, groups = variables["hostvars"], variables["groups"]
         here = variables["inventory_hostname"]
         nodes = list(dict.fromkeys([*groups.get("workers", []), *groups.get("generators", [])]))
-        # What Ansible hands out are strings that carry where they come from; JSON makes plain ones of them.
-        asked = json.loads(json.dumps(variables.get("millrace_links") or []))
-        wishes = {name: asked if name == here else [] for name in nodes}
+        asked = {name: _asked(hosts[name]) if both and name != here else [] for name in nodes}
+        asked[here] = _asked(variables)
         try:
-            links = links_wished(wishes)
+            links = links_wished(asked)
         except InputError as fault:
             raise AnsibleError(str(fault).removeprefix(f"inventory: {here}.")) from fault
-        return [
-            [
-                {
-                    "to": link.receiver,
-                    "address": _address(hosts[link.receiver], link.receiver),
-                    "rate_mbit": link.rate_mbit,
-                    "delay_ms": link.delay_ms,
-                }
-                for link in links
-            ]
-        ]
+        delays = {(link.sender, link.receiver): link.delay_ms for link in links}
+        found = []
+        for link in links:
+            if link.sender != here:
+                continue
+            to = link.receiver
+            entry = {"to": to, "address": _address(hosts[to], to)}
+            entry.update({"rate_mbit": link.rate_mbit, "delay_ms": link.delay_ms})
+            if both:
+                entry["back_ms"] = delays.get((to, here), 0.0)
+            found.append(entry)
+        return [found]
+
+
+def _asked(variables):
+    # What Ansible hands out are strings that carry where they come from; JSON makes plain ones of them.
+    return json.loads(json.dumps(variables.get("millrace_links") or []))
 
 
 def _address(host, name):

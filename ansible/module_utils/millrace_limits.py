@@ -109,6 +109,9 @@ class Groups:
                 _write(folder.parent / "cgroup.procs", process)
             folder.rmdir()
 
+    enter = ()
+    """What a command begins with to be run inside; here it uses the entrances."""
+
     def entrances(self, wish):
         """What an agent writes its process id to."""
         return [str(folder / "cgroup.procs") for folder in self._folders(wish)]
@@ -184,6 +187,11 @@ class Slice:
             else:
                 path.write_text(text + "\n", encoding="utf-8")
         _systemctl("daemon-reload")
+
+    @property
+    def enter(self):
+        """What a command begins with to be run inside."""
+        return ("systemd-run", "--quiet", "--pipe", "--wait", "--collect", f"--slice={self._name()}")
 
     def entrances(self, wish):
         """Nothing: systemd puts sessions in by itself."""
