@@ -60,9 +60,16 @@ def _browser() -> str | None:
     return None if shutil.which("chromium") else "no chromium on this machine"
 
 
+def _sshd() -> str | None:
+    from sshd import PROGRAM
+
+    return _loopback() if PROGRAM else "no sshd on this machine"
+
+
 PROBES: dict[str, Callable[[], str | None]] = {
     "loopback": _loopback,
     "root": _root,
+    "sshd": _sshd,
     "spark": _spark,
     "browser": _browser,
     "profiler": _profiler,

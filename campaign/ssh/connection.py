@@ -17,7 +17,7 @@ import fabric
 import paramiko
 from paramiko.ssh_exception import NoValidConnectionsError
 
-from campaign.ssh.settings import Way, arguments_of, settings_of
+from campaign.ssh.settings import Way, arguments_of, file_of, settings_of
 from inventory.ansible_hosts import Host
 from inventory.errors import RunError, UnfitError
 
@@ -165,7 +165,8 @@ class Connection:
     def _drop(self) -> None:
         connection, self._fabric, self._sftp = self._fabric, None, None
         for hop in _chain(connection):
-            hop.close()
+            # Fabric leaves those open that did not come to a login.
+            hop.client.close()
 
     def _connect(self) -> paramiko.Transport:
         """One try.
@@ -190,8 +191,11 @@ class Connection:
                 f"{fault.key.fingerprint}, expected {fault.expected_key.fingerprint}; somebody may be in between. "
                 f"If the host was set up anew, forget its old key: ssh-keygen -R {shlex.quote(entry)}"
             ) from None
-        except paramiko.AuthenticationException as fault:
+        except paramiko.SSHException as fault:
+            no_login = isinstance(fault, paramiko.AuthenticationException) or any(map(_is_at_the_door, _chain(made)))
             self._drop()
+            if not no_login:
+                raise
             raise UnfitError(
                 f"node {self.host.name}: no login by key ({_words(fault)}); "
                 f"this must work without a question: {self._target} true"
@@ -204,7 +208,8 @@ class Connection:
 
     def _prepare(self, hop: Any, way: Way) -> None:
         """Check the key and log in by key, on the node itself or on a jump host."""
-        arguments = arguments_of(self.host) if hop.original_host == self.host.ssh_host else [hop.original_host]
+        itself = hop.original_host == self.host.ssh_host
+        arguments = arguments_of(self.host) if itself else [*file_of(self.host.ssh_args), hop.original_host]
         hop.client.set_missing_host_key_policy(_Refusing(self.host.name, arguments))
         # Of two keys of one kind the user's own counts, which is therefore read last.
         for path in reversed(way.known_hosts):
@@ -243,6 +248,12 @@ def _chain(connection: Any) -> Iterator[Any]:
     while isinstance(connection, fabric.Connection):
         yield connection
         connection = connection.gateway
+
+
+def _is_at_the_door(hop: Any) -> bool:
+    """Whether it is connected to, but has not let us in."""
+    transport = hop.client.get_transport()
+    return transport is not None and transport.is_active() and not transport.is_authenticated()
 
 
 def _keep_alive(transport: paramiko.Transport) -> None:

@@ -75,7 +75,7 @@ def settings_of(host: Host) -> Settings:
             # A jump host is looked up by its own name; what the inventory says of the node is not meant for it.
             name = hop.rpartition("@")[2].partition(":")[0]
             if name not in answers and len(answers) <= _MOST_HOPS:
-                answers[name] = _ask(host.name, [name])
+                answers[name] = _ask(host.name, [*file_of(host.ssh_args), name])
                 ahead.append(name)
     text = "\n".join(_section(name, answer) for name, answer in answers.items())
     config = Config(ssh_config=SSHConfig.from_text(text), lazy=True)
@@ -105,6 +105,16 @@ def _ask(node: str, arguments: Sequence[str]) -> Answer:
 def _hops(said: Answer) -> list[str]:
     hops = dict(said).get("proxyjump", "none")
     return [] if hops == "none" else [hop.removeprefix("ssh://") for hop in hops.split(",")]
+
+
+def file_of(arguments: Sequence[str]) -> list[str]:
+    """The argument that names another configuration file; it is the only one that OpenSSH hands on to jump hosts."""
+    for at, argument in enumerate(arguments):
+        if argument == "-F":
+            return list(arguments[at : at + 2])
+        if argument.startswith("-F"):
+            return [argument]
+    return []
 
 
 def _way(said: Answer) -> Way:

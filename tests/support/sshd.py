@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,12 @@ LogLevel VERBOSE
 
 
 class Sshd:
-    """One sshd, and the node behind it."""
+    """One sshd, and the node behind it.
+
+    Attributes:
+        home, work: where the node's environment is, and where agents have their folders.
+        modules: what lies here can be imported on the node.
+    """
 
     def __init__(self, name: str, address: str, folder: Path, keys: Path) -> None:
         self.name, self.address, self.folder = name, address, folder
@@ -50,10 +56,12 @@ class Sshd:
         keygen(folder / "host_key")
         config = CONFIG.format(address=address, port=self.port, folder=folder, keys=keys)
         (folder / "sshd_config").write_text(config)
-        self.home, self.work = folder / "home", folder / "work"
-        (self.home / "venv" / "bin").mkdir(parents=True)
-        (self.home / "venv" / "bin" / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
-        (self.home / "venv" / "bin" / "python").chmod(0o755)
+        self.home, self.work, self.modules = folder / "home", folder / "work", folder / "modules"
+        self.modules.mkdir()
+        python = self.home / "venv" / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text(f'#!/bin/sh\nPYTHONPATH={self.modules} exec {shlex.quote(sys.executable)} "$@"\n')
+        python.chmod(0o755)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -143,9 +151,9 @@ class Lab:
         }
         self.inventory.write_text(yaml.safe_dump({"workers": {"hosts": hosts, "vars": common | variables}}))
 
-    @property
+    @cached_property
     def hosts(self) -> Hosts:
-        """The inventory, read."""
+        """The inventory, read once: Ansible takes its time."""
         return load_hosts(self.inventory)
 
     def host(self, name: str) -> Host:

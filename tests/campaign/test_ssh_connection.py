@@ -1,0 +1,199 @@
+"""Connections to real sshds: whose key is trusted, who may log in, which way is taken, what happens when it breaks."""
+
+import asyncio
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from msgspec.structs import replace
+from sshd import Lab, keygen, lab
+
+from campaign.ssh import connection as module
+from campaign.ssh.connection import Connection
+from inventory.ansible_hosts import Host
+from inventory.errors import InputError, RunError, UnfitError
+
+pytestmark = pytest.mark.sshd
+
+T = TypeVar("T")
+LONG_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with lab(tmp_path_factory.mktemp("lab")) as made:
+        yield made
+
+
+@pytest.fixture
+def known_hosts(nodes: Lab) -> Iterator[Path]:
+    """The file of known hosts, as it is again afterwards."""
+    before = nodes.known_hosts.read_text()
+    yield nodes.known_hosts
+    nodes.known_hosts.write_text(before)
+
+
+def connected(host: Host, use: Callable[[Connection], Awaitable[T]]) -> T:
+    async def live() -> T:
+        with ThreadPoolExecutor() as threads:
+            connection = Connection(host, threads)
+            try:
+                return await asyncio.wait_for(use(connection), LONG_S)
+            finally:
+                await connection.close()
+
+    return asyncio.run(live())
+
+
+async def hello(connection: Connection) -> bytes:
+    return (await connection.run("echo hello")).out
+
+
+def with_config(host: Host, config: Path) -> Host:
+    return replace(host, ssh_host="node", ssh_port=None, ssh_user=None, ssh_key=None, ssh_args=("-F", str(config)))
+
+
+def test_output_and_status_of_a_command_come_back(nodes: Lab) -> None:
+    done = connected(nodes.host("n1"), lambda c: c.run("echo out; echo err >&2; exit 7"))
+    assert done == (7, b"out\n", b"err\n")
+
+
+def test_an_unknown_host_is_refused_with_the_command_that_accepts_it(nodes: Lab, known_hosts: Path) -> None:
+    known_hosts.write_text(nodes.nodes["n2"].known_host)
+    logins = nodes.nodes["n1"].log.count("Accepted publickey")
+    with pytest.raises(UnfitError) as refused:
+        connected(nodes.host("n1"), hello)
+    message = str(refused.value)
+    print_ = subprocess.run(
+        ["ssh-keygen", "-lf", nodes.nodes["n1"].folder / "host_key.pub"], capture_output=True, text=True, check=True
+    )
+    assert print_.stdout.split()[1] in message
+    assert nodes.nodes["n1"].log.count("Accepted publickey") == logins
+    subprocess.run(shlex.split(message.partition("accept it: ")[2]), check=True, timeout=LONG_S, capture_output=True)
+    assert connected(nodes.host("n1"), hello) == b"hello\n"
+
+
+def test_a_host_whose_key_has_changed_is_refused(nodes: Lab, known_hosts: Path) -> None:
+    first, second = nodes.nodes["n1"], nodes.nodes["n2"]
+    known_hosts.write_text(
+        second.known_host.replace(second.address, first.address).replace(str(second.port), str(first.port))
+    )
+    with pytest.raises(
+        UnfitError, match=re.escape(f"forget its old key: ssh-keygen -R '[{first.address}]:{first.port}'")
+    ):
+        connected(nodes.host("n1"), hello)
+
+
+def test_without_the_right_key_there_is_no_login_and_the_message_says_what_must_work(
+    nodes: Lab, tmp_path: Path
+) -> None:
+    keygen(tmp_path / "other")
+    with pytest.raises(
+        UnfitError, match=r"node n1: no login by key \(.*\); this must work without a question: ssh .* true$"
+    ):
+        connected(replace(nodes.host("n1"), ssh_key=tmp_path / "other"), hello)
+
+
+def test_a_key_may_lie_in_the_agent(nodes: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "agent"
+    with subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL) as agent:
+        try:
+            while not path.exists():
+                time.sleep(0.01)
+            monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
+            subprocess.run(["ssh-add", "-q", nodes.key], check=True, capture_output=True)
+            arguments = ("-F", "none", "-o", f"UserKnownHostsFile={nodes.known_hosts}")
+            host = replace(nodes.host("n1"), ssh_key=None, ssh_args=arguments)
+            assert connected(host, hello) == b"hello\n"
+            with pytest.raises(UnfitError, match="no login"):
+                connected(replace(host, ssh_args=(*arguments, "-o", "IdentitiesOnly=yes")), hello)
+        finally:
+            agent.terminate()
+
+
+def test_the_configuration_of_openssh_counts_with_jump_hosts_and_included_files(nodes: Lab, tmp_path: Path) -> None:
+    behind, gate = nodes.nodes["n2"], nodes.nodes["n1"]
+    common = (
+        f"User {os.environ.get('USER') or 'root'}\n IdentityFile {nodes.key}\n UserKnownHostsFile {nodes.known_hosts}\n"
+    )
+    (tmp_path / "more").write_text(f"Host gate\n Hostname {gate.address}\n Port {gate.port}\n {common}")
+    config = tmp_path / "config"
+    config.write_text(
+        f"Include {tmp_path}/more\n"
+        f"Host node\n Hostname {behind.address}\n Port {behind.port}\n ProxyJump gate\n {common}"
+    )
+
+    before = gate.log.count("Accepted publickey")
+    said = connected(with_config(nodes.host("n2"), config), lambda c: c.run("echo $SSH_CONNECTION")).out
+    assert said.split()[2:] == [behind.address.encode(), str(behind.port).encode()]
+    assert gate.log.count("Accepted publickey") == before + 1
+    deadline = time.monotonic() + LONG_S
+    while len(gate.processes()) > 1:
+        assert time.monotonic() < deadline, "a connection to the jump host was left open"
+        time.sleep(0.02)
+
+
+def test_an_unknown_jump_host_is_refused_too(nodes: Lab, tmp_path: Path) -> None:
+    gate, behind = nodes.nodes["n1"], nodes.nodes["n2"]
+    config = tmp_path / "config"
+    config.write_text(
+        f"Host gate\n Hostname {gate.address}\n Port {gate.port}\n UserKnownHostsFile {tmp_path}/none\n"
+        f"Host node\n Hostname {behind.address}\n Port {behind.port}\n ProxyJump gate\n"
+    )
+    with pytest.raises(UnfitError, match=rf"the host key of \[{gate.address}\]:{gate.port} is not known"):
+        connected(with_config(nodes.host("n2"), config), hello)
+
+
+def test_a_wrong_argument_in_the_inventory_is_the_users_error(nodes: Lab) -> None:
+    with pytest.raises(InputError, match=r"node n1: ssh -G .*portt"):
+        connected(replace(nodes.host("n1"), ssh_args=("-o", "portt=1")), hello)
+
+
+def test_a_connection_that_broke_is_opened_again(nodes: Lab) -> None:
+    async def use(connection: Connection) -> bytes:
+        await hello(connection)
+        _, *sessions = nodes.nodes["n1"].processes()
+        for session in sessions:
+            session.send_signal(signal.SIGKILL)
+        while True:
+            with suppress(RunError):
+                return await hello(connection)
+
+    assert connected(nodes.host("n1"), use) == b"hello\n"
+
+
+def test_a_host_that_turns_us_away_is_tried_again_and_then_given_up(
+    nodes: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAUSE_S", 0.01)
+    with socket.create_server(("127.0.0.2", 0)) as server:
+        server.settimeout(LONG_S)
+        host = replace(nodes.host("n1"), ssh_port=server.getsockname()[1])
+        met = 0
+
+        async def knock(connection: Connection) -> None:
+            await connection.open()
+
+        def turn_away() -> None:
+            nonlocal met
+            for _ in range(module.TRIES):
+                client, _ = server.accept()
+                client.close()
+                met += 1
+
+        with ThreadPoolExecutor(1) as thread:
+            turning = thread.submit(turn_away)
+            with pytest.raises(RunError, match=r"node n1: ssh .* cannot be reached"):
+                connected(host, knock)
+            turning.result(LONG_S)
+        assert met == module.TRIES

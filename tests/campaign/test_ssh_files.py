@@ -1,0 +1,237 @@
+"""Files to and from a node behind a real sshd, and the keeper that does there what SFTP cannot."""
+
+import asyncio
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from sshd import Lab, Sshd, lab
+
+from campaign.process import identify
+from campaign.ssh.connection import Connection
+from campaign.ssh.files import CACHE, PARTIAL, Files
+from campaign.ssh.keeper import WORK
+from campaign.ssh.keeping import Keeping
+from campaign.ssh.transport import SshTransport
+from inventory.errors import RunError, UnfitError
+
+pytestmark = pytest.mark.sshd
+
+T = TypeVar("T")
+LONG_S = 100.0
+OURS, OTHERS = (f"campaign-{letter * 32}" for letter in "ab")
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with lab(tmp_path_factory.mktemp("lab"), ["127.0.0.2"]) as made:
+        yield made
+
+
+@pytest.fixture
+def node(nodes: Lab) -> Sshd:
+    return nodes.nodes["n1"]
+
+
+def kept(nodes: Lab, use: Callable[[Keeping], Awaitable[T]], campaign: str = OURS) -> T:
+    """What `use` returns while the node is kept for a campaign."""
+
+    async def live() -> T:
+        with ThreadPoolExecutor() as threads:
+            connection = Connection(nodes.host("n1"), threads)
+            keeping = Keeping(connection, campaign, f"owner of {campaign}")
+            try:
+                return await asyncio.wait_for(use(keeping), LONG_S)
+            finally:
+                await keeping.close()
+                await connection.close()
+
+    return asyncio.run(live())
+
+
+def written(path: Path, nbytes: int) -> Path:
+    path.write_bytes(os.urandom(nbytes))
+    return path
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_file_goes_there_and_comes_back(nodes: Lab, node: Sshd, tmp_path: Path) -> None:
+    source = written(tmp_path / "source", 3_000_001)
+
+    async def move(keeping: Keeping) -> Path:
+        files = Files(keeping)
+        await files.put(source, "run/inputs/a b")
+        await files.put(source, "run/inputs/again")
+        await files.keep("run/inputs/a b", tmp_path / "kept" / "back")
+        assert (node.work / OURS / "run/inputs/a b").samefile(node.work / OURS / "run/inputs/again")
+        return await SshTransport(keeping, files, "run", tmp_path / "stage").fetch("inputs", "a*")
+
+    fetched = kept(nodes, move)
+    assert sorted(path.name for path in fetched.iterdir()) == ["a b", "again"]
+    assert {sha256(path) for path in [tmp_path / "kept/back", *fetched.iterdir()]} == {sha256(source)}
+    assert not (node.work / OURS).exists()
+
+
+def test_an_empty_file_and_an_absent_folder_are_no_special_case(nodes: Lab, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+
+    async def move(keeping: Keeping) -> None:
+        files = Files(keeping)
+        await files.put(tmp_path / "empty", "x/empty")
+        await files.fetch("x", "*", tmp_path / "back")
+        await files.fetch("nowhere", "*", tmp_path / "back")
+        with pytest.raises(RunError, match="node n1: there is no file x/gone"):
+            await files.keep("x/gone", tmp_path / "gone")
+
+    kept(nodes, move)
+    assert [path.name for path in (tmp_path / "back").iterdir()] == ["empty"]
+
+
+@pytest.mark.parametrize("right", [True, False], ids=["what is there is right", "what is there is wrong"])
+def test_a_move_goes_on_where_it_broke_off_and_what_is_wrong_is_moved_again(
+    nodes: Lab, node: Sshd, tmp_path: Path, right: bool
+) -> None:
+    source = written(tmp_path / "source", 2_500_000)
+    half = source.read_bytes()[:1_000_000] if right else bytes(1_000_000)
+
+    async def move(keeping: Keeping) -> None:
+        await keeping.open()
+        cache = node.work / OURS / CACHE
+        cache.mkdir()
+        (cache / (sha256(source) + PARTIAL)).write_bytes(half)
+        (tmp_path / f"back{PARTIAL}").write_bytes(half)
+        files = Files(keeping)
+        await files.put(source, "there")
+        await files.keep("there", tmp_path / "back")
+
+    kept(nodes, move)
+    assert sha256(tmp_path / "back") == sha256(source)
+    assert not (tmp_path / f"back{PARTIAL}").exists()
+
+
+def test_a_connection_that_breaks_in_the_middle_of_a_file_does_not_harm_it(
+    nodes: Lab, node: Sshd, tmp_path: Path
+) -> None:
+    source = written(tmp_path / "source", 60_000_000)
+    partial = node.work / OURS / CACHE / (sha256(source) + PARTIAL)
+    broken_at = 0
+
+    async def move(keeping: Keeping) -> None:
+        nonlocal broken_at
+        await keeping.open()
+        files = Files(keeping)
+        moving = asyncio.create_task(files.put(source, "there"))
+        while not (partial.exists() and partial.stat().st_size > 1_000_000) and not moving.done():
+            await asyncio.sleep(0.005)
+        _, *sessions = node.processes()
+        for session in sessions:
+            session.send_signal(signal.SIGKILL)
+        broken_at = partial.stat().st_size
+        await moving
+        await files.keep("there", tmp_path / "back")
+
+    kept(nodes, move)
+    assert 0 < broken_at < 60_000_000
+    assert sha256(tmp_path / "back") == sha256(source)
+
+
+def test_a_node_belongs_to_one_campaign_at_a_time(nodes: Lab) -> None:
+    async def try_another(keeping: Keeping) -> None:
+        await keeping.open()
+        await asyncio.to_thread(kept, nodes, lambda other: other.open(), OTHERS)
+
+    with pytest.raises(UnfitError, match=f"node n1: it is in use by owner of {OURS}"):
+        kept(nodes, try_another)
+    kept(nodes, lambda keeping: keeping.open(), OTHERS)
+
+
+def test_what_a_dead_campaign_left_is_removed_and_nothing_else(nodes: Lab, node: Sshd) -> None:
+    (node.work / OTHERS / "run").mkdir(parents=True)
+    (node.work / "somebody's").mkdir()
+    command = [sys.executable, "-c", "import time; print(flush=True); time.sleep(1000)"]
+    with subprocess.Popen(command, env={WORK: str(node.work)}, stdout=subprocess.PIPE) as orphan:
+        try:
+            assert orphan.stdout is not None
+            orphan.stdout.readline()
+            kept(nodes, lambda keeping: keeping.open())
+            assert orphan.wait(LONG_S) == -signal.SIGTERM
+        finally:
+            orphan.kill()
+    assert not (node.work / OTHERS).exists()
+    assert (node.work / "somebody's").exists()
+
+
+def test_an_agent_that_takes_no_notice_is_ended_with_all_that_it_started(
+    nodes: Lab, node: Sshd, tmp_path: Path
+) -> None:
+    (node.modules / "stubborn.py").write_text(
+        "import os, signal, subprocess, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'], start_new_session=True)\n"
+        "print(os.getpid(), child.pid, flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+
+    async def live(keeping: Keeping) -> None:
+        transport = SshTransport(keeping, Files(keeping), "run", tmp_path / "stage")
+        program = await transport.start("stubborn")
+        processes = [identify(int(pid)) for pid in (await program.read_line()).split()]
+        program.kill()
+        await program.wait()
+        assert len(processes) == 2
+        assert all(processes)
+        assert not any(process.is_alive() for process in processes if process)
+
+    kept(nodes, live)
+
+
+def test_how_a_program_ended_is_told_as_of_a_child(nodes: Lab, node: Sshd, tmp_path: Path) -> None:
+    async def live(keeping: Keeping) -> int:
+        transport = SshTransport(keeping, Files(keeping), "run", tmp_path / "stage")
+        program = await transport.start("agents")
+        assert b'"hello"' in await program.read_line()
+        agent = next(
+            p for p in node.started_here() if b"agents" in Path(f"/proc/{p}/cmdline").read_bytes().split(b"\0")
+        )
+        os.kill(agent, signal.SIGKILL)
+        return await program.wait()
+
+    assert kept(nodes, live) == -signal.SIGKILL
+
+
+def test_a_controller_that_is_gone_leaves_no_process_and_a_free_node(nodes: Lab, node: Sshd, tmp_path: Path) -> None:
+    async def live(keeping: Keeping) -> None:
+        transport = SshTransport(keeping, Files(keeping), "run", tmp_path / "stage")
+        program = await transport.start("agents")
+        await program.read_line()
+        assert node.started_here()
+        await keeping.connection.close()
+        deadline = time.monotonic() + LONG_S
+        while node.started_here():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+
+    kept(nodes, live)
+    kept(nodes, lambda keeping: keeping.open(), OTHERS)
+    assert not (node.work / OURS).exists()
+
+
+def test_a_node_that_is_not_provisioned_says_so(nodes: Lab, node: Sshd) -> None:
+    python = node.home / "venv/bin/python"
+    python.rename(python.with_name("away"))
+    try:
+        with pytest.raises(UnfitError, match=f"node n1: there is no {python}; provision the node first"):
+            kept(nodes, lambda keeping: keeping.open())
+    finally:
+        python.with_name("away").rename(python)
