@@ -206,3 +206,12 @@ def test_what_prepare_wrote_is_answered_as_the_rows_it_was_made_of(pipelines: An
     kept = [line for line in in_order if plain.valid_trips([line], 300)[1]["malformed"] == 0]
     assert len(lines) - len(kept) == malformed
     check("debs2015-q1", kept, again, 60, ("changes",))
+
+
+def test_spark_reads_and_filters_what_a_campaign_prepared(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"\n".join(generated(20_000, 1)))
+    prepared = prepare(tmp_path / "in", DEBS2015, tmp_path / "prepared")
+    names = [row[1] for row in zip(*Recording(prepared.path).take(20_000), strict=True)]
+    middle = sorted(names)[len(names) // 2]
+    kept = spark.read.parquet(str(prepared.path)).where(f"medallion > '{middle}'")
+    assert kept.count() == sum(name > middle for name in names)

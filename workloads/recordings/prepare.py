@@ -37,7 +37,7 @@ MOST_OUT_OF_ORDER = 0.01
 SURELY_WRONG_ROWS = 10_000
 """A part that begins with so many lines of wrong column counts is refused without reading on."""
 
-_FORMAT = 1
+_FORMAT = 2
 """Another number whenever the same source would give another file."""
 
 
@@ -98,7 +98,7 @@ def _write(source: Path, parts: list[Path], schema: Schema, grid: Grid | None, f
     ordered = in_order(parts, schema, grid) if len(parts) > 1 else parts
     sizes = {part: part.stat().st_size for part in parts}
     total, done = sum(sizes.values()) or 1, 0
-    with pq.ParquetWriter(file, described, compression="lz4", write_statistics=[schema.time]) as writer:
+    with pq.ParquetWriter(file, described, compression="snappy", write_statistics=[schema.time]) as writer:
         for part in ordered:
             offset = counts["rows"]
             for rows in _rows_of(part, schema, offset):
