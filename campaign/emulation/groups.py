@@ -95,6 +95,18 @@ class Group:
         except OSError as fault:
             raise UnfitError(f"the control group {self.name} cannot be made: {fault}") from None
 
+    def prefer(self) -> None:
+        """Let it go before other groups and processes of this host, as far as its limits let it run at all.
+
+        Raises:
+            RunError: the kernel does not take it.
+        """
+        folder = Path(self._hierarchy.cpu) / self.name
+        if self._hierarchy.version == 2:
+            self._set(folder / "cpu.weight", "10000")
+        else:
+            self._set(folder / "cpu.shares", "262144")
+
     def limit_cpu(self, share: float | None) -> None:
         """Limit it to `share` of a core's time, above 1 several cores; None lifts the limit.
 

@@ -77,10 +77,13 @@ class Keeper:
         plan = NetworkPlan(new_prefix(), tuple(self.wish.machines), self.wish.links)
         hierarchy = find_hierarchy()
         groups = {name: Group(hierarchy, f"{plan.prefix}/{name}") for name in plan.nodes}
-        for folder in Group(hierarchy, plan.prefix).folders:
+        everybody = Group(hierarchy, plan.prefix)
+        for folder in everybody.folders:
             state.group(folder)
         for group in groups.values():
             group.make()
+        # What others do on this host must not decide what nodes are; their quotas bound what they take from others.
+        everybody.prefer()
         network = EmulatedNetwork(plan, state, self.folder / "relay.log")
         shaping = network.up()
         self._tell("network")
