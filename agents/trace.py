@@ -83,13 +83,24 @@ TABLES: Mapping[str, pa.Schema] = {
         tx_packets=pa.int64(),
         shared=pa.bool_(),
     ),
-    # domain: package-0, dram/package-0, psys. source: rapl, perf, hwmon, powertop, model.
+    # Ten times a second and at marks, per domain: package-0, dram/package-0, psys. role: package,
+    # dram, core, uncore, platform, board, outlet. source: the reader. in_total: a term of the node's sum. raw, raw_max:
+    # a counter in its own counts; null of a sensor. joules: since the first row; null when the step before is missing.
+    # watts: mean over that step; of a sensor, what it said. t_half_ns: uncertainty of t_ns. flags: separated by commas.
+    # shared: the machine carries other nodes too.
     "power": _table(
         domain=pa.string(),
+        role=pa.string(),
         source=pa.string(),
+        in_total=pa.bool_(),
+        raw=pa.int64(),
+        raw_max=pa.int64(),
         joules=pa.float64(),
+        watts=pa.float64(),
         bound_joules=pa.float64(),
+        t_half_ns=pa.int64(),
         flags=pa.string(),
+        shared=pa.bool_(),
     ),
     # What happened when. kind: worker_started, source_started, measure_start, measure_end, source_stopped, drained,
     # refused_connection, sensor_absent, sampler_cost, ...; value: a number that belongs to the kind, or null. The

@@ -23,6 +23,10 @@ EVENT_WORDS: Mapping[str, str] = {
     "sampler_cost": "CPU seconds that the sampler itself used, per sample",
     "sample_late": "a sample began late, by so many seconds",
     "samples_skipped": "samples left out because their time had passed",
+    "power_missing": "a meter says nothing of use: what it meters is missing, not zero",
+    "power_cross_check": "two ways to the same energy counters, compared over a minute",
+    "power_late": "samples of energy that began late, per second",
+    "power_skipped": "samples of energy left out because their time had passed, per second",
     "refused_connection": "a connection to a worker was turned away",
 }
 """Kinds of events that say how far the other figures can be trusted."""

@@ -24,9 +24,6 @@ from workloads.registry import GROUP as WORKLOADS
 
 SHIPPED = Path(__file__).parent / "agendas"
 
-POWER = "power"
-"""A sensor that every agenda may ask for, although not every installation has an energy reader."""
-
 YEAR_S = 366 * 24 * 3600
 
 Repetitions = Annotated[int, Meta(ge=1, le=10_000)]
@@ -83,12 +80,7 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeline: tuple[Event, ...] = ()
     schedulers: Annotated[tuple[str | SchedulerEntry, ...], Meta(min_length=1)]
     baseline: str | None = None
-    sensors: tuple[str, ...] = ("cpu", "memory", "network", POWER)
-
-    @property
-    def installed_sensors(self) -> tuple[str, ...]:
-        """Those that nodes can be asked for."""
-        return tuple(sensor for sensor in self.sensors if sensor in plugins(SENSORS))
+    sensors: tuple[str, ...] = ("cpu", "memory", "network", "power")
 
     @property
     def labels(self) -> list[str]:
@@ -159,8 +151,7 @@ def _check_names(document: Document, agenda: Agenda) -> None:
         if agenda.scheduler_names.index(agenda.scheduler_names[at]) != at:
             raise document.error(steps, f"the scheduler {agenda.scheduler_names[at]!r} is listed twice")
     for at, sensor in enumerate(agenda.sensors):
-        if sensor != POWER:
-            _check_known(document, ("sensors", at), "sensor", sensor, SENSORS)
+        _check_known(document, ("sensors", at), "sensor", sensor, SENSORS)
         if agenda.sensors.index(sensor) != at:
             raise document.error(("sensors", at), f"the sensor {sensor!r} is listed twice")
 

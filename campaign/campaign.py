@@ -81,7 +81,7 @@ class Campaign:
             agenda.name,
             agenda.warmup_s,
             agenda.duration_s,
-            agenda.installed_sensors,
+            agenda.sensors,
             agenda.checkpoint_s,
             profile,
             reach.tier,

@@ -4,19 +4,16 @@ from pathlib import Path
 
 import click
 
-from agents.power.host import MeteredHost
+from agents.power.host import ROOT_VARIABLE, MeteredHost
 from inventory.errors import InputError
-
-VARIABLE = "MILLRACE_SYSFS"
-"""Says the same as the option; node agents that are children of a command inherit it."""
 
 sysfs_option = click.option(
     "--sysfs",
     "root",
     metavar="ROOT",
     default="/",
-    envvar=VARIABLE,
-    help=f"A folder that stands for /, with its sys and proc; {VARIABLE} in the environment says the same.",
+    envvar=ROOT_VARIABLE,
+    help=f"A folder that stands for /, with its sys and proc; {ROOT_VARIABLE} in the environment says the same.",
 )
 
 

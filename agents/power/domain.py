@@ -97,6 +97,11 @@ class Reader:
         """What it meters, from `open` on; a reader of messages learns of its domains one by one."""
         raise NotImplementedError
 
+    @property
+    def trouble(self) -> str:
+        """What went wrong last where there is no domain yet that could say so; empty when nothing did."""
+        return ""
+
     def read(self) -> list[Reading]:
         """What its domains say now; those that have said nothing new since the last call are left out."""
         raise NotImplementedError

@@ -95,7 +95,6 @@ class External(Reader):
 
     @property
     def trouble(self) -> str:
-        """What went wrong last."""
         with self._lock:
             return self._trouble
 

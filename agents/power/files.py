@@ -27,7 +27,7 @@ class Counters:
         file: Readable | None = None
         if not domain.reason:
             try:
-                file = self._host.meter(domain.path)
+                file = self._host.meter(domain.path, is_replaced="modelled" in domain.flags)
             except OSError as fault:
                 domain = replace(domain, reason=f"/{domain.path} cannot be opened: {fault.strerror or fault}")
         self._held.append((domain, file))

@@ -8,6 +8,9 @@ from typing import Protocol
 from agents.power.perf_event import open_event
 from agents.probing import HostFiles
 
+ROOT_VARIABLE = "MILLRACE_SYSFS"
+"""In the environment: a folder that stands for `/`. Node agents that are children of a command inherit it."""
+
 _PAGE = 4096
 
 
@@ -58,20 +61,28 @@ class _Event:
 class MeteredHost(HostFiles):
     """The real host below `/`, or a recorded one below another root."""
 
+    @classmethod
+    def here(cls) -> "MeteredHost":
+        """This host, or the recording that the environment names."""
+        return cls(Path(os.environ.get(ROOT_VARIABLE) or "/").resolve())
+
     @property
     def is_recorded(self) -> bool:
         """Whether the files are a recording, behind which there is no kernel."""
         return self.root != Path("/")
 
-    def meter(self, path: str) -> Readable:
+    def meter(self, path: str, is_replaced: bool = False) -> Readable:
         """A file that is read at every sample: held open on a real host.
 
-        A recording is opened anew every time, because whoever replays it may put new files in place of the old ones.
+        Args:
+            path: from the root.
+            is_replaced: whether new files take its place, so that it must be opened anew every time. Recordings are:
+                whoever replays one may do so.
 
         Raises:
             OSError: it cannot be opened.
         """
-        return _Reopened(self.root / path) if self.is_recorded else self.hold(path)
+        return _Reopened(self.root / path) if is_replaced or self.is_recorded else self.hold(path)
 
     def perf_event(self, kind: int, config: int, cpu: int) -> Readable:
         """A counter of the whole of `cpu`, as eight bytes in the machine's order.

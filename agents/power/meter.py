@@ -151,6 +151,8 @@ def _total(domains: Sequence[DomainEnergy], metering: Metering) -> TotalEnergy:
         reason = f"no energy source on this host ({metering.sources.why_none})"
     elif not terms:
         reason = f"{metering.source} has no domain that is known to be the whole node"
+        if metering.sources.primary and metering.sources.primary.trouble:
+            reason += f": {metering.sources.primary.trouble}"
     if reason:
         return TotalEnergy(None, None, metering.source, names, flags, reason)
     joules = sum(term.joules or 0.0 for term in terms)

@@ -43,6 +43,7 @@ class Metering:
         self._series: dict[Domain, Series] = {}
         self._reasons: dict[Domain, str] = {}
         self._notes: list[Note] = []
+        self._trouble = ""
         self._lock = threading.Lock()
         self._clocks = self._look_at_clocks()
         self._asleep_ns = 0
@@ -66,6 +67,7 @@ class Metering:
                     sample = self._add(reader, reading, late)
                     if sample is not None:
                         samples.append(sample)
+            self._hear_trouble()
             if self._check is not None:
                 self._end_check(self._check, samples)
             return samples
@@ -98,6 +100,14 @@ class Metering:
                 kind = "power_missing" if reason else "power_back"
                 self._notes.append(Note(kind, f"{sample.domain.name} ({reader.name})", sample.reason))
         return sample
+
+    def _hear_trouble(self) -> None:
+        """A source that has no domain yet cannot say in a sample what is wrong."""
+        primary = self.sources.primary
+        trouble = primary.trouble if primary is not None and not self._series else ""
+        if trouble and trouble != self._trouble:
+            self._trouble = trouble
+            self._notes.append(Note("power_missing", self.source or "", trouble))
 
     def _end_check(self, check: CrossCheck, samples: Sequence[Sample]) -> None:
         found = check.add(samples)

@@ -29,9 +29,9 @@ class Rapl(Reader):
             return Finding("absent", f"no zone with an energy counter in /{POWERCAP}")
         faults = [zone.fault for zone in zones if zone.fault]
         if len(faults) < len(zones):
-            return Finding(
-                "ok", f"{len(zones) - len(faults)} of {len(zones)} energy counters in /{POWERCAP} can be read"
-            )
+            modelled = "; they follow a model, and nothing is measured" if any(zone.modelled for zone in zones) else ""
+            readable = len(zones) - len(faults)
+            return Finding("ok", f"{readable} of {len(zones)} energy counters in /{POWERCAP} can be read{modelled}")
         worst = next((fault for fault in faults if fault.status == "denied"), faults[0])
         return Finding("denied", f"{worst.reason}; {HINT}") if worst.status == "denied" else worst
 
@@ -71,6 +71,8 @@ class Rapl(Reader):
 
 def _domain(zone: Zone, rejected: str | None, in_total: bool, flags: tuple[str, ...], is_term: bool) -> Domain:
     reason = ""
+    if zone.modelled:
+        flags += ("modelled",)
     if rejected == "unreadable":
         # A term of the total that cannot be read leaves the total unknown: without it the sum would be too small.
         in_total = is_term

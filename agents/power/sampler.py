@@ -5,6 +5,7 @@ forced at any moment besides, by the thread that wants it.
 """
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from agents.power.metering import Metering
@@ -54,6 +55,12 @@ class PowerSampler:
         self._deadlines = Deadlines(metering.host.monotonic_ns(), metering.settings.rate_hz)
         self._thread = threading.Thread(target=self._live, name="power sampler", daemon=True)
         self.late = 0
+        """Samples that began late."""
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of the thread, while it lives."""
+        return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident)) if self._thread.ident else 0.0
 
     @property
     def skipped(self) -> int:

@@ -18,6 +18,9 @@ POWERCAP = "sys/class/powercap"
 BASE_CONTROL = "intel-rapl"
 """The control type that is kept when another one, `intel-rapl-mmio`, shows the same domain."""
 
+MODELLED = "modelled"
+"""A file beside zones that no kernel has: their counters follow a model, as those of an emulated node do."""
+
 LOOKS_APART_S = 0.2
 """Mirrors are looked at twice."""
 
@@ -50,6 +53,7 @@ class Zone(NamedTuple):
         raw_max: its range in microjoules, or None.
         unit: microjoules that it goes up by at least, or None.
         most_watts: what it can draw.
+        modelled: whether its counter follows a model.
         fault: what is wrong with its counter, or None.
     """
 
@@ -60,6 +64,7 @@ class Zone(NamedTuple):
     raw_max: int | None
     unit: float | None
     most_watts: float
+    modelled: bool
     fault: Finding | None
 
     @property
@@ -123,6 +128,7 @@ def _zone(host: MeteredHost, path: str) -> Zone | None:
         raw_max,
         None if raw_max is None else _unit(raw_max),
         2 * limit / 1e6 if limit else MOST_WATTS,
+        host.exists(f"{POWERCAP}/{folder.partition(':')[0]}/{MODELLED}"),
         host.check_number(f"{path}/energy_uj"),
     )
 

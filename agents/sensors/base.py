@@ -44,7 +44,8 @@ class Host:
 class Sensor:
     """Measures one thing. All calls come from one thread, in the order probe, read (many times), close.
 
-    A subclass must not block, start processes or threads, or touch anything that changes what it measures. It may
+    A subclass must not block, or touch anything that changes what it measures. What once a second is too seldom for
+    may have a thread of its own, which must be gone when `close` returns: its rows wait for the next `read`. It may
     raise from `read` whenever it likes: the sample is then missing, the event is recorded, the next read is tried.
     It must never report 0 for a value that it does not know: it leaves the row out, or the value None.
     """

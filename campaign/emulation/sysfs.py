@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from agents.power.zones import MODELLED
 from campaign.emulation.machine import Machine
 
 GOVERNORS = ("conservative", "ondemand", "userspace", "powersave", "performance", "schedutil")
@@ -118,6 +119,7 @@ def files_of(machine: Machine) -> dict[str, str]:
         f"{_MEMORY_NODES}/node0/cpulist": as_list(everything),
         f"{_MEMORY_NODES}/node0/cpumap": as_mask(everything),
         f"{_POWERCAP}/enabled": "1",
+        f"{_POWERCAP}/{MODELLED}": "1",
     }
     if machine.turbo_khz is not None:
         files[f"{CPU}/cpufreq/boost"] = "1"

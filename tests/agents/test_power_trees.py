@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from recorded_host import DENIED, Recorded, Script, counting, fault, steady
+from recorded_host import DENIED, Recorded, Script, counting, fault, square, steady
 from trees import meters
 from trees.meters import POWERCAP, UNIT_15, UNIT_61
 
@@ -381,3 +381,49 @@ def test_a_cpu_that_blurs_its_counters_has_flagged_samples(tmp_path: Path) -> No
     answer = metered(Recorded(root, CASES["amd"][1]))
     assert answer.total.flags == ("filtered",)
     assert answer.total.joules == pytest.approx(550, abs=answer.total.bound_joules)
+
+
+@pytest.mark.parametrize("half_s", [0.05, 0.37, 2.0])
+def test_a_square_wave_comes_back_through_turns_and_sleep(half_s: float, tmp_path: Path) -> None:
+    """The host sleeps, and the counter goes on meanwhile; the register turns over again and again."""
+    turn_units, unit_uj = 2**24, 15.259
+    raw_max = (turn_units - 1) * 15259 // 1000
+    root = meters.plant(tmp_path, meters.zone("intel-rapl:0", "package-0", raw_max, most_uw=60_000_000))
+    load = square(20.0, 110.0, half_s)
+
+    def counter(seconds: float) -> str:
+        return str(int(load(seconds) * 1e6 / unit_uj) % turn_units * 15259 // 1000)
+
+    host = Recorded(root, {f"{POWERCAP}/intel-rapl:0/energy_uj": counter}, sleeps=[(10.03, 20.0)])
+    answer = metered(host, 30.0)
+    truth = load(answer.end_ns / 1e9 + 20) - load(answer.start_ns / 1e9)
+    assert {"wrap", "gap"} <= set(answer.total.flags)
+    turns = truth / (turn_units * unit_uj / 1e6)
+    assert turns > 10
+    # Twenty seconds are many turns: what was lost in them is told, and is no more than whole turns.
+    lost = (truth - answer.total.joules) / (turn_units * unit_uj / 1e6)
+    assert "ambiguous" in answer.total.flags
+    assert abs(lost - round(lost)) * turn_units * unit_uj / 1e6 <= answer.total.bound_joules
+    assert answer.domains[0].watts is None
+
+
+@pytest.mark.parametrize("half_s", [0.05, 0.37, 2.0])
+def test_a_square_wave_comes_back_through_a_turn_in_a_sleep_that_is_short_enough(half_s: float, tmp_path: Path) -> None:
+    files = meters.zone("intel-rapl:0", "package-0", most_uw=60_000_000)
+    load = square(20.0, 110.0, half_s)
+    script = counting(load, UNIT_61, start_units=2**32 - 20_000_000)
+    root = meters.plant(tmp_path, files)
+    host = Recorded(root, {f"{POWERCAP}/intel-rapl:0/energy_uj": script}, sleeps=[(10.03, 20.0)])
+    answer = metered(host, 30.0)
+    truth = load(answer.end_ns / 1e9 + 20) - load(answer.start_ns / 1e9)
+    assert set(answer.total.flags) == {"wrap", "gap"}
+    assert answer.total.joules == pytest.approx(truth, abs=answer.total.bound_joules)
+    assert answer.total.bound_joules < 0.001 * truth
+
+
+def test_counters_that_follow_a_model_are_flagged_so(tmp_path: Path) -> None:
+    root = meters.plant(tmp_path, {**meters.amd(), f"{POWERCAP}/intel-rapl/modelled": "1"})
+    host = Recorded(root, CASES["amd"][1])
+    answer = metered(host)
+    assert answer.total.flags == ("modelled",)
+    assert "nothing is measured" in Rapl(host, PowerSettings()).probe().reason

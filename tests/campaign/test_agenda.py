@@ -4,13 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from agents.sensors.base import GROUP as SENSORS
 from campaign.addresses import check_addresses, inventory_named, with_addresses
 from campaign.agenda import Agenda, agenda_of, find_agenda, shipped_agendas
 from campaign.plan import Plan, only, plan_of, prepare_inputs
 from inventory.documents import Document, dump_json, parse, read, to_plain
 from inventory.errors import InputError, UnfitError
-from inventory.plugins import plugins
 
 GOOD = """\
 name: mine
@@ -38,11 +36,6 @@ def test_what_is_left_out_has_its_default() -> None:
     assert agenda.baseline == "even"
     assert agenda.labels == ["wordcount", "stepped"]
     assert agenda.sensors == ("cpu", "memory", "network", "power")
-
-
-def test_energy_may_be_asked_for_where_no_reader_is_installed() -> None:
-    agenda = agenda_of(parse(GOOD))
-    assert set(agenda.installed_sensors) == {"cpu", "memory", "network", "power"} & set(plugins(SENSORS))
 
 
 def test_a_resolved_agenda_says_everything_and_reads_back_to_the_same_plan() -> None:

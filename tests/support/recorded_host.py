@@ -93,7 +93,7 @@ class Recorded(MeteredHost):
             raise said
         return said.decode() if isinstance(said, bytes) else said
 
-    def meter(self, path: str) -> "Scripted":
+    def meter(self, path: str, is_replaced: bool = False) -> "Scripted":
         self.read(path)
         return Scripted(self, path)
 

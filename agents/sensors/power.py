@@ -1,0 +1,85 @@
+"""Energy of the machine, by whatever meters it has.
+
+Energy needs a denser rhythm than the other sensors, and moments of its own: a thread reads the meters ten times a
+second, and every `read`, so every mark too, takes one sample more. The rows carry their own times.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+from agents.power.header import header
+from agents.power.host import MeteredHost
+from agents.power.metering import Metering, Note
+from agents.power.sampler import PowerSampler
+from agents.power.series import Sample
+from agents.power.settings import settings_of
+from agents.sensors.base import Host, Row, Sensor
+
+
+class PowerSensor(Sensor):
+    """Fills the table `power`.
+
+    Events: `power_reader`, `power_domain` and `power_host` at the beginning; `power_missing` and `power_back` when a
+    domain stops and goes on; `power_cross_check`; `power_late` and `power_skipped`, how many samples began late or not
+    at all; `power_cost`, CPU seconds of the thread since the last such event.
+    """
+
+    summary = "energy of packages, memory, boards or outlets, ten times a second, with its source"
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        # Appended to by two threads, emptied by one: each step is atomic.
+        self._samples: deque[Sample] = deque()
+        self._sampler: PowerSampler | None = None
+        self._metering: Metering | None = None
+        self._notes: list[Note] = []
+        self._told = {"power_late": 0.0, "power_skipped": 0.0, "power_cost": 0.0}
+
+    def probe(self) -> str | None:
+        machine = MeteredHost.here()
+        metering = Metering(machine, settings_of(machine))
+        if metering.source is None:
+            metering.close()
+            return metering.sources.why_none
+        self._metering, self._notes = metering, list(header(metering))
+        self._sampler = PowerSampler(metering, self._samples.extend)
+        self._sampler.start()
+        return None
+
+    def read(self, now_ns: int) -> Iterable[Row]:
+        if self._sampler is None or self._metering is None:
+            return []
+        self._sampler.force()
+        samples = [self._samples.popleft() for _ in range(len(self._samples))]
+        notes, self._notes = [*self._notes, *self._metering.notes(), *self._counts(self._sampler)], []
+        rows = [self._row(sample) for sample in samples if not sample.is_silent]
+        return rows + [Row("event", now_ns, tuple(note)) for note in notes]
+
+    def close(self) -> None:
+        if self._sampler is not None:
+            self._sampler.stop()
+
+    def _row(self, sample: Sample) -> Row:
+        domain = sample.domain
+        values = (
+            domain.name,
+            domain.role,
+            domain.source,
+            domain.in_total,
+            sample.raw,
+            domain.raw_max,
+            sample.joules,
+            sample.watts,
+            None if sample.joules is None else sample.bound_joules,
+            sample.half_ns,
+            ",".join(sample.flags),
+            self.host.shared,
+        )
+        return Row("power", sample.t_ns, values)
+
+    def _counts(self, sampler: PowerSampler) -> Iterable[Note]:
+        now = {"power_late": sampler.late, "power_skipped": sampler.skipped, "power_cost": sampler.cpu_s}
+        for kind, value in now.items():
+            since, self._told[kind] = value - self._told[kind], value
+            if since:
+                yield Note(kind, "power sampler", "", since)

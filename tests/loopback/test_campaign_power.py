@@ -1,0 +1,72 @@
+"""A campaign whose machine has meters: counters in files, turned while it runs, come back as the right joules."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from replaying import Replay
+from trees import meters
+
+from agents.power.host import ROOT_VARIABLE
+
+pytestmark = pytest.mark.loopback
+
+PACKAGE = f"{meters.POWERCAP}/intel-rapl:0/energy_uj"
+MEMORY = f"{meters.POWERCAP}/intel-rapl:0:0/energy_uj"
+TURN_UJ = 100_000_000
+
+
+def rows(run: Path, table: str) -> list[dict]:
+    return pq.read_table(run / "traces" / f"{table}.parquet").to_pylist()
+
+
+def at(samples: list[dict], t_ns: int) -> tuple[float, float]:
+    """Joules at a moment by the nearest sample behind it, and how far they may be off."""
+    after = next(row for row in samples if row["t_ns"] >= t_ns)
+    return after["joules"], after["bound_joules"] + (after["t_ns"] - t_ns) / 1e9 * 100
+
+
+def test_a_run_on_metered_nodes_has_the_energy_that_the_counters_counted(desk, tmp_path, monkeypatch) -> None:
+    files = {
+        **meters.zone("intel-rapl:0", "package-0", TURN_UJ - 1, most_uw=50_000_000),
+        **meters.zone("intel-rapl:0:0", "dram", TURN_UJ - 1, most_uw=50_000_000),
+    }
+    root = meters.plant(tmp_path / "root", files)
+    monkeypatch.setenv(ROOT_VARIABLE, str(root))
+    with Replay(root, {PACKAGE: (20.0, 80.0, 0.3, TURN_UJ), MEMORY: (2.0, 6.0, 0.5, TURN_UJ)}) as replay:
+        outcome = desk.run("run", desk.agenda(sensors=["cpu", "power"], schedulers=["even"]))
+    assert outcome.status == 0, outcome
+    (run,) = desk.campaign.glob("runs/*")
+    assert json.loads((run / "run.json").read_text())["status"] == "ok"
+    events, power = rows(run, "event"), rows(run, "power")
+    for node in ("n1", "n2"):
+        marks = {row["kind"]: row["t_ns"] for row in events if row["node"] == node}
+        start_ns, end_ns = marks["measure_start"], marks["measure_end"]
+        for domain, path in (("package-0", PACKAGE), ("dram/package-0", MEMORY)):
+            samples = [row for row in power if row["node"] == node and row["domain"] == domain]
+            assert {(row["source"], row["in_total"], row["shared"]) for row in samples} == {("rapl", True, True)}
+            assert [row["joules"] for row in samples] == sorted(row["joules"] for row in samples)
+            (begin, begin_bound), (end, end_bound) = at(samples, start_ns), at(samples, end_ns)
+            least, most = replay.joules_between(path, start_ns, end_ns)
+            assert least - begin_bound - end_bound <= end - begin <= most + begin_bound + end_bound
+            # Each mark has a sample of its own, right behind it.
+            assert end_bound < 0.5 * (end - begin)
+        readers = {row["subject"]: row["detail"] for row in events if row["kind"] == "power_reader"}
+        assert readers["rapl"].startswith("ok")
+    flags = {flag for row in power for flag in row["flags"].split(",") if row["domain"] == "package-0"}
+    assert "wrap" in flags
+
+
+def test_a_run_on_nodes_without_a_meter_says_so_and_has_no_energy(desk, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path))
+    outcome = desk.run("run", desk.agenda(sensors=["power"], schedulers=["even"], duration_s=0.5))
+    assert outcome.status == 0, outcome
+    (run,) = desk.campaign.glob("runs/*")
+    assert rows(run, "power") == []
+    absent = [row for row in rows(run, "event") if row["kind"] == "sensor_absent"]
+    assert {(row["node"], row["subject"], row["value"]) for row in absent} == {
+        ("n1", "power", None),
+        ("n2", "power", None),
+    }
+    assert all("no zone with an energy counter" in row["detail"] for row in absent)
