@@ -1,0 +1,141 @@
+"""Whole campaigns over real SSH: what they leave, and what they survive."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sshd import Lab, lab
+
+pytestmark = [pytest.mark.loopback, pytest.mark.sshd]
+
+LONG_S = 100.0
+RUN = "001-wordcount-even-r1"
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with lab(tmp_path_factory.mktemp("lab"), ["127.0.0.2", "127.0.0.3", "127.0.0.4"]) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def done(shared_desk: Any, nodes: Lab) -> Any:
+    """A campaign that was run to its end; `outcome` says how."""
+    agenda = shared_desk.agenda(inventory=str(nodes.inventory), schedulers=["even"])
+    shared_desk.outcome = shared_desk.run("run", agenda)
+    assert shared_desk.outcome.status == 0, shared_desk.outcome
+    return shared_desk
+
+
+def wait(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + LONG_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come"
+        time.sleep(0.05)
+
+
+def nothing_runs(nodes: Lab) -> bool:
+    return not any(node.started_here() for node in nodes.nodes.values())
+
+
+def start(desk: Any, nodes: Lab, **changes: Any) -> Any:
+    """A campaign whose only run is being measured."""
+    given = {"inventory": str(nodes.inventory), "schedulers": ["even"], "duration_s": 20, "checkpoint_s": 1}
+    campaign = desk.start("run", desk.agenda(**given | changes))
+    desk.wait_for_stage(1, "measuring")
+    return campaign
+
+
+def test_a_campaign_over_ssh_gives_the_same_results_as_on_loopback(done: Any, nodes: Lab) -> None:
+    record = done.results()[RUN]
+    assert record["status"] == "ok"
+    assert record["verification"]["status"] == "passed"
+    assert record["tier"] == 1
+    assert record["measured"]["hops"]["inter_node"] > 0
+    run = done.campaign / "runs" / RUN
+    assert {path.name for path in (run / "logs").iterdir()} == set(nodes.nodes)
+    assert (run / "traces" / "throughput.parquet").is_file()
+
+
+def test_nothing_is_left_on_a_node(done: Any, nodes: Lab) -> None:
+    assert nothing_runs(nodes)
+    for node in nodes.nodes.values():
+        assert [path.name for path in node.work.iterdir()] == [".lock"]
+
+
+def test_what_was_begun_over_ssh_is_resumed_over_ssh(done: Any, nodes: Lab) -> None:
+    before = nodes.nodes["n1"].log.count("Accepted publickey")
+    outcome = done.run("run", "--resume", str(done.campaign))
+    assert outcome.status == 0, outcome
+    assert nodes.nodes["n1"].log.count("Accepted publickey") > before
+
+
+def test_nodes_that_cannot_be_used_are_all_named_before_anything_is_written(desk: Any, nodes: Lab) -> None:
+    before = nodes.known_hosts.read_text()
+    nodes.known_hosts.write_text(nodes.nodes["n2"].known_host)
+    try:
+        outcome = desk.run("run", desk.agenda(inventory=str(nodes.inventory)))
+    finally:
+        nodes.known_hosts.write_text(before)
+    assert outcome.status == 3, outcome
+    assert outcome.err.count("is not known") == 2
+    assert {"node n1:", "node n3:"} <= {line.removeprefix("millrace: ")[:8] for line in outcome.err.splitlines()}
+    assert not (desk.folder / "results").exists()
+    assert not list(desk.temporary.iterdir())
+
+
+def test_a_controller_that_is_killed_leaves_no_process_on_any_node(desk: Any, nodes: Lab) -> None:
+    campaign = start(desk, nodes, duration_s=3600)
+    assert not nothing_runs(nodes)
+    campaign.kill()
+    campaign.communicate()
+    wait(lambda: nothing_runs(nodes), "the end of agents and workers")
+    desk.wait_for_silence()
+
+
+@pytest.mark.slow
+def test_a_cut_of_five_seconds_is_survived_and_nothing_is_lost(desk: Any, nodes: Lab) -> None:
+    campaign = start(desk, nodes)
+    cut = nodes.nodes["n2"]
+    cut.signal(signal.SIGSTOP)
+    time.sleep(5)
+    cut.signal(signal.SIGCONT)
+    outcome = desk.end_of(campaign)
+    assert outcome.status == 0, outcome
+    record = desk.results()[RUN]
+    assert record["verification"]["status"] == "passed"
+    assert record["measured"]["recoveries"] == []
+
+
+@pytest.mark.slow
+def test_the_run_goes_on_when_the_sshd_of_a_node_is_killed(desk: Any, nodes: Lab) -> None:
+    campaign = start(desk, nodes)
+    struck = nodes.nodes["n2"]
+    struck.kill()
+    wait(lambda: not struck.started_here(), "the end of what ran there")
+    struck.start()
+    outcome = desk.end_of(campaign)
+    assert outcome.status == 0, outcome
+    record = desk.results()[RUN]
+    assert record["verification"]["status"] == "passed"
+    assert len(record["measured"]["recoveries"]) >= 1
+    assert nothing_runs(nodes)
+
+
+@pytest.mark.slow
+def test_a_node_that_is_cut_off_for_good_stops_by_itself_and_the_run_goes_on_elsewhere(desk: Any, nodes: Lab) -> None:
+    campaign = start(desk, nodes, duration_s=30)
+    cut = nodes.nodes["n3"]
+    cut.signal(signal.SIGSTOP)
+    try:
+        wait(lambda: not cut.started_here(), "the end of what ran there")
+        outcome = desk.end_of(campaign)
+    finally:
+        cut.signal(signal.SIGCONT)
+    assert outcome.status == 0, outcome
+    record = desk.results()[RUN]
+    assert record["verification"]["status"] == "passed"
+    assert "has been silent for" in record["measured"]["recoveries"][0]["cause"]
+    assert nothing_runs(nodes)
