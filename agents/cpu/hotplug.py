@@ -3,7 +3,7 @@
 from agents.cpu import smt
 from agents.cpu.answer import Refusal
 from agents.cpu.snapshot import Snapshot
-from agents.cpu.step import Step, View
+from agents.cpu.step import Step, View, hidden
 from agents.cpu.topology import FOLDER, Core, Topology, parse_list, switch
 from agents.cpu.wish import CpuWish
 from agents.probing import Finding, HostFiles
@@ -71,13 +71,9 @@ def steps(wish: CpuWish, view: View) -> list[Step]:
 def steps_back(before: Snapshot, view: View) -> list[Step]:
     """CPUs to turn on: those that were on, and those of policies that have something to be put back."""
     were_on = {path for path in paths(view.host) if before.values.get(path) == ON}
-    hidden = {
-        switch(int(folder[6:]))
-        for path in before.later
-        if (folder := path.split("/")[-2]).startswith("policy") and view.host.read_if_there(path) is None
-    }
+    asleep = {switch(cpu) for cpu in hidden(before, view.host)}
     off_now = [path for path in paths(view.host) if view.host.read_if_there(path) == OFF]
-    return [Step(_name(path), path, OFF, ON, ON) for path in off_now if path in were_on | hidden]
+    return [Step(_name(path), path, OFF, ON, ON) for path in off_now if path in were_on | asleep]
 
 
 def steps_off_again(before: Snapshot, view: View) -> list[Step]:

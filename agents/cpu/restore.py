@@ -1,7 +1,7 @@
 """Put back what a snapshot holds.
 
 Each feature comes after those that would disturb it: SMT, CPUs on, driver mode (policies begin anew with it), turbo
-(drivers move limits with it), governor, range, EPP (locked by some governors); at last CPUs that were off go off again.
+(drivers move limits with it), governor, range, EPP (locked by some governors); at last SMT and CPUs go off again.
 """
 
 from collections.abc import Callable
@@ -39,11 +39,11 @@ def restore(before: Snapshot, host: HostFiles) -> Answer:
         if steps:
             view = look(host, before.cores)
     # Policies of CPUs that go off again cannot be read afterwards.
-    policies = {path: host.read_if_there(path) for path in before.values if not path.endswith("/online")}
-    for step in hotplug.steps_off_again(before, view):
-        told[step.path] = take(step, host)
+    policies = {path: host.read_if_there(path) for path in before.values if "/policy" in path}
+    for off_again in (smt.steps_off_again, hotplug.steps_off_again):
+        told |= {step.path: take(step, host) for step in off_again(before, look(host, before.cores))}
     at_end = {path: policies.get(path, host.read_if_there(path)) for path in before.values}
-    settings = []
+    settings = [setting for path, setting in told.items() if path in before.later and not setting.ok]
     for path, old in before.values.items():
         if at_start[path] == old == at_end[path]:
             continue

@@ -5,7 +5,7 @@ Only `on` and `off` are written: `forceoff` cannot be taken back without a reboo
 
 from agents.cpu.answer import Refusal
 from agents.cpu.snapshot import Snapshot
-from agents.cpu.step import Step, View, differing, settable
+from agents.cpu.step import Step, View, hidden, settable
 from agents.cpu.topology import FOLDER, Topology
 from agents.cpu.wish import CpuWish
 from agents.probing import Finding, HostFiles
@@ -45,8 +45,15 @@ def steps(wish: CpuWish, view: View) -> list[Step]:
 
 
 def steps_back(before: Snapshot, view: View) -> list[Step]:
-    """The switch as it was; siblings that are kept off cannot be turned on one by one."""
-    return differing("SMT", paths(view.host), before, view)
+    """SMT to turn on: siblings that it keeps off cannot be turned on one by one."""
+    wanted = before.value(CONTROL) == "on" or hidden(before, view.host)
+    return [Step("SMT", CONTROL, "off", "on", "on")] if wanted and view.host.read_if_there(CONTROL) == "off" else []
+
+
+def steps_off_again(before: Snapshot, view: View) -> list[Step]:
+    """SMT to turn off, once all that siblings hold is put back."""
+    off = before.value(CONTROL) == "off" and view.host.read_if_there(CONTROL) == "on"
+    return [Step("SMT", CONTROL, "on", "off", "off")] if off else []
 
 
 def is_off(host: HostFiles) -> bool:

@@ -105,6 +105,17 @@ def differing(what: str, paths: list[str], before: Snapshot, view: View) -> list
     return steps
 
 
+def hidden(before: Snapshot, host: HostFiles) -> frozenset[int]:
+    """CPUs to turn on because their policy has something to be put back, and cannot be read while they are off."""
+    return frozenset(
+        int(folder[6:])
+        for path in before.later
+        if (folder := path.split("/")[-2]).startswith("policy")
+        and host.exists(path)
+        and host.read_if_there(path) is None
+    )
+
+
 def settable(host: HostFiles, paths: list[str], absent: str) -> Finding:
     """Whether files are there and may be written; `absent` says what it means that there is none."""
     if not paths:

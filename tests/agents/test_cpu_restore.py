@@ -156,7 +156,7 @@ def test_what_cannot_be_put_back_is_listed_and_the_rest_is_put_back(tmp_path: Pa
     before = found(kernel)
     apply(CpuWish(governor="performance", turbo=False, cores=3), kernel, Keeper(before))
     stuck = f"{CPU}/cpufreq/policy1/scaling_governor"
-    kernel.kernel["ignored"] = [stuck]
+    kernel.ignore(stuck)
     answer = restore(before, kernel)
     assert not answer.ok
     left = {setting.path: setting for setting in answer.settings if not setting.ok}
@@ -165,7 +165,7 @@ def test_what_cannot_be_put_back_is_listed_and_the_rest_is_put_back(tmp_path: Pa
     assert (left[stuck].asked, left[stuck].got) == ("powersave", "performance")
     assert kernel.read(f"{CPU}/intel_pstate/no_turbo") == "0"
     assert kernel.read(f"{CPU}/cpu3/online") == "1"
-    kernel.kernel["ignored"] = []
+    kernel.ignore()
     assert restore(before, kernel).ok
 
 

@@ -43,7 +43,7 @@ class FakeKernel(HostFiles):
         self.writes.append((path, text))
         if not self.exists(path):
             raise _fault(errno.ENOENT, path)
-        if path in self.kernel["ignored"]:
+        if path in self._ignored():
             return
         folder, file = path.split("/")[-2:]
         if file == "online":
@@ -65,6 +65,10 @@ class FakeKernel(HostFiles):
         else:
             raise _fault(errno.EACCES, path)
 
+    def ignore(self, *paths: str) -> None:
+        """From now on writes of these files succeed without effect, in every process."""
+        (self.root / "ignored").write_text("\n".join(paths))
+
     def boot(self) -> None:
         """Make what follows from which CPUs are on: topology, masks and policies."""
         for name in self.kernel["policies"]:
@@ -72,6 +76,10 @@ class FakeKernel(HostFiles):
             if self._working(name) or self.kernel["keeps_policies"]:
                 self._make_policy(name)
         self._describe()
+
+    def _ignored(self) -> list[str]:
+        ignored = self.root / "ignored"
+        return ignored.read_text().splitlines() if ignored.exists() else []
 
     # CPUs
 
@@ -234,7 +242,9 @@ class FakeKernel(HostFiles):
 def all_files(root: Path) -> dict[str, str]:
     """Everything below /sys of a tree, which is what must be the same again."""
     return {
-        str(path.relative_to(root)): path.read_text() for path in sorted((root / "sys").rglob("*")) if path.is_file()
+        str(path.relative_to(root)): path.read_text().strip()
+        for path in sorted((root / "sys").rglob("*"))
+        if path.is_file()
     }
 
 

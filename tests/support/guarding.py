@@ -1,7 +1,7 @@
 """Programs of tests on CPU control: a guardian, and a campaign that is killed, both before the fake kernel.
 
 `python guarding.py ROOT` is the guardian; `python guarding.py ROOT campaign NUMBER` sets CPUs and kills itself with
-SIGKILL before its write NUMBER, or ends by itself when there are fewer.
+SIGKILL before its write NUMBER; when there are fewer it ends by itself and prints how many there were.
 """
 
 import os
@@ -27,11 +27,12 @@ def campaign(root: Path, death: int) -> None:
         if number == death:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with CpuControl(FakeKernel(root, before_write), "a campaign that is killed", GUARDIAN) as control:
+    kernel = FakeKernel(root, before_write)
+    with CpuControl(kernel, "a campaign that is killed", GUARDIAN) as control:
         for wish in WISHES:
             control.apply(wish)
-        print("set", flush=True)
         control.set_frequency(1_600_000_000)
+    print(len(kernel.writes))
 
 
 if __name__ == "__main__":

@@ -35,8 +35,9 @@ class Machine:
     clocks: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     def build(self, root: Path, **changes: Any) -> Path:
-        """Write the tree below `root` and return it; `changes` replace attributes or go to the kernel's options."""
-        options = {key: changes.pop(key) for key in ("keeps_policies", "ignored") if key in changes}
+        """Write the tree below `root` and return it; `changes` replace attributes; `keeps_policies`: a policy
+        stays, and answers EBUSY, while its CPUs are off."""
+        keeps_policies = changes.pop("keeps_policies", False)
         for name, value in changes.items():
             setattr(self, name, value)
         cpus = sorted(cpu for _, core in self.cores for cpu in core)
@@ -48,9 +49,7 @@ class Machine:
             "clocks": {str(cpu): list(pair) for cpu, pair in self.clocks.items()},
             "status": self.status,
             "grain": self.grain,
-            "keeps_policies": False,
-            "ignored": [],
-            **options,
+            "keeps_policies": keeps_policies,
         }
         (root / "kernel.json").write_text(json.dumps(kernel))
         write(root, "proc/sys/kernel/random/boot_id", "11111111-2222-3333-4444-555555555555")

@@ -1,0 +1,223 @@
+"""Real processes: a campaign, its guardian, and kill -9 of either or both before every write."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import guarding
+import pytest
+from fake_kernel import FakeKernel, all_files
+from trees.processors import CPU, acpi_shared, core_off
+
+from agents.cpu.control import CpuControl, put_back
+from agents.cpu.guardian import Guardian
+from agents.cpu.journal import Lock, journal_path
+from agents.cpu.wish import CpuWish
+from agents.probing import HostFiles
+from inventory.errors import RunError, UnfitError
+
+PATIENCE_S = 60.0
+
+
+def until(done: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + PATIENCE_S
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def campaign(root: Path, death: int) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, guarding.__file__, str(root), "campaign", str(death)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.run(command, env=environment, check=False, timeout=PATIENCE_S, capture_output=True, text=True)
+
+
+def guardians(root: Path) -> list[int]:
+    """Processes of this test that were started as a guardian of this root."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if str(root).encode() in words and b"campaign" not in words:
+                found.append(int(entry.name))
+    return found
+
+
+def test_kill_9_before_every_write_ends_in_what_was_found(tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    acpi_shared().build(whole)
+    done = campaign(whole, -1)
+    assert done.returncode == 0, done.stderr
+    writes = int(done.stdout)
+    # Those of changing and those of restoring.
+    assert writes > 15
+
+    def die(death: int) -> None:
+        root = tmp_path / str(death)
+        root.mkdir()
+        before = all_files(acpi_shared().build(root))
+        assert campaign(root, death).returncode == -signal.SIGKILL
+        assert until(lambda: not guardians(root)), "the guardian does not end"
+        assert all_files(root) == before, f"killed before write {death}"
+        assert not journal_path(root).exists()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(die, range(writes)))
+
+
+def test_when_both_are_killed_the_next_who_comes_puts_back(tmp_path: Path) -> None:
+    before = all_files(core_off().build(tmp_path))
+    held = CpuControl(FakeKernel(tmp_path), "a test", guarding.GUARDIAN)
+    held.apply(CpuWish(cores=2, turbo=False))
+    (guardian,) = guardians(tmp_path)
+    os.kill(guardian, signal.SIGKILL)
+    # This process stands for the dead campaign: what remains of it is the journal.
+    lock, _, watching = held._held or pytest.fail("nothing is held")
+    watching.dismiss()
+    lock.close()
+    assert all_files(tmp_path) != before
+    answer = put_back(FakeKernel(tmp_path), "clean")
+    assert answer.ok
+    assert answer.changed
+    assert all_files(tmp_path) == before
+    assert not put_back(FakeKernel(tmp_path), "clean").changed
+
+
+def test_the_next_campaign_finds_the_host_as_the_dead_one_found_it(tmp_path: Path) -> None:
+    root = acpi_shared().build(tmp_path)
+    before = all_files(root)
+    with CpuControl(FakeKernel(root), "the first", guarding.GUARDIAN) as first:
+        first.set_governor("performance")
+        journal = journal_path(root).read_text()
+        first.restore()
+    # As if the first had been killed with its guardian, after its write.
+    journal_path(root).write_text(journal)
+    FakeKernel(root).write(f"{CPU}/cpufreq/policy0/scaling_governor", "performance")
+    with CpuControl(FakeKernel(root), "the second", guarding.GUARDIAN) as second:
+        second.set_governor("powersave")
+        assert "ondemand" in json.loads(journal_path(root).read_text())["before"]["values"].values()
+    assert all_files(root) == before
+
+
+def test_a_second_campaign_is_refused_by_the_name_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agents.cpu.journal.PATIENCE_S", 0.1)
+    root = acpi_shared().build(tmp_path)
+    with CpuControl(FakeKernel(root), "campaign one of alice", guarding.GUARDIAN) as first:
+        first.set_frequency(1_200_000_000)
+        second = CpuControl(FakeKernel(root), "campaign two of bob", guarding.GUARDIAN)
+        with pytest.raises(UnfitError, match="held by campaign one of alice"):
+            second.set_frequency(2_000_000_000)
+        with pytest.raises(UnfitError, match="held by campaign one of alice"):
+            put_back(FakeKernel(root), "clean")
+        assert FakeKernel(root).read(f"{CPU}/cpufreq/policy0/scaling_max_freq") == "1200000"
+
+
+def test_a_guardian_that_was_killed_is_replaced_before_the_next_write(tmp_path: Path) -> None:
+    root = acpi_shared().build(tmp_path)
+    with CpuControl(FakeKernel(root), "a test", guarding.GUARDIAN) as control:
+        control.set_governor("performance")
+        (old,) = guardians(root)
+        os.kill(old, signal.SIGKILL)
+        assert until(lambda: old not in guardians(root) or control.set_governor("powersave").ok)
+        control.set_governor("powersave")
+        (new,) = guardians(root)
+        assert new != old
+
+
+def test_who_changes_nothing_leaves_no_trace(tmp_path: Path) -> None:
+    root = acpi_shared().build(tmp_path)
+    with CpuControl(FakeKernel(root), "a test", guarding.GUARDIAN) as control:
+        assert control.apply(CpuWish(governor="turbo")).refused
+    assert not (root / "run").exists()
+    assert not put_back(FakeKernel(root), "clean").changed
+    assert not (root / "run").exists()
+
+
+def test_a_guardian_that_does_not_start_leaves_the_host_alone(tmp_path: Path) -> None:
+    root = acpi_shared().build(tmp_path)
+    kernel = FakeKernel(root)
+    for program in ((sys.executable, "-c", "pass"), (str(root / "no-such-program"),)):
+        with pytest.raises(UnfitError, match="left alone"):
+            CpuControl(kernel, "a test", program).set_governor("performance")
+    assert kernel.writes == []
+    # It let go of the lock.
+    Lock(root, "another").close()
+
+
+def test_the_guardian_that_is_installed_restores_a_plain_tree(tmp_path: Path) -> None:
+    """With the program that runs on nodes: a kernel's files, without a kernel's answers."""
+    root = acpi_shared().build(tmp_path)
+    before = all_files(root)
+    program = """
+import os, signal, sys
+from pathlib import Path
+from agents.cpu.control import CpuControl
+from agents.cpu.wish import CpuWish
+from agents.probing import HostFiles
+control = CpuControl(HostFiles(Path(sys.argv[1])), "a test")
+control.apply(CpuWish(governor="performance", min_ghz=1.2, max_ghz=1.2, turbo=False))
+print("set", flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program, str(root)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert done.stdout == "set\n", done.stderr
+    assert until(lambda: not guardians(root))
+    assert all_files(root) == before
+    assert not journal_path(root).exists()
+
+
+def test_what_differs_at_the_end_is_an_error_and_stays_in_the_journal(tmp_path: Path) -> None:
+    root = acpi_shared().build(tmp_path)
+    kernel = FakeKernel(root)
+    control = CpuControl(kernel, "a test", guarding.GUARDIAN)
+    control.set_governor("performance")
+    kernel.ignore(f"{CPU}/cpufreq/policy2/scaling_governor")
+    with pytest.raises(RunError, match="scaling_governor is 'performance', was 'ondemand'"), control:
+        pass
+    assert journal_path(root).exists()
+    with pytest.raises(UnfitError, match="a test has left this host changed"):
+        CpuControl(FakeKernel(root), "another", guarding.GUARDIAN).set_governor("powersave")
+
+
+def test_the_guardian_is_in_a_session_of_its_own_without_the_marks_of_its_maker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who ends a campaign's processes, by session or by mark, must not end the one that cleans up behind them."""
+    monkeypatch.setenv("MILLRACE_CAMPAIGN", "marked")
+    root = acpi_shared().build(tmp_path)
+    lock = Lock(root, "a test")
+    guardian = Guardian(root, lock)
+    (pid,) = guardians(root)
+    assert os.getsid(pid) == pid
+    assert b"marked" not in Path(f"/proc/{pid}/environ").read_bytes()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        os.kill(pid, number)
+    assert guardian.is_alive
+    guardian.dismiss()
+    assert not guardian.is_alive
+    lock.close()
+
+
+def test_hosts_of_which_nothing_can_be_written_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("a file is in the way")
+    with pytest.raises(UnfitError, match="cannot be written"):
+        Lock(tmp_path, "a test")
+    assert not put_back(HostFiles(tmp_path), "clean").changed
