@@ -151,8 +151,8 @@ def _end(policy: Policy, file: str, now: int | None, asked: int) -> Step:
 
 
 def _within(policy: Policy, asked: int) -> int:
-    """How far the clock may be from what was asked: one step of the table around it, or 50 MHz."""
-    gaps = [upper - lower for lower, upper in pairwise(policy.table) if lower <= asked <= upper]
+    """How far the clock may be from what was asked: 50 MHz, or the step of the table that it lies in the midst of."""
+    gaps = [upper - lower for lower, upper in pairwise(policy.table) if lower < asked < upper]
     return max([TOLERANCE_KHZ, *gaps])
 
 

@@ -30,6 +30,7 @@ class FakeKernel(HostFiles):
         self.kernel: dict[str, Any] = json.loads((root / "kernel.json").read_text())
         self.before_write = before_write
         self.writes: list[tuple[str, str]] = []
+        self.attempts = 0
         self._on: list[int] | None = None
 
     def read(self, path: str) -> str:
@@ -39,7 +40,8 @@ class FakeKernel(HostFiles):
         return super().read(path)
 
     def write(self, path: str, text: str) -> None:
-        self.before_write(len(self.writes), path)
+        self.attempts += 1
+        self.before_write(self.attempts - 1, path)
         self.writes.append((path, text))
         if not self.exists(path):
             raise _fault(errno.ENOENT, path)

@@ -1,0 +1,391 @@
+"""What can be wished of which machine: each driver, shared policies, SMT, cores that are off, no cpufreq at all."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_kernel import FakeKernel, all_files
+from hypothesis import given
+from hypothesis import strategies as st
+from trees.processors import (
+    CPU,
+    MACHINES,
+    Machine,
+    acpi_shared,
+    amd_epp,
+    amd_passive,
+    core_off,
+    cppc,
+    half_policy,
+    hybrid,
+    intel_active,
+    intel_passive,
+    smt_off,
+    two_sockets,
+    virtual,
+    write,
+)
+
+from agents.cpu.apply import Keeper, apply
+from agents.cpu.facts import facts
+from agents.cpu.hotplug import kept
+from agents.cpu.plan import found, plan
+from agents.cpu.topology import Core, Topology, parse_list, read_topology
+from agents.cpu.wish import CpuWish
+from agents.probing import HostFiles
+from inventory.errors import InputError
+
+Make = Callable[[], Machine]
+
+
+def refusal(make: Make, root: Path, **wish: Any) -> str:
+    """The one refusal of a wish, as a user reads it."""
+    kernel = FakeKernel(make().build(root))
+    answer = apply(CpuWish(**wish), kernel, Keeper(found(kernel)))
+    assert kernel.writes == []
+    assert not answer.changed
+    assert plan(CpuWish(**wish), kernel).refused == answer.refused
+    (told,) = answer.refused
+    return str(told)
+
+
+@pytest.mark.parametrize(
+    ("make", "wish", "told"),
+    [
+        (acpi_shared, {"cores": 5}, "cores: 5: there are 4 physical cores; possible: 1 to 4"),
+        (two_sockets, {"cores": 1}, "possible: 2 to 8"),
+        (core_off, {"cores": 5}, "there are 4 physical cores"),
+        (acpi_shared, {"governor": "turbo"}, "possible: conservative, ondemand, userspace"),
+        (acpi_shared, {"governor": "perfomance"}, "did you mean 'performance'?"),
+        (intel_active, {"governor": "ondemand"}, "policy0 (driver intel_pstate) has no such governor"),
+        (amd_epp, {"governor": "schedutil"}, "possible: performance, powersave"),
+        (virtual, {"governor": "performance"}, "no cpufreq policy (usual in virtual machines)"),
+        (virtual, {"max_ghz": 2.0}, "no cpufreq policy (usual in virtual machines)"),
+        (acpi_shared, {"max_ghz": 9.0}, "max_ghz: 9 GHz: out of range; nearest: 3 GHz; possible: 0.8 to 3 GHz"),
+        (acpi_shared, {"max_ghz": 0.1}, "nearest: 0.8 GHz"),
+        (hybrid, {"min_ghz": 4.5}, "possible: 0.8 to 3.8 GHz"),
+        (virtual, {"turbo": False}, "neither intel_pstate/no_turbo nor cpufreq/boost is there"),
+        (cppc, {"turbo": True}, "neither intel_pstate/no_turbo nor cpufreq/boost is there"),
+        (acpi_shared, {"smt": True}, "says 'notsupported'"),
+        (cppc, {"driver_mode": "passive"}, "has no modes"),
+        (intel_active, {"driver_mode": "guided"}, "possible: active, passive"),
+        (acpi_shared, {"epp": "power"}, "no cpufreq policy with an energy_performance_preference"),
+        (intel_active, {"epp": "powersafe"}, "did you mean 'power'?"),
+        (
+            intel_active,
+            {"epp": "power", "governor": "performance"},
+            "the governor performance of driver intel_pstate locks",
+        ),
+    ],
+)
+def test_the_impossible_is_refused_and_nothing_is_written(
+    make: Make, wish: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    assert told in refusal(make, tmp_path, **wish)
+
+
+def test_one_impossible_part_refuses_the_whole_wish(tmp_path: Path) -> None:
+    assert "governor" in refusal(acpi_shared, tmp_path, governor="nonsense", turbo=False, cores=1)
+
+
+def test_one_limit_beyond_the_other_that_is_in_force_is_refused(tmp_path: Path) -> None:
+    kernel = FakeKernel(acpi_shared().build(tmp_path))
+    keeper = Keeper(found(kernel))
+    assert apply(CpuWish(max_ghz=1.6), kernel, keeper).ok
+    (refused,) = apply(CpuWish(min_ghz=2.0), kernel, keeper).refused
+    assert "max_ghz must be raised as well" in str(refused)
+    assert apply(CpuWish(min_ghz=2.0, max_ghz=2.4), kernel, keeper).ok
+
+
+@pytest.mark.parametrize("make", MACHINES)
+def test_a_plan_writes_nothing_and_predicts_what_apply_does(make: Make, tmp_path: Path) -> None:
+    root = make().build(tmp_path)
+    kernel = FakeKernel(root)
+    before = all_files(root)
+    wishes = [
+        CpuWish(cores=2),
+        CpuWish(turbo=False),
+        CpuWish(min_ghz=1.2, max_ghz=1.6),
+        CpuWish(governor="performance"),
+    ]
+    keeper = Keeper(found(kernel))
+    for wish in wishes:
+        planned = plan(wish, kernel)
+        assert kernel.writes == []
+        assert all_files(root) == before
+        done = apply(wish, kernel, keeper)
+        assert planned.refused == done.refused
+        assert planned.changed == done.changed
+        assert {s.path: s.asked for s in planned.settings}.items() <= {s.path: s.asked for s in done.settings}.items()
+        assert done.refused or done.ok, [s for s in done.settings if not s.ok]
+        # The second time nothing is left to do.
+        assert not plan(wish, kernel, keeper.before).changed
+        assert not apply(wish, kernel, keeper).changed
+        before, kernel = all_files(root), FakeKernel(root)
+
+
+@pytest.mark.parametrize(
+    ("make", "policies"),
+    [
+        (acpi_shared, 2),
+        (intel_active, 8),
+        (intel_passive, 8),
+        (amd_epp, 8),
+        (amd_passive, 8),
+        (cppc, 1),
+        (half_policy, 2),
+    ],
+)
+def test_a_clock_is_fixed_with_every_driver_and_each_policy_is_written_once(
+    make: Make, policies: int, tmp_path: Path
+) -> None:
+    kernel = FakeKernel(make().build(tmp_path))
+    answer = apply(CpuWish(min_ghz=1.2, max_ghz=1.2), kernel, Keeper(found(kernel)))
+    assert answer.ok
+    assert len(kernel.writes) == 2 * policies
+    assert {setting.got for setting in answer.settings} == {"1200000"}
+    # The governor stays.
+    assert not [path for path, _ in kernel.writes if "governor" in path]
+
+
+def test_the_lower_limit_is_never_above_the_upper_one_on_the_way(tmp_path: Path) -> None:
+    """The fake kernel refuses such a write with EINVAL, as kernels before 5.4 did."""
+    kernel = FakeKernel(acpi_shared().build(tmp_path))
+    keeper = Keeper(found(kernel))
+    for low, high in ((2.4, 2.4), (0.8, 0.8), (1.2, 2.4), (2.4, 3.0), (0.8, 1.2)):
+        assert apply(CpuWish(min_ghz=low, max_ghz=high), kernel, keeper).ok
+
+
+def test_cores_go_off_as_a_whole_the_highest_first(tmp_path: Path) -> None:
+    kernel = FakeKernel(intel_active().build(tmp_path))
+    assert apply(CpuWish(cores=2), kernel, Keeper(found(kernel))).ok
+    assert kernel.read(f"{CPU}/online") == "0,1,4,5"
+
+
+def test_cores_go_off_evenly_over_sockets(tmp_path: Path) -> None:
+    kernel = FakeKernel(two_sockets().build(tmp_path))
+    keeper = Keeper(found(kernel))
+    assert apply(CpuWish(cores=3), kernel, keeper).ok
+    assert kernel.read(f"{CPU}/online") == "0,1,2,8,9,10"
+    # From a host on which the kernel tells little, with what was known before.
+    assert apply(CpuWish(cores=6), kernel, keeper).ok
+    assert kernel.read(f"{CPU}/online") == "0,1,2,3,4,5,8,9,10,11,12,13"
+
+
+def test_slow_cores_of_a_mixed_host_go_first(tmp_path: Path) -> None:
+    kernel = FakeKernel(hybrid().build(tmp_path))
+    assert apply(CpuWish(cores=3), kernel, Keeper(found(kernel))).ok
+    assert kernel.read(f"{CPU}/online") == "0,1,2,3,4"
+
+
+def test_an_upper_limit_beyond_the_slow_cores_is_none_for_them(tmp_path: Path) -> None:
+    kernel = FakeKernel(hybrid().build(tmp_path))
+    assert apply(CpuWish(max_ghz=4.5), kernel, Keeper(found(kernel))).ok
+    assert kernel.read(f"{CPU}/cpufreq/policy0/scaling_max_freq") == "4500000"
+    assert kernel.read(f"{CPU}/cpufreq/policy4/scaling_max_freq") == "3800000"
+
+
+def test_a_core_that_was_off_comes_on_when_more_are_wanted_than_the_kernel_names(tmp_path: Path) -> None:
+    kernel = FakeKernel(core_off().build(tmp_path))
+    keeper = Keeper(found(kernel))
+    assert plan(CpuWish(cores=4), kernel).changed
+    assert apply(CpuWish(cores=4, governor="performance"), kernel, keeper).ok
+    assert kernel.read(f"{CPU}/online") == "0,1,2,3,4,5,6,7"
+    assert kernel.read(f"{CPU}/cpufreq/policy7/scaling_governor") == "performance"
+
+
+def test_with_smt_off_siblings_stay_off_and_cores_are_counted_all_the_same(tmp_path: Path) -> None:
+    kernel = FakeKernel(smt_off().build(tmp_path))
+    keeper = Keeper(found(kernel))
+    assert apply(CpuWish(cores=2), kernel, keeper).ok
+    assert kernel.read(f"{CPU}/online") == "0,1"
+    assert apply(CpuWish(cores=4), kernel, keeper).ok
+    assert kernel.read(f"{CPU}/online") == "0,1,2,3"
+    assert apply(CpuWish(smt=True), kernel, keeper).ok
+    assert kernel.read(f"{CPU}/online") == "0,1,2,3,4,5,6,7"
+
+
+def test_smt_that_is_not_there_is_off_already(tmp_path: Path) -> None:
+    kernel = FakeKernel(acpi_shared().build(tmp_path))
+    answer = apply(CpuWish(smt=False), kernel, Keeper(found(kernel)))
+    assert answer.ok
+    assert not answer.changed
+
+
+def test_turbo_off_is_written_in_each_drivers_own_sense(tmp_path: Path) -> None:
+    for make, path, value in (
+        (intel_active, "intel_pstate/no_turbo", "1"),
+        (acpi_shared, "cpufreq/boost", "0"),
+        (amd_epp, "cpufreq/boost", "0"),
+    ):
+        root = tmp_path / make.__name__
+        root.mkdir()
+        kernel = FakeKernel(make().build(root))
+        assert facts(kernel)["turbo"] is True
+        assert apply(CpuWish(turbo=False), kernel, Keeper(found(kernel))).ok
+        assert kernel.read(f"{CPU}/{path}") == value
+        assert facts(kernel)["turbo"] is False
+
+
+def test_limits_above_the_base_clock_can_be_wished_together_with_turbo(tmp_path: Path) -> None:
+    kernel = FakeKernel(acpi_shared().build(tmp_path))
+    keeper = Keeper(found(kernel))
+    assert apply(CpuWish(turbo=False), kernel, keeper).ok
+    assert apply(CpuWish(max_ghz=3.0), kernel, keeper).refused
+    assert apply(CpuWish(max_ghz=3.0, turbo=True), kernel, keeper).ok
+    assert kernel.read(f"{CPU}/cpufreq/policy0/scaling_max_freq") == "3000000"
+
+
+def test_settings_of_a_driver_mode_are_judged_by_that_mode(tmp_path: Path) -> None:
+    kernel = FakeKernel(intel_active().build(tmp_path))
+    keeper = Keeper(found(kernel))
+    assert plan(CpuWish(governor="ondemand"), kernel).refused
+    assert apply(CpuWish(driver_mode="passive", governor="ondemand"), kernel, keeper).ok
+    assert plan(CpuWish(driver_mode="active", governor="ondemand"), kernel).refused
+    assert apply(CpuWish(driver_mode="active", governor="powersave", epp="power"), kernel, keeper).ok
+    assert kernel.read(f"{CPU}/cpufreq/policy0/energy_performance_preference") == "power"
+
+
+def test_a_write_without_effect_is_reported(tmp_path: Path) -> None:
+    kernel = FakeKernel(acpi_shared().build(tmp_path))
+    kernel.ignore(f"{CPU}/cpufreq/policy2/scaling_governor")
+    answer = apply(CpuWish(governor="performance"), kernel, Keeper(found(kernel)))
+    (left,) = [setting for setting in answer.settings if not setting.ok]
+    assert (left.what, left.asked, left.got) == ("governor of policy2", "performance", "ondemand")
+    assert not answer.ok
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_write_that_fails_is_reported_and_stops_nothing_else(number: int, tmp_path: Path) -> None:
+    def broken(count: int, path: str) -> None:
+        if count == number:
+            raise OSError(5, "Input/output error", path)
+
+    kernel = FakeKernel(acpi_shared().build(tmp_path), broken)
+    answer = apply(CpuWish(governor="performance", min_ghz=1.2, max_ghz=1.2), kernel, Keeper(found(kernel)))
+    assert kernel.attempts == 6
+    assert len(kernel.writes) == 5
+    (left,) = [setting for setting in answer.settings if not setting.ok]
+    assert left.reason.endswith(": Input/output error")
+
+
+def test_a_read_only_sys_is_named(tmp_path: Path) -> None:
+    root = acpi_shared().build(tmp_path)
+    write(root, "proc/mounts", "sysfs /sys sysfs ro,nosuid 0 0")
+    (told,) = plan(CpuWish(turbo=False), FakeKernel(root)).refused
+    assert told.reason == "/sys is mounted read-only"
+    # What is as wished needs no write.
+    assert plan(CpuWish(turbo=True), FakeKernel(root)).ok
+
+
+def test_a_container_must_not_set_the_machine_below_it(tmp_path: Path) -> None:
+    root = acpi_shared().build(tmp_path)
+    (root / "proc/self/ns").mkdir(parents=True)
+    for name, number in (("pid", 4026531836), ("user", 4026532999)):
+        (root / f"proc/self/ns/{name}").symlink_to(f"{name}:[{number}]")
+    (told,) = plan(CpuWish(turbo=False), FakeKernel(root)).refused
+    assert "not in the host's own user namespace" in told.reason
+    # A node with files of its own over /sys may set those.
+    write(root, "proc/mounts", "sysfs /sys sysfs rw 0 0\noverlay /sys overlay rw 0 0")
+    assert plan(CpuWish(turbo=False), FakeKernel(root)).changed
+
+
+def test_facts_of_every_machine(tmp_path: Path) -> None:
+    told: dict[str, Any] = {}
+    for make in MACHINES:
+        root = tmp_path / make.__name__
+        root.mkdir()
+        told[make.__name__] = facts(FakeKernel(make().build(root)))
+    shape = {name: (f["sockets"], f["cores"], f["cores_online"], f["threads"]) for name, f in told.items()}
+    assert shape == {
+        "acpi_shared": (1, 4, 4, 4),
+        "intel_active": (1, 4, 4, 8),
+        "intel_passive": (1, 4, 4, 8),
+        "two_sockets": (2, 8, 8, 16),
+        "amd_epp": (1, 4, 4, 8),
+        "amd_passive": (1, 4, 4, 8),
+        "cppc": (1, 4, 4, 4),
+        "hybrid": (1, 6, 6, 8),
+        # Nothing is known of cores that are off since before.
+        "core_off": (1, 3, 3, 8),
+        "smt_off": (1, 4, 4, 8),
+        "half_policy": (1, 3, 3, 4),
+        "virtual": (1, 2, 2, 2),
+    }
+    assert told["acpi_shared"]["frequencies_hz"] == [800e6, 1200e6, 1600e6, 2000e6, 2400e6, 3000e6]
+    assert told["hybrid"]["frequencies_hz"] == [800e6, 3800e6]
+    assert told["virtual"]["frequencies_hz"] == []
+    assert told["virtual"]["driver"] is None
+    assert "usual in virtual machines" in told["virtual"]["unavailable"]["clock"]
+    assert told["amd_passive"]["driver_mode"] == "passive"
+    assert told["intel_active"]["unavailable"] == {}
+
+
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    st.integers(1, 40),
+    st.integers(1, 3),
+    st.sets(st.integers(0, 20), max_size=3),
+)
+def test_kept_cores_are_as_many_as_wanted_and_even_where_that_can_be(
+    sizes: list[int], number: int, threads: int, fixed: set[int]
+) -> None:
+    cores, cpu = [], 0
+    for socket, size in enumerate(sizes):
+        for _ in range(size):
+            cores.append(Core(socket, tuple(range(cpu, cpu + threads))))
+            cpu += threads
+    topology = Topology(tuple(range(cpu)), frozenset(range(cpu)), frozenset(fixed), tuple(cores))
+    stays = kept(topology, number)
+    left = {socket: sum(core.socket == socket for core in stays) for socket in range(len(sizes))}
+    held = {core for core in cores if fixed.intersection(core.cpus)}
+    assert held <= set(stays)
+    assert min(left.values()) >= 1
+    assert len(stays) >= min(number, len(cores))
+    assert len(stays) == max(min(number, len(cores)), len(kept(topology, 1)))
+    if not held and number >= len(sizes):
+        # No socket that gave a core has more left than another.
+        gave = [left[socket] for socket, size in enumerate(sizes) if left[socket] < size]
+        assert not gave or max(gave) - min(gave) <= 1
+        assert all(left[socket] <= min(gave) + 1 for socket in left if gave)
+
+
+@pytest.mark.parametrize(("text", "cpus"), [("0-3,8", (0, 1, 2, 3, 8)), ("", ()), ("5", (5,)), ("0 2", (0, 2))])
+def test_the_kernels_lists_of_cpus(text: str, cpus: tuple[int, ...]) -> None:
+    assert parse_list(text) == cpus
+
+
+def test_a_machine_without_topology_files_has_one_core_per_cpu(tmp_path: Path) -> None:
+    for cpu in range(3):
+        write(tmp_path, f"{CPU}/cpu{cpu}/uevent", "")
+    topology = read_topology(HostFiles(tmp_path))
+    assert [core.cpus for core in topology.cores] == [(0,), (1,), (2,)]
+    assert topology.fixed == {0, 1, 2}
+    assert topology.online == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        ({"governer": "x"}, "wish: unknown setting 'governer'; did you mean 'governor'?"),
+        ({"cores": 0}, "wish: cores: got 0, expected a whole number from 1 on"),
+        ({"cores": 1.5}, "cores: got 1.5"),
+        ({"cores": True}, "cores: got True"),
+        ({"max_ghz": 2_400_000}, "expected a clock in GHz, above 0 and below 100"),
+        ({"min_ghz": 3, "max_ghz": 2}, "min_ghz: got 3, expected at most max_ghz, 2"),
+        ({"turbo": "off"}, "turbo: got 'off', expected true or false"),
+        ({"governor": "power save"}, "governor: got 'power save'"),
+        ({"epp": 256}, "expected a preference's name, or 0 to 255"),
+    ],
+)
+def test_a_wish_that_cannot_be_read_is_the_users_error(document: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError) as fault:
+        CpuWish.from_document(document)
+    assert told in str(fault.value)
+
+
+def test_a_wish_survives_json() -> None:
+    document = {"cores": 2, "governor": "performance", "max_ghz": 2.4, "turbo": False, "epp": "128"}
+    assert CpuWish.from_document({**document, "smt": None}).to_document() == document
+    assert CpuWish.from_document({"epp": 128}).epp == "128"
