@@ -1,0 +1,72 @@
+"""Power of a server over Redfish: `PowerControl` of a chassis' `Power`, or `PowerWatts` of its `EnvironmentMetrics`."""
+
+import base64
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from agents.power.programs.repeating import TIMEOUT_S, parser, repeat
+
+
+def watts_in(resource: Any) -> float:
+    """The power in a `Power` or an `EnvironmentMetrics` resource.
+
+    Raises:
+        ValueError: it tells none.
+    """
+    try:
+        if "PowerControl" in resource:
+            return float(resource["PowerControl"][0]["PowerConsumedWatts"])
+        return float(resource["PowerWatts"]["Reading"])
+    except (KeyError, IndexError, TypeError) as fault:
+        raise ValueError(f"the resource tells no power: {type(fault).__name__} {fault}") from None
+
+
+def fetch(request: urllib.request.Request, context: ssl.SSLContext) -> Any:
+    """A resource.
+
+    Raises:
+        OSError: it cannot be had.
+        ValueError: it is no JSON.
+    """
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context) as answer:  # noqa: S310 - see `main`
+            return json.loads(answer.read())
+    except urllib.error.HTTPError as fault:
+        raise OSError(f"{request.full_url} answers {fault.code} {fault.reason}") from None
+    except urllib.error.URLError as fault:
+        raise OSError(f"{request.full_url} cannot be reached: {fault.reason}") from None
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Ask, and print, again and again."""
+    options = parser(
+        "Print the power that a server tells over Redfish.",
+        "python3 -P -m agents.power.programs.redfish --user reader --password-file secret "
+        "https://bmc1/redfish/v1/Chassis/1/Power",
+        "board",
+    )
+    options.add_argument("url", help="of the Power or EnvironmentMetrics resource of a chassis")
+    options.add_argument("--user", help="who asks; without it, nobody in particular")
+    options.add_argument("--password-file", type=Path, metavar="FILE", help="holds the password of the user")
+    options.add_argument("--ca", type=Path, metavar="FILE", help="certificates to trust besides the system's")
+    given = options.parse_args(arguments)
+    if not given.url.startswith(("https://", "http://")):
+        options.error(f"{given.url!r} is no address that begins with https:// or http://")
+    request = urllib.request.Request(given.url, headers={"Accept": "application/json"})  # noqa: S310 - checked above
+    if given.user:
+        password = given.password_file.read_text().strip() if given.password_file else ""
+        words = base64.b64encode(f"{given.user}:{password}".encode()).decode()
+        request.add_header("Authorization", f"Basic {words}")
+    context = ssl.create_default_context()
+    if given.ca:
+        context.load_verify_locations(given.ca)
+    repeat(given, lambda: watts_in(fetch(request, context)))
+
+
+if __name__ == "__main__":
+    main()
