@@ -179,17 +179,14 @@ class Hosts:
 
     def entry(self, host: Host) -> dict[str, Any]:
         """A host as a cluster file would describe it: by what the inventory says, and for the rest by its facts."""
-        says, found = self._variables[host.name], host.gathered
+        says = self._variables[host.name]
         entry = {
+            **_machine(says, host.gathered),
             "id": host.name,
             "address": host.address,
             "rack": says.rack,
             "class": says.node_class,
             "slots": says.slots,
-            "cores": says.cores,
-            "cpu": None if says.cpu_share is None else says.cpu_share * 100,
-            "memory_mb": says.memory_mb,
-            "ghz": says.max_ghz,
             "capacity": says.capacity,
             "flops_per_cycle": says.flops_per_cycle,
             "power": to_plain(says.power),
@@ -197,14 +194,6 @@ class Hosts:
             "max_load": says.max_load,
             "available": says.available,
         }
-        if found is not None:
-            # Cores may be on line unevenly; the computing power only takes their product with the sockets.
-            sockets = found.sockets if found.cores % found.sockets == 0 else 1
-            facts = Facts(found.bogomips, found.isa, found.measured_flops_per_cycle)
-            entry.update(sockets=sockets, cores=found.cores // sockets, facts=to_plain(facts))
-            entry.update(ghz=says.max_ghz or found.ghz, frequencies_hz=found.frequencies_hz)
-            if says.memory_mb is None:
-                entry.update(memory_mb=found.ram_gb * 1024, ram_gb=found.ram_gb)
         return {key: value for key, value in entry.items() if value is not None}
 
     def _checked(self, name: str) -> Variables:
@@ -248,6 +237,31 @@ class Hosts:
     def _gathered(self, name: str) -> Gathered | None:
         path = self.folder / FACTS / f"{name}.json"
         return read(path).convert(Gathered) if path.is_file() else None
+
+
+def _machine(says: Variables, found: Gathered | None) -> dict[str, Any]:
+    """What a host can do, in a cluster file's keys; None is what nobody knows."""
+    emulated = says.emulate
+    sockets, cores, ghz, memory_mb = None, says.cores, None, None
+    if emulated is not None:
+        sockets, cores = emulated.sockets, says.cores or emulated.cores
+        ghz, memory_mb = emulated.ghz, emulated.memory_mb
+    if found is not None:
+        sockets, cores, ghz = found.sockets, found.cores, found.ghz
+        memory_mb = memory_mb or found.ram_gb * 1024
+    # Cores may be on line unevenly; the computing power only takes their product with the sockets.
+    if cores is not None and cores % (sockets or 1):
+        sockets = 1
+    share = says.cpu_share or (cores * emulated.share_per_core if cores and emulated else None)
+    return {
+        "sockets": sockets,
+        "cores": None if cores is None else cores // (sockets or 1),
+        "cpu": None if share is None else share * 100,
+        "memory_mb": says.memory_mb or memory_mb,
+        "ghz": says.max_ghz or ghz,
+        "facts": to_plain(Facts(found.bogomips, found.isa, found.measured_flops_per_cycle)) if found else None,
+        "frequencies_hz": found.frequencies_hz if found else None,
+    }
 
 
 _CONNECTION = frozenset(_Connection.__struct_fields__)

@@ -3,10 +3,10 @@
 What only playbooks read is declared by the roles (`ansible/roles/*/meta/argument_specs.yml`); Ansible checks it there.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import yaml
 from msgspec import Struct
@@ -20,6 +20,21 @@ PREFIX = "millrace_"
 
 def _prefixed(field: str) -> str:
     return PREFIX + {"node_class": "class"}.get(field, field)
+
+
+class Emulated(Struct, frozen=True):
+    """The part of `millrace_emulate` that makes a node; what makes the namespace checks all of it.
+
+    Attributes:
+        cores: physical cores, over all sockets.
+        share_per_core: cores of this host that one of them is worth.
+    """
+
+    cores: AtLeastOne
+    ghz: Positive
+    share_per_core: Positive
+    memory_mb: Positive
+    sockets: AtLeastOne = 1
 
 
 class Variables(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_prefixed):
@@ -37,7 +52,7 @@ class Variables(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_p
         home: where the node's environment is.
         state: what provisioning knows of the host.
         work: where agents have their folders; `work` in `state` when it is left out.
-        emulate: the machine that a namespace stands for; checked by what makes the namespace.
+        emulate: the machine that a namespace stands for.
     """
 
     tier: Literal[0, 1, 2] = 0
@@ -58,7 +73,7 @@ class Variables(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_p
     home: Name = "/opt/millrace"
     state: Name = "/var/lib/millrace"
     work: Name | None = None
-    emulate: Mapping[str, Any] | None = None
+    emulate: Emulated | None = None
 
 
 @cache

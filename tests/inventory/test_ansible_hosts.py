@@ -119,6 +119,15 @@ def test_cores_that_are_on_line_unevenly_count_all(listed: Listing, lab: Path) -
     assert beta.sockets * beta.cores == 5
 
 
+def test_a_namespace_is_as_strong_as_its_share_of_this_host(listed: Listing) -> None:
+    emulate = {"cores": 4, "ghz": 3.0, "share_per_core": 0.1, "memory_mb": 512, "class": "small"}
+    hosts = Hosts(changed(changed(listed, "alpha", millrace_emulate=emulate), "zeta", millrace_emulate=emulate))
+    alpha, zeta = hosts.cluster.by_id["alpha"], hosts.cluster.by_id["zeta"]
+    assert (alpha.cores, alpha.ghz, alpha.cpu_points, alpha.memory_mb) == (4, 3.0, 40, 512)
+    assert (zeta.sockets * zeta.cores, zeta.ghz, zeta.memory_mb) == (6, 2.4, 512)  # as its files showed it
+    assert zeta.cpu_points == pytest.approx(60)
+
+
 def test_an_inventory_is_accepted_where_a_cluster_file_is(lab: Path, listed: Listing) -> None:
     assert read_cluster(lab / "hosts.yml").data == Hosts(listed).cluster_document.data
     assert [node["id"] for node in read_cluster("loopback").data["nodes"]][:2] == ["n1", "n2"]
