@@ -1,5 +1,6 @@
 """Starting a relay and waiting until it carries."""
 
+import os
 import subprocess
 import sys
 from contextlib import suppress
@@ -10,10 +11,11 @@ import msgspec
 
 from campaign.emulation.relay import RelayPlan
 from inventory.errors import UnfitError
+from inventory.lifetime import end_with
 
 
 def start_relay(plan: RelayPlan, log: Path) -> subprocess.Popen[bytes]:
-    """Start a relay, which may outlive the caller, and return it once all interfaces are there.
+    """Start a relay, which ends with this process, and return it once all interfaces are there.
 
     Args:
         plan: what it is to do.
@@ -30,6 +32,7 @@ def start_relay(plan: RelayPlan, log: Path) -> subprocess.Popen[bytes]:
             stdout=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,
+            preexec_fn=end_with(os.getpid()),
         )
     plans, answers = cast("IO[bytes]", relay.stdin), cast("IO[bytes]", relay.stdout)
     # One that has ended already says why in its log.

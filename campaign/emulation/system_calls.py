@@ -20,6 +20,19 @@ def unshare(namespaces: int) -> None:
     _check(_libc.unshare(namespaces), "unshare")
 
 
+def enter(namespace: Path) -> None:
+    """Move the calling thread into the namespace that the file stands for.
+
+    Raises:
+        OSError: there is none, or the kernel does not let us in.
+    """
+    descriptor = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _check(_libc.setns(descriptor, 0), f"setns {namespace}")
+    finally:
+        os.close(descriptor)
+
+
 def mount(source: str | Path, target: Path, kind: str | None = None, flags: int = 0, options: str = "") -> None:
     """See mount(2)."""
     arguments = str(source).encode(), str(target).encode(), kind and kind.encode(), flags, options.encode() or None
