@@ -5,9 +5,9 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 
+from agents.cpu import frequency, hotplug
 from agents.probing import Finding, HostFiles
 
-CPU = "sys/devices/system/cpu"
 CLOCKSOURCE = "sys/devices/system/clocksource/clocksource0/current_clocksource"
 PROGRAM_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 """Where programs are looked for: tools of administrators are often not on a user's path."""
@@ -17,35 +17,6 @@ def program(name: str, purpose: str) -> Finding:
     """Whether a program is installed."""
     found = shutil.which(name, path=PROGRAM_PATH)
     return Finding("ok", found) if found else Finding("absent", f"the program {name} is not installed; {purpose}")
-
-
-def cpufreq(host: HostFiles) -> Finding:
-    """CPU clock and governor."""
-    policies = [name for name in host.names(f"{CPU}/cpufreq") if name.startswith("policy")]
-    if not policies:
-        return Finding("absent", "no cpufreq policy (usual in virtual machines): the clock cannot be set")
-    folder = f"{CPU}/cpufreq/{policies[0]}"
-    driver = host.read_if_there(f"{folder}/scaling_driver") or "unknown"
-    wrong = host.check_number(f"{folder}/scaling_max_freq")
-    if wrong:
-        return wrong
-    if not host.is_writable(f"{folder}/scaling_max_freq"):
-        return Finding("denied", f"driver {driver}: clocks can be read but not set by this user")
-    return Finding("ok", f"driver {driver}, {len(policies)} policies")
-
-
-def hotplug(host: HostFiles) -> Finding:
-    """Turning CPUs off and on."""
-    cpus = [name for name in host.names(CPU) if name.startswith("cpu") and name[3:].isdigit()]
-    switches = [f"{CPU}/{cpu}/online" for cpu in cpus if host.exists(f"{CPU}/{cpu}/online")]
-    if not switches:
-        return Finding("absent", f"none of {len(cpus)} CPUs can be turned off")
-    wrong = host.check_number(switches[0])
-    if wrong:
-        return wrong
-    if not host.is_writable(switches[0]):
-        return Finding("denied", f"{len(switches)} of {len(cpus)} CPUs can be turned off, but not by this user")
-    return Finding("ok", f"{len(switches)} of {len(cpus)} CPUs can be turned off")
 
 
 def tc(host: HostFiles) -> Finding:
@@ -113,8 +84,8 @@ def clock(host: HostFiles) -> Finding:
 
 
 CHECKS: Mapping[str, Callable[[HostFiles], Finding]] = {
-    "cpufreq": cpufreq,
-    "hotplug": hotplug,
+    "cpufreq": frequency.probe,
+    "hotplug": hotplug.probe,
     "tc": tc,
     "netem": netem,
     "cgroups-v2": cgroups_v2,

@@ -1,0 +1,151 @@
+"""CPU settings in the hands of a run: what it sets, what takes effect, what CPUs get that come back."""
+
+from pathlib import Path
+
+import guarding
+import pytest
+from fake_kernel import FakeKernel, all_files
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trees.processors import CPU, acpi_shared, hybrid, intel_active, intel_passive, virtual, write
+
+from agents.cpu import clock, frequency
+from agents.cpu.clock import Clock, busy_clocks
+from agents.cpu.control import CpuControl
+from agents.cpu.policies import Policy
+from agents.cpu.verify import verify
+from agents.cpu.wish import CpuWish
+from agents.probing import HostFiles
+
+
+def controlled(root: Path) -> CpuControl:
+    return CpuControl(FakeKernel(root), "a test", guarding.GUARDIAN)
+
+
+def test_a_clock_in_range_is_taken_and_one_out_of_range_is_reported_as_clamped(tmp_path: Path) -> None:
+    root = intel_active().build(tmp_path)
+    before = all_files(root)
+    with controlled(root) as control:
+        assert control.set_frequency(1_800_000_000).ok
+        answer = control.set_frequency(9_000_000_000)
+        assert not answer.ok
+        assert {(setting.asked, setting.got) for setting in answer.settings} == {("9000000", "4000000")}
+        assert control.set_frequency(800_000_000).ok
+    assert all_files(root) == before
+
+
+def test_a_clock_between_the_steps_of_a_table_is_rounded_and_told(tmp_path: Path) -> None:
+    with controlled(acpi_shared().build(tmp_path)) as control:
+        answer = control.set_frequency(1_700_000_000)
+        assert answer.ok
+        assert {(setting.asked, setting.got) for setting in answer.settings} == {("1700000", "1600000")}
+
+
+def test_on_a_mixed_host_the_slow_cores_are_told_apart(tmp_path: Path) -> None:
+    with controlled(hybrid().build(tmp_path)) as control:
+        answer = control.set_frequency(4_400_000_000)
+        assert {s.got for s in answer.settings if s.ok} >= {"4400000"}
+        slow = {setting.what for setting in answer.settings if not setting.ok}
+        assert slow == {f"{end} clock limit of policy{n}" for end in ("lower", "upper") for n in range(4, 8)}
+
+
+def test_cpus_that_come_back_get_what_the_run_has_set(tmp_path: Path) -> None:
+    """Their policies begin anew with the kernel's defaults."""
+    root = intel_passive().build(tmp_path)
+    with controlled(root) as control:
+        assert control.apply(CpuWish(cores=2, governor="performance")).ok
+        assert control.set_frequency(1_200_000_000).ok
+        assert control.apply(CpuWish(cores=4)).ok
+        host = FakeKernel(root)
+        for policy in range(8):
+            assert host.read(f"{CPU}/cpufreq/policy{policy}/scaling_governor") == "performance"
+            assert host.read(f"{CPU}/cpufreq/policy{policy}/scaling_max_freq") == "1200000"
+
+
+def test_a_clock_that_was_clamped_does_not_stand_in_the_way_of_later_wishes(tmp_path: Path) -> None:
+    with controlled(intel_active().build(tmp_path)) as control:
+        assert not control.set_frequency(9_000_000_000).ok
+        assert control.apply(CpuWish(cores=3)).ok
+        assert control.apply(CpuWish(max_ghz=2.0, min_ghz=0.8)).ok
+
+
+def test_with_another_driver_mode_governors_of_the_former_are_forgotten(tmp_path: Path) -> None:
+    with controlled(intel_active().build(tmp_path)) as control:
+        assert control.apply(CpuWish(governor="powersave", epp="power")).ok
+        assert control.apply(CpuWish(driver_mode="passive")).ok
+        assert control.set_governor("ondemand").ok
+
+
+def test_a_virtual_machine_answers_every_verb_with_the_reason(tmp_path: Path) -> None:
+    root = virtual().build(tmp_path)
+    with controlled(root) as control:
+        for answer in (
+            control.set_frequency(1_000_000_000),
+            control.set_range(1_000_000_000, 2_000_000_000),
+            control.set_governor("performance"),
+        ):
+            (refused,) = answer.refused
+            assert "usual in virtual machines" in refused.reason
+    assert not (root / "run").exists()
+
+
+def test_a_read_only_sys_is_refused_before_anything_is_kept(tmp_path: Path) -> None:
+    root = acpi_shared().build(tmp_path)
+    write(root, "proc/mounts", "sysfs /sys sysfs ro 0 0")
+    with controlled(root) as control:
+        assert "read-only" in str(control.set_frequency(1_200_000_000).refused[0])
+    assert not (root / "run").exists()
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_a_range_is_written_in_an_order_that_never_crosses(data: st.DataObject) -> None:
+    clocks = st.integers(500, 5000).map(lambda mhz: mhz * 1000)
+    lowest, highest = sorted((data.draw(clocks), data.draw(clocks)))
+    low, high = sorted(data.draw(st.integers(lowest, highest)) for _ in "ab")
+    steps = st.lists(st.integers(lowest, highest), max_size=6)
+    table = tuple(sorted({lowest, highest, *data.draw(steps)})) if data.draw(st.booleans()) else ()
+    asked = sorted((data.draw(clocks), data.draw(clocks)))
+    policy = Policy("policy0", (0,), "any", None, (), low, high, lowest, highest, None, table, None, ())
+    now = {"scaling_min_freq": low, "scaling_max_freq": high}
+    for step in frequency.range_steps(policy, asked[0], asked[1]):
+        now[step.path.split("/")[-1]] = int(step.write)
+        assert lowest <= now["scaling_min_freq"] <= now["scaling_max_freq"] <= highest
+        assert not table or int(step.write) in table
+    assert len(frequency.range_steps(policy, *asked)) == 2
+
+
+def test_the_clock_of_busy_cores_is_compared_with_what_was_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = acpi_shared().build(tmp_path)
+    with controlled(root) as control:
+        control.set_frequency(1_200_000_000)
+        clocks = {
+            0: Clock(1.19e9, "perf cycles"),
+            1: Clock(2.4e9, "perf cycles"),
+            2: Clock(None, "no cycle was counted"),
+        }
+        clocks[3] = Clock(1.2e9, "scaling_cur_freq")
+        monkeypatch.setattr("agents.cpu.verify.busy_clocks", lambda host, cpus, is_real: clocks)
+        told = verify(CpuWish(max_ghz=1.2), FakeKernel(root))
+    by_cpu = {check["what"]: check for check in told["checks"] if "under load" in check["what"]}
+    assert [check["ok"] for check in by_cpu.values()] == [True, False, None, True]
+    assert by_cpu["clock of cpu1 under load"]["got"] == 2.4
+    assert by_cpu["clock of cpu2 under load"]["got"] is None
+    assert not told["ok"]
+
+
+def test_busy_clocks_of_a_node_with_files_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real processes spin; what the node's files say of its clock counts, not the cycles of the machine below."""
+    monkeypatch.setattr(clock, "SPIN_S", 0.05)
+    write(tmp_path, f"{CPU}/cpu0/cpufreq/scaling_cur_freq", "1500000")
+    told = busy_clocks(HostFiles(tmp_path), [0, 1], is_real=False)
+    assert told[0] == Clock(1.5e9, "scaling_cur_freq")
+    assert told[1].hz is None
+    assert told[1].source
+
+
+def test_busy_clocks_of_this_machine_are_measured_or_missing_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "SPIN_S", 0.2)
+    (told,) = busy_clocks(HostFiles(), [0], is_real=True).values()
+    assert told.source
+    assert told.hz is None or 1e8 < told.hz < 1e10

@@ -1,0 +1,124 @@
+"""`python -P -m agents.cpu`: JSON in, JSON out, with nothing but the standard library."""
+
+import ast
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trees.processors import CPU, acpi_shared, virtual
+
+ROOT = Path(__file__).parents[2]
+
+BARE = (
+    *sorted(p.relative_to(ROOT) for p in (ROOT / "agents/cpu").glob("*.py")),
+    Path("agents/__init__.py"),
+    Path("agents/probing.py"),
+    Path("agents/power/__init__.py"),
+    Path("agents/power/perf_event.py"),
+    Path("inventory/__init__.py"),
+    Path("inventory/errors.py"),
+)
+"""What provisioning carries to a host on which nothing is installed."""
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bare") / "program.zip"
+    with zipfile.ZipFile(path, "w") as bundle:
+        for file in BARE:
+            bundle.write(ROOT / file, str(file))
+    return path
+
+
+def call(archive: Path, verb: str, request: Any = None) -> tuple[int, Any]:
+    """Run a verb from the archive alone: without site packages, environment or the checkout."""
+    text = request if isinstance(request, str) else json.dumps(request or {})
+    program = f"import sys, runpy; sys.path.insert(0, {str(archive)!r}); sys.argv = ['agents.cpu', *sys.argv[1:]]; "
+    command = [sys.executable, "-I", "-S", "-c", program + "runpy.run_module('agents.cpu', run_name='__main__')", verb]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60, cwd="/")
+    assert done.stderr == ""
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_nothing_but_the_standard_library_and_itself_is_imported() -> None:
+    own = {str(file.with_suffix("")).replace("/", ".").removesuffix(".__init__") for file in BARE}
+    for file in BARE:
+        for node in ast.walk(ast.parse((ROOT / file).read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                modules = {f"{node.module}.{alias.name}" for alias in node.names} & own
+                names = [*modules] or [str(node.module)]
+            for name in names:
+                assert name in own or name.partition(".")[0] in sys.stdlib_module_names, f"{file} imports {name}"
+
+
+def test_facts_plan_apply_verify_and_restore_on_a_bare_host(archive: Path, tmp_path: Path) -> None:
+    root = acpi_shared().build(tmp_path)
+    status, told = call(archive, "facts", {"root": str(root)})
+    assert status == 0
+    assert told["facts"]["driver"] == "acpi-cpufreq"
+    before = told["before"]
+    wish = {"governor": "performance", "turbo": False}
+    request = {"root": str(root), "wish": wish, "before": before}
+
+    status, planned = call(archive, "plan", request)
+    assert (status, planned["ok"], planned["changed"]) == (0, True, True)
+    assert call(archive, "apply", {**request, "check": True}) == (0, planned)
+    assert call(archive, "verify", request)[0] == 1
+
+    status, done = call(archive, "apply", request)
+    assert (status, done["ok"], done["changed"]) == (0, True, True)
+    assert done["before"] == before
+    assert {s["path"]: s["got"] for s in done["settings"]} == {s["path"]: s["asked"] for s in planned["settings"]}
+    assert (root / CPU / "cpufreq/policy0/scaling_governor").read_text() == "performance"
+    assert call(archive, "apply", request)[1]["changed"] is False
+    status, verified = call(archive, "verify", request)
+    assert (status, verified["ok"]) == (0, True)
+
+    assert call(archive, "restore", {**request, "check": True})[1]["changed"] is True
+    status, restored = call(archive, "restore", request)
+    assert (status, restored["ok"], restored["changed"]) == (0, True, True)
+    assert (root / CPU / "cpufreq/policy0/scaling_governor").read_text() == "ondemand"
+    assert call(archive, "restore", request)[1]["changed"] is False
+
+
+def test_an_impossible_wish_is_status_3_and_says_what_is_possible(archive: Path, tmp_path: Path) -> None:
+    root = virtual().build(tmp_path)
+    before = call(archive, "facts", {"root": str(root)})[1]["before"]
+    request = {"root": str(root), "wish": {"governor": "performance", "cores": 9}, "before": before}
+    for verb in ("plan", "apply"):
+        status, told = call(archive, verb, request)
+        assert status == 3
+        assert [refusal["what"] for refusal in told["refused"]] == ["cores", "governor"]
+        assert told["refused"][0]["possible"] == "1 to 2"
+        assert told["refused"][0]["message"] == "cores: 9: there are 2 physical cores; possible: 1 to 2"
+
+
+@pytest.mark.parametrize(
+    ("verb", "request_", "told"),
+    [
+        ("aply", {}, "did you mean 'apply'?"),
+        ("plan", "{", "request: not JSON"),
+        ("plan", "[]", "request: expected a JSON object"),
+        ("plan", {"whish": {}}, "request: unknown key 'whish'; did you mean 'wish'?"),
+        ("plan", {"wish": {"cores": 0}}, "wish: cores: got 0, expected a whole number from 1 on"),
+        ("plan", {"root": "/no/such/folder"}, "root: '/no/such/folder' is not a folder"),
+        ("apply", {"wish": {}}, "before: missing"),
+        ("restore", {"before": {"version": 1}}, "before: not the CPU settings of a host"),
+    ],
+)
+def test_a_wrong_request_is_status_2_and_says_what_is_wrong(verb: str, request_: Any, told: str, archive: Path) -> None:
+    status, answer = call(archive, verb, request_)
+    assert status == 2
+    assert told in answer["error"]
+
+
+def test_restore_without_a_snapshot_and_without_a_journal_has_nothing_to_do(archive: Path, tmp_path: Path) -> None:
+    root = acpi_shared().build(tmp_path)
+    status, answer = call(archive, "restore", {"root": str(root)})
+    assert (status, answer["changed"], answer["settings"]) == (0, False, [])
+    assert not (root / "run").exists()
