@@ -87,7 +87,7 @@ class Groups:
         for folder in self._folders(wish):
             if self.version == 2:
                 _write(folder.parent / "cgroup.subtree_control", "+cpu +memory")
-            folder.mkdir(exist_ok=True)
+            self.make(folder)
             os.chown(folder / "cgroup.procs", pwd.getpwnam(self._user).pw_uid, -1)
         for path, value in self._files(wish):
             _write(path, value)
@@ -107,7 +107,7 @@ class Groups:
                 continue
             for process in (folder / "cgroup.procs").read_text(encoding="ascii").split():
                 _write(folder.parent / "cgroup.procs", process)
-            folder.rmdir()
+            self.remove(folder)
 
     enter = ()
     """What a command begins with to be run inside; here it uses the entrances."""
@@ -115,6 +115,14 @@ class Groups:
     def entrances(self, wish):
         """What an agent writes its process id to."""
         return [str(folder / "cgroup.procs") for folder in self._folders(wish)]
+
+    def make(self, folder):
+        """Make a group; the kernel puts its files there."""
+        folder.mkdir(exist_ok=True)
+
+    def remove(self, folder):
+        """Remove a group; its files go with it."""
+        folder.rmdir()
 
     def _folders(self, wish):
         return sorted({self._parents[kind] / GROUP for kind, asked in wish.items() if asked and kind in self._parents})

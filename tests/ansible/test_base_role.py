@@ -1,0 +1,108 @@
+"""What nodes install: built on the controller, installed without an index, and never half."""
+
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from ansible_modules import module_utils, run_module
+
+ROOT = Path(__file__).parents[2]
+installed = module_utils("millrace_installed").installed
+
+
+def found(**changes):
+    asked = {"home": "/nonexistent", "python": sys.executable, "user": "root", "programs": {"sh": "dash"}, **changes}
+    return run_module("millrace_base_facts", asked)
+
+
+def test_a_host_says_for_what_its_wheels_must_be_built():
+    facts = found()
+    version = ".".join(map(str, sys.version_info[:2]))
+    assert facts["target"].startswith(f"{version}-")
+    assert (facts["has_user"], facts["has_home"], facts["installed"], facts["missing"]) == (True, False, None, [])
+
+
+def test_packages_of_missing_programs_are_named_once():
+    programs = {"no-such-program": "one", "nor-this": "one", "sh": "dash"}
+    assert found(programs=programs)["missing"] == ["one"]
+
+
+def test_an_old_python_is_refused(tmp_path):
+    old = tmp_path / "python3"
+    old.write_text("#!/bin/sh\necho '[3, 9, \"linux-x86_64\"]'\n")
+    old.chmod(0o755)
+    assert f"{old} is Python 3.9; 3.11 or newer is needed" in found(python=str(old))["msg"]
+    assert "there is no 'python4'" in found(python="python4")["msg"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The archive for this very Python; building it is the only step that needs a package index."""
+    cache = tmp_path_factory.mktemp("cache")
+    asked = {"checkout": str(ROOT), "cache": str(cache), "targets": [found()["target"]]}
+    assert run_module("millrace_wheels", asked, check=True)["changed"]
+    assert not any(cache.iterdir())
+    answer = run_module("millrace_wheels", asked)
+    assert answer["changed"], answer.get("msg")
+    (archive,) = answer["archives"].values()
+    return asked, archive
+
+
+def test_wheels_are_built_once(built):
+    asked, archive = built
+    again = run_module("millrace_wheels", asked)
+    assert (again["changed"], list(again["archives"].values())) == (False, [archive])
+    with tarfile.open(archive["path"]) as packed:
+        names = packed.getnames()
+    locked = {line.split("==")[0] for line in (ROOT / "requirements/node.txt").read_text().splitlines() if "==" in line}
+    assert {"pip.zip"} <= set(names)
+    assert len(names) == len(locked) + 2  # those, Millrace itself and pip
+
+
+def environment(home, archive, check=False, **changes):
+    asked = {"home": str(home), "python": sys.executable, "digest": archive["digest"], "archive": archive["path"]}
+    return run_module("millrace_environment", {**asked, **changes}, check=check)
+
+
+def test_an_environment_is_installed_once_and_runs_an_agent(built, tmp_path):
+    _, archive = built
+    home = tmp_path / "home"
+    assert environment(home, archive, check=True)["changed"]
+    assert not home.exists()
+    half = home / f"venv-{archive['digest']}"  # an installation that was killed
+    (half / "lib").mkdir(parents=True)
+    (half / "lib" / "half").touch()
+    (home / "venv").symlink_to(half.name)
+    assert installed(home) is None
+    answer = environment(home, archive)
+    assert answer["changed"], answer.get("msg")
+    assert installed(home) == archive["digest"]
+    assert not (half / "lib" / "half").exists()
+    assert not environment(home, archive)["changed"]
+    # No way to this checkout: a folder of its own, and safe path.
+    facts = [str(home / "venv/bin/python"), "-P", "-m", "agents.cpu", "facts"]
+    done = subprocess.run(facts, cwd="/", env={}, input="", capture_output=True, text=True, check=True)
+    assert '"sockets"' in done.stdout
+
+    other = home / "venv-other"
+    other.mkdir()
+    assert environment(home, archive, state="absent", check=True)["changed"]
+    assert installed(home) == archive["digest"]
+    assert environment(home, archive, state="absent")["changed"]
+    assert not any(home.iterdir())
+    assert not environment(home, archive, state="absent")["changed"]
+
+
+def test_an_archive_that_is_broken_leaves_what_was_there(built, tmp_path):
+    _, archive = built
+    old = tmp_path / "venv-old"
+    old.mkdir()
+    (old / "millrace-complete").touch()
+    (tmp_path / "venv").symlink_to("venv-old")
+    broken = tmp_path / "wheels-broken.tar"
+    broken.write_bytes(Path(archive["path"]).read_bytes()[:100_000])
+    answer = environment(tmp_path, {"digest": "broken", "path": str(broken)})
+    assert answer["failed"]
+    assert installed(tmp_path) == "old"

@@ -1,0 +1,170 @@
+"""Limits hold for agents alone, in whichever way the host has, and go as they came."""
+
+import getpass
+import shutil
+
+import pytest
+from ansible_modules import module_utils, run_module
+
+limits = module_utils("millrace_limits")
+USER = getpass.getuser()
+NOTHING = {"cpu": None, "memory": None}
+
+
+class Groups(limits.Groups):
+    """Control groups in a tree, with what a kernel does when one is made or removed."""
+
+    FILES = ("cgroup.procs", "cpu.cfs_period_us", "cpu.cfs_quota_us", "memory.limit_in_bytes", "cpu.max", "memory.max")
+
+    def make(self, folder):
+        super().make(folder)
+        for name in self.FILES:
+            (folder / name).touch()
+
+    def remove(self, folder):
+        shutil.rmtree(folder)
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.fixture
+def version_1(tmp_path):
+    """Controllers of version 1, and beside them a mount of version 2 that controls nothing of ours."""
+    kinds = ("cpu,cpuacct", "memory")
+    mounts = [f"cgroup /sys/fs/cgroup/{kind} cgroup rw,relatime,{kind} 0 0" for kind in kinds]
+    mounts.append("cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0")
+    write(tmp_path / "proc/self/mounts", "\n".join(mounts))
+    for kind in kinds:
+        write(tmp_path / "sys/fs/cgroup" / kind / "cgroup.procs", "")
+    write(tmp_path / "sys/fs/cgroup/unified/cgroup.controllers", "hugetlb")
+    return tmp_path
+
+
+@pytest.fixture
+def version_2(tmp_path):
+    write(tmp_path / "proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw,relatime 0 0")
+    write(tmp_path / "sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory pids")
+    write(tmp_path / "sys/fs/cgroup/cgroup.subtree_control", "")
+    write(tmp_path / "sys/fs/cgroup/cgroup.procs", "")
+    return tmp_path
+
+
+def test_version_1_has_a_group_per_controller(version_1):
+    groups = Groups(version_1, USER)
+    wish = {"cpu": 0.25, "memory": 64}
+    found = groups.found()
+    groups.set(wish)
+    cpu, memory = (version_1 / "sys/fs/cgroup" / kind / "millrace" for kind in ("cpu,cpuacct", "memory"))
+    assert (cpu / "cpu.cfs_quota_us").read_text() == "2500"
+    assert (cpu / "cpu.cfs_period_us").read_text() == "10000"
+    assert (memory / "memory.limit_in_bytes").read_text() == str(64 << 20)
+    assert groups.is_set(wish)
+    assert not groups.is_set({"cpu": 0.3, "memory": 64})
+    assert groups.entrances(wish) == [str(cpu / "cgroup.procs"), str(memory / "cgroup.procs")]
+    (cpu / "cgroup.procs").write_text("123\n")
+    groups.put_back(found)
+    assert not cpu.exists()
+    assert not memory.exists()
+    # What was inside when the group went is outside now.
+    assert (version_1 / "sys/fs/cgroup/cpu,cpuacct/cgroup.procs").read_text() == "123"
+
+
+def test_version_2_has_one_group(version_2):
+    groups = Groups(version_2, USER)
+    groups.set({"cpu": 1.5, "memory": 128})
+    folder = version_2 / "sys/fs/cgroup/millrace"
+    assert (folder / "cpu.max").read_text() == "15000 10000"
+    assert (folder / "memory.max").read_text() == str(128 << 20)
+    assert (version_2 / "sys/fs/cgroup/cgroup.subtree_control").read_text() == "+cpu +memory"
+    assert groups.entrances({"cpu": 1.5, "memory": None}) == [str(folder / "cgroup.procs")]
+
+
+def test_a_group_that_was_there_gets_its_values_back(version_1):
+    groups = Groups(version_1, USER)
+    groups.set({"cpu": 0.5, "memory": None})
+    found = groups.found()
+    groups.set({"cpu": 0.25, "memory": None})
+    groups.put_back(found)
+    assert groups.is_set({"cpu": 0.5, "memory": None})
+
+
+def test_version_2_without_systemd_is_for_root_only(version_2):
+    assert Groups(version_2, USER).refusals({"cpu": 1, "memory": None}) == []
+    refused = Groups(version_2, "somebody-else").refusals({"cpu": 1, "memory": None})
+    assert "possible: millrace_user root, or a host with systemd" in refused[0]
+    assert Groups(version_2, "somebody-else").refusals(NOTHING) == []
+
+
+def test_without_control_groups_a_limit_is_refused(tmp_path):
+    write(tmp_path / "proc/self/mounts", "proc /proc proc rw 0 0")
+    assert "cpu: no control group" in limits.Groups(tmp_path, USER).refusals({"cpu": 1, "memory": None})[0]
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [(0.01, (1000, 100_000)), (0.1, (1000, 10_000)), (0.5, (5000, 10_000)), (3, (30_000, 10_000))],
+)
+def test_pauses_are_short_wherever_the_kernel_takes_the_quota(share, expected):
+    assert limits.quota(share) == expected
+
+
+def test_a_share_that_no_quota_holds_is_refused():
+    with pytest.raises(limits.LimitError, match=r"possible: 0\.01 and more"):
+        limits.quota(0.005)
+
+
+SYSTEMCTL = """#!/bin/sh
+# As systemctl(1) says: properties are stored below system.control, a file each.
+echo "$@" >> {root}/asked
+[ "$1" = set-property ] || exit 0
+folder={root}/etc/systemd/system.control/$2.d; shift 2; mkdir -p "$folder"
+for property; do printf '[Slice]\\n%s\\n' "$property" > "$folder/50-${{property%%=*}}.conf"; done
+"""
+
+
+class TestWithSystemd:
+    @pytest.fixture
+    def host(self, tmp_path):
+        write(tmp_path / "proc/sys/kernel/random/boot_id", "boot-1\n")
+        (tmp_path / "run/systemd/system").mkdir(parents=True)
+        (tmp_path / "home").mkdir()
+        write(tmp_path / "bin/systemctl", SYSTEMCTL.format(root=tmp_path))
+        (tmp_path / "bin/systemctl").chmod(0o755)
+        return tmp_path
+
+    def play(self, host, check=False, **arguments):
+        given = {"folder": str(host / "state"), "home": str(host / "home"), "user": "nobody", "root": str(host)}
+        return run_module("millrace_limits", {**given, **arguments}, check, path=f"{host / 'bin'}:/usr/bin:/bin")
+
+    def test_the_slice_of_the_user_is_limited_once_and_given_back(self, host):
+        (slices,) = [host / "etc/systemd/system.control"]
+        assert self.play(host, check=True, cpu_share=0.5)["changed"]
+        assert not (host / "asked").exists()
+        first = self.play(host, cpu_share=0.5, memory_mb=100)
+        assert first["changed"]
+        assert "50%" in first["diff"]["after"]
+        assert not self.play(host, cpu_share=0.5, memory_mb=100)["changed"]
+        asked = (host / "asked").read_text().splitlines()
+        assert len(asked) == 1
+        assert asked[0].endswith(".slice CPUQuota=50% MemoryMax=104857600")
+        assert self.play(host, cpu_share=0.25)["changed"]
+        (folder,) = slices.iterdir()
+        assert [path.name for path in folder.iterdir()] == ["50-CPUQuota.conf"]
+        assert self.play(host, state="absent", service_manager="none")["changed"]
+        assert list(folder.iterdir()) == []
+        assert not (host / "state").exists()
+        assert not self.play(host, state="absent")["changed"]
+
+    def test_a_limit_of_root_is_refused(self, host):
+        answer = self.play(host, check=True, cpu_share=0.5, user="root")
+        assert "they would hold for every login of root" in answer["msg"]
+
+    def test_a_limit_outlives_a_reboot_and_is_still_given_back(self, host):
+        self.play(host, cpu_share=0.5)
+        write(host / "proc/sys/kernel/random/boot_id", "boot-2\n")
+        assert not self.play(host, cpu_share=0.5)["changed"]
+        assert self.play(host, state="absent")["changed"]
+        assert not (host / "state").exists()

@@ -1,0 +1,79 @@
+"""What cannot be had is refused before anything is changed: all of it at once, with what is possible."""
+
+import base64
+import getpass
+
+import pytest
+from ansible_modules import plugin, run_module
+from trees import processors
+
+faults_of = plugin("action_plugins", "millrace_preflight").faults_of
+archive = plugin("lookup_plugins", "millrace_archive").archive
+
+
+def test_an_unknown_variable_is_named_with_the_nearest():
+    assert faults_of({"millrace_governer": "performance"}) == [
+        "millrace_governer: unknown variable; did you mean 'millrace_governor'?"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"millrace_cores": "four"}, "millrace_cores"),
+        ({"millrace_turbo": "maybe"}, "millrace_turbo"),
+        ({"millrace_service_manager": "upstart"}, "millrace_service_manager"),
+        ({"millrace_links": [{"rate_mbit": 100}]}, "to found in millrace_links"),
+        ({"millrace_links": [{"to": "*", "rate": 100}]}, "millrace_links.rate"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_variable(variables, expected):
+    (fault,) = faults_of(variables)
+    assert expected in fault
+
+
+def test_values_as_a_command_line_gives_them_are_right():
+    given = {"millrace_cores": "4", "millrace_max_ghz": "2.4", "millrace_turbo": "no", "millrace_memory_mb": None}
+    assert faults_of(given) == []
+
+
+def test_everything_impossible_is_said_at_once_and_nothing_is_changed(tmp_path):
+    host = processors.acpi_shared().build(tmp_path)
+    (host / "proc/self").mkdir()
+    (host / "proc/self/mounts").write_text("proc /proc proc rw 0 0\n")
+    (host / "proc/meminfo").write_text("MemTotal:        4096000 kB\n")
+    before = {path: path.read_bytes() for path in host.rglob("*") if path.is_file()}
+    answer = run_module(
+        "millrace_preflight",
+        {
+            "folder": str(host / "state"),
+            "archive": base64.b64encode(archive()).decode(),
+            "user": getpass.getuser(),
+            "service_manager": "none",
+            "cpu": {"cores": 99, "governor": "perfomance"},
+            "cpu_share": 1000,
+            "memory_mb": 5000,
+            "root": str(host),
+        },
+    )
+    said = "\n".join(answer["refused"])
+    assert "millrace_cores: 99: " in said
+    assert "millrace_governor: perfomance: " in said
+    assert "millrace_memory_mb: 5000; possible: 1 to 4000" in said
+    assert "millrace_cpu_share: 1000; possible: 0.01 to " in said
+    assert before == {path: path.read_bytes() for path in host.rglob("*") if path.is_file()}
+
+
+def test_a_host_without_systemd_is_not_taken_for_one(tmp_path):
+    host = processors.acpi_shared().build(tmp_path)
+    answer = run_module(
+        "millrace_preflight",
+        {
+            "folder": str(host / "state"),
+            "archive": base64.b64encode(archive()).decode(),
+            "user": getpass.getuser(),
+            "service_manager": "systemd",
+            "root": str(host),
+        },
+    )
+    assert answer["refused"] == ["millrace_service_manager: systemd does not run this host; possible: none"]
