@@ -1,8 +1,10 @@
 """What nodes install: built on the controller, installed without an index, and never half."""
 
+import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -39,9 +41,15 @@ def test_an_old_python_is_refused(tmp_path):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The archive for this very Python; building it is the only step that needs a package index."""
-    cache = tmp_path_factory.mktemp("cache")
-    asked = {"checkout": str(ROOT), "cache": str(cache), "targets": [found()["target"]]}
+    """The archive for this very Python, of a checkout that stays as it is; only building it needs a package index."""
+    cache, checkout = tmp_path_factory.mktemp("cache"), tmp_path_factory.mktemp("checkout")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    for name in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
+        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", "requirements/node.txt"):
+        (checkout / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, checkout / name)
+    asked = {"checkout": str(checkout), "cache": str(cache), "targets": [found()["target"]]}
     assert run_module("millrace_wheels", asked, check=True)["changed"]
     assert not any(cache.iterdir())
     answer = run_module("millrace_wheels", asked)
