@@ -1,5 +1,6 @@
 """A host's files and clocks, and what only metering wants of a host besides."""
 
+import json
 import os
 import time
 from pathlib import Path
@@ -10,6 +11,9 @@ from agents.probing import HostFiles
 
 ROOT_VARIABLE = "MILLRACE_SYSFS"
 """In the environment: a folder that stands for `/`. Node agents that are children of a command inherit it."""
+
+RECORDING, REFUSED = "recording.json", "refused"
+"""A file in the root of a recording, and its key: path -> number of the error that reading it gave."""
 
 _PAGE = 4096
 
@@ -58,8 +62,19 @@ class _Event:
         os.close(self._descriptor)
 
 
+def _refused(root: Path) -> dict[str, int]:
+    try:
+        return {str(path): int(number) for path, number in json.loads((root / RECORDING).read_text())[REFUSED].items()}
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return {}
+
+
 class MeteredHost(HostFiles):
     """The real host below `/`, or a recorded one below another root."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        super().__init__(root)
+        self._refused = _refused(root) if self.is_recorded else {}
 
     @classmethod
     def here(cls) -> "MeteredHost":
@@ -82,7 +97,12 @@ class MeteredHost(HostFiles):
         Raises:
             OSError: it cannot be opened.
         """
+        self._refuse(path)
         return _Reopened(self.root / path) if is_replaced or self.is_recorded else self.hold(path)
+
+    def read(self, path: str) -> str:
+        self._refuse(path)
+        return super().read(path)
 
     def perf_event(self, kind: int, config: int, cpu: int) -> Readable:
         """A counter of the whole of `cpu`, as eight bytes in the machine's order.
@@ -98,6 +118,11 @@ class MeteredHost(HostFiles):
         if self.is_recorded:
             raise OSError("a recording has no kernel that could open a perf event")
         return _Event(open_event(kind, config, cpu))
+
+    def _refuse(self, path: str) -> None:
+        if path in self._refused:
+            number = self._refused[path]
+            raise OSError(number, os.strerror(number), path)
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""

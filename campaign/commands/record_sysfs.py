@@ -1,0 +1,32 @@
+"""`millrace record-sysfs`: a recording of this machine."""
+
+from pathlib import Path
+
+import click
+
+from agents.recording import record
+from campaign.sysfs import metered_host, sysfs_option
+
+EXAMPLE = """\b
+Example:
+  millrace record-sysfs my-server
+  millrace doctor --sysfs my-server
+"""
+
+MOST_NAMED = 10
+
+
+@click.command("record-sysfs", epilog=EXAMPLE)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@sysfs_option
+def command(folder: Path, root: str) -> None:
+    """Copy into the new folder DIR what says which meters this machine has, and what can be set of its CPUs.
+
+    DIR then stands for / wherever a command takes --sysfs. Serial numbers are left out. Root sees more than others.
+    """
+    found = record(metered_host(root).root, folder)
+    click.echo(f"{folder}: {found.files} files")
+    for path, reason in list(found.refused.items())[:MOST_NAMED]:
+        click.echo(f"could not be read: /{path}: {reason}", err=True)
+    if len(found.refused) > MOST_NAMED:
+        click.echo(f"could not be read: {len(found.refused) - MOST_NAMED} more, see recording.json", err=True)
