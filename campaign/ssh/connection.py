@@ -74,20 +74,29 @@ class Connection:
             RunError: the host cannot be reached.
         """
         async with self._opening:
-            transport = self._transport
-            if transport is not None:
-                return transport
-            self._drop()
-            for left in reversed(range(TRIES)):
+            for left in range(TRIES, -1, -1):
+                if transport := self._transport:
+                    return transport
+                self._drop()
                 try:
-                    return await self.do(self._connect)
+                    self._fabric = await self._connected()
+                    continue
                 except (OSError, EOFError, paramiko.SSHException) as fault:
-                    if not left:
+                    if left <= 1:
                         raise RunError(
                             f"node {self.host.name}: {self._target} cannot be reached: {_words(fault)}"
                         ) from None
                 await asyncio.sleep(PAUSE_S * (1 + random.random()))  # noqa: S311 - so that many do not come back at once
-            raise AssertionError("the last try returns or raises")
+            raise RunError(f"node {self.host.name}: {self._target} breaks off as soon as it is open")
+
+    async def _connected(self) -> Any:
+        """One try; a connection for which nobody waits any more is closed as soon as it is there."""
+        connecting = asyncio.get_running_loop().run_in_executor(self._threads, self._connect)
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            connecting.add_done_callback(lambda done: None if done.exception() else _close(done.result()))
+            raise
 
     async def channel(self) -> paramiko.Channel:
         """A channel for one command.
@@ -148,6 +157,10 @@ class Connection:
         if client is not None:
             client.close()
 
+    async def give_up(self) -> None:
+        """It does not answer; who needs it next opens another."""
+        await self.do(self._drop)
+
     async def close(self) -> None:
         """End it, with all that runs over it."""
         async with self._opening:
@@ -164,19 +177,17 @@ class Connection:
 
     def _drop(self) -> None:
         connection, self._fabric, self._sftp = self._fabric, None, None
-        for hop in _chain(connection):
-            # Fabric leaves those open that did not come to a login.
-            hop.client.close()
+        _close(connection)
 
-    def _connect(self) -> paramiko.Transport:
-        """One try.
+    def _connect(self) -> Any:
+        """One try: Fabric's connection.
 
         Raises:
             OSError, EOFError, SSHException: it may go better another time.
             MillraceError: it will not.
         """
         settings = settings_of(self.host)
-        self._fabric = made = fabric.Connection(self.host.ssh_host, config=settings.config)
+        made = fabric.Connection(self.host.ssh_host, config=settings.config)
         try:
             for hop in _chain(made):
                 self._prepare(hop, settings.ways[hop.original_host])
@@ -184,7 +195,7 @@ class Connection:
             for hop in _chain(made):
                 _keep_alive(hop.client.get_transport())
         except paramiko.BadHostKeyException as fault:
-            self._drop()
+            _close(made)
             entry = next(_entry(hop) for hop in _chain(made) if hop.host == fault.hostname)
             raise UnfitError(
                 f"node {self.host.name}: {entry} has another key than the known one: {fault.key.get_name()} "
@@ -193,7 +204,7 @@ class Connection:
             ) from None
         except paramiko.SSHException as fault:
             no_login = isinstance(fault, paramiko.AuthenticationException) or any(map(_is_at_the_door, _chain(made)))
-            self._drop()
+            _close(made)
             if not no_login:
                 raise
             raise UnfitError(
@@ -201,10 +212,9 @@ class Connection:
                 f"this must work without a question: {self._target} true"
             ) from None
         except BaseException:
-            self._drop()
+            _close(made)
             raise
-        transport: paramiko.Transport = made.client.get_transport()
-        return transport
+        return made
 
     def _prepare(self, hop: Any, way: Way) -> None:
         """Check the key and log in by key, on the node itself or on a jump host."""
@@ -248,6 +258,12 @@ def _chain(connection: Any) -> Iterator[Any]:
     while isinstance(connection, fabric.Connection):
         yield connection
         connection = connection.gateway
+
+
+def _close(connection: Any) -> None:
+    for hop in _chain(connection):
+        # Fabric leaves those open that did not come to a login.
+        hop.client.close()
 
 
 def _is_at_the_door(hop: Any) -> bool:

@@ -4,7 +4,7 @@ Runs on the node. It holds the lock of the folder WORK, below which it makes a f
 controller what SFTP cannot. Requests and answers are JSON, one object per line, on standard input and output:
 
     -> {"version", "free_bytes"}              at once; or {"refused": reason}
-    <- {"do": "beat"}                         every second, not answered
+    <- {"do": "beat"}                         every second; -> {}
     <- {"do": "list", "folder", "pattern"}    -> {"files": [[name, bytes, SHA-256], ...]}; none without a folder
     <- {"do": "sum", "file"}                  -> {"sha256"}, null without a file
     <- {"do": "place", "source", "target"}    a second name for a file; -> {}
@@ -112,6 +112,7 @@ class Keeper:
     def __init__(self, folder: Path, mark: str) -> None:
         self._folder, self._mark = folder, mark
         self._work: Mapping[str, Callable[[Mapping[str, str]], Answer]] = {
+            "beat": lambda _: {},
             "list": self._list,
             "sum": lambda asked: {"sha256": _sum(self._at(asked["file"]))},
             "place": self._place,
@@ -202,8 +203,7 @@ def serve(keeper: Keeper) -> bool:
         for asked in map(json.loads, lines):
             if asked["do"] == "leave":
                 return True
-            if asked["do"] != "beat":
-                _say(keeper.answer(asked))
+            _say(keeper.answer(asked))
     return False
 
 

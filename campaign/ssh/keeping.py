@@ -8,7 +8,7 @@ from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
-from agents.protocol import HEARTBEAT_S
+from agents.protocol import HEARTBEAT_S, SILENCE_S
 from campaign.ssh.connection import Connection
 from campaign.ssh.keeper import WAIT_S
 from campaign.ssh.program import Program, open_command
@@ -53,20 +53,7 @@ class Keeping:
             UnfitError: it cannot be used.
         """
         async with self._turn:
-            program = await self._open()
-            try:
-                async with asyncio.timeout(ANSWER_S):
-                    await program.write(_line({"do": do, **what}))
-                    answer = _decoded(await program.read_line())
-            except (ConnectionError, TimeoutError, RunError):
-                answer = None
-            except BaseException:
-                # The answer to a question that nobody waits for any more must not be taken for that to the next one.
-                await self._end()
-                raise
-            if answer is None:
-                await self._end()
-                raise RunError(f"node {self.name}: the keeper of the node does not answer")
+            answer = await self._ask(await self._open(), ANSWER_S, {"do": do, **what})
         if "failed" in answer:
             raise RunError(f"node {self.name}: {answer['failed']}")
         return answer
@@ -84,7 +71,7 @@ class Keeping:
         """Have the node cleaned up and free; one that cannot be reached does that by itself."""
         async with self._turn:
             program = self._program
-            if program is not None:
+            if program is not None and program.is_running:
                 with suppress(ConnectionError, TimeoutError):
                     async with asyncio.timeout(LEAVE_S):
                         await program.write(_line({"do": "leave"}))
@@ -120,8 +107,10 @@ class Keeping:
         except TimeoutError:
             program.kill()
             raise RunError(f"node {self.name}: its keeper did not start within {START_S:.0f} s") from None
-        except BaseException:
+        except BaseException as fault:
             program.kill()
+            if isinstance(fault, RunError):
+                raise RunError(f"node {self.name}: {fault}") from None
             raise
         if "refused" in said:
             raise UnfitError(f"node {self.name}: {said['refused']}")
@@ -134,18 +123,36 @@ class Keeping:
         self._beating = asyncio.create_task(self._beat(program))
         return program
 
+    async def _ask(self, program: Program, seconds: float, request: Mapping[str, str]) -> Mapping[str, Any]:
+        """Ask, and wait for the answer. A keeper that has not answered one question is asked no other."""
+        answer = None
+        try:
+            with suppress(ConnectionError, RunError):
+                async with asyncio.timeout(seconds):
+                    await program.write(_line(request))
+                    answer = _decoded(await program.read_line())
+        except TimeoutError:
+            await self.connection.give_up()
+        finally:
+            if answer is None:
+                program.kill()
+        if answer is None:
+            raise RunError(f"node {self.name}: the keeper of the node does not answer")
+        return answer
+
     async def _beat(self, program: Program) -> None:
-        with suppress(ConnectionError):
+        with suppress(RunError):
             while True:
-                await program.write(_line({"do": "beat"}))
                 await asyncio.sleep(HEARTBEAT_S)
+                async with self._turn:
+                    await self._ask(program, SILENCE_S, {"do": "beat"})
 
     async def _end(self) -> None:
         program, self._program = self._program, None
         beating, self._beating = self._beating, None
         if beating is not None:
+            # It may wait for its turn, which is ours; it does nothing more when it gets it.
             beating.cancel()
-            await asyncio.gather(beating, return_exceptions=True)
         if program is not None:
             program.kill()
 

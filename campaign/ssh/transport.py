@@ -63,8 +63,9 @@ class SshTransport:
 
     async def remove(self) -> None:
         """See `Transport.remove`; what cannot be removed now is removed with the campaign's folder."""
-        with suppress(MillraceError):
-            await self._keeping.ask("remove", folder=self._name)
+        if self._keeping.is_open:
+            with suppress(MillraceError):
+                await self._keeping.ask("remove", folder=self._name)
 
 
 class _Agent(Program):
