@@ -7,12 +7,13 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from msgspec.structs import replace
@@ -197,3 +198,37 @@ def test_a_host_that_turns_us_away_is_tried_again_and_then_given_up(
                 connected(host, knock)
             turning.result(LONG_S)
         assert met == module.TRIES
+
+
+@pytest.fixture
+def millrace(nodes: Lab) -> Callable[..., "subprocess.CompletedProcess[bytes]"]:
+    def run(*arguments: str, given: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+        program = [sys.executable, "-P", "-c", "from campaign.cli import main; main()", "exec", str(nodes.inventory)]
+        return subprocess.run([*program, *arguments], input=given, capture_output=True, check=False, timeout=LONG_S)
+
+    return run
+
+
+def test_exec_passes_on_arguments_input_output_and_status(millrace: Callable[..., Any]) -> None:
+    script = (
+        "import sys; sys.stderr.write(repr(sys.argv[1:])); "
+        "sys.stdout.buffer.write(sys.stdin.buffer.read()); sys.exit(9)"
+    )
+    arguments = ["", "a  b", "$HOME", "'\"", "--help", "é\n*", "-x;ls"]
+    given = bytes(range(256)) * 1000
+    done = millrace("n2", "--", sys.executable, "-c", script, *arguments, given=given)
+    assert (done.returncode, done.stderr.decode()) == (9, repr(arguments))
+    assert done.stdout == given
+
+
+def test_exec_tells_of_a_signal_and_of_a_program_that_is_not_there_as_a_shell_does(
+    millrace: Callable[..., Any],
+) -> None:
+    assert millrace("n1", "--", "sh", "-c", "kill -9 $$").returncode == 128 + signal.SIGKILL
+    assert millrace("n1", "--", "no-such-program").returncode == 127
+
+
+def test_exec_names_the_nearest_node(millrace: Callable[..., Any]) -> None:
+    done = millrace("n11", "--", "true")
+    assert done.returncode == 2
+    assert b"has no node 'n11'; did you mean 'n1'?" in done.stderr

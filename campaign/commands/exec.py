@@ -1,0 +1,48 @@
+"""`millrace exec`: a command on one node."""
+
+import asyncio
+import subprocess
+from collections.abc import Collection, Sequence
+
+import click
+
+from inventory.ansible_hosts import ClusterOfHosts
+from inventory.cluster import cluster_of
+from inventory.errors import InputError, nearest
+from inventory.reading import read_cluster
+
+EXAMPLE = """\b
+Example:
+  millrace exec lab.yml n1 -- uname -r
+"""
+
+SIGNALLED = 128
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("inventory")
+@click.argument("node")
+@click.argument("command_", metavar="-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
+def command(inventory: str, node: str, command_: Sequence[str]) -> int:
+    """Run a command on NODE of INVENTORY: arguments, input, output and exit status are passed on unchanged.
+
+    Nodes of a cluster file are this host.
+    """
+    document = read_cluster(inventory)
+    if isinstance(document, ClusterOfHosts):
+        hosts = document.hosts.by_name
+        _check(inventory, node, hosts)
+        from campaign.ssh.execute import execute
+
+        return asyncio.run(execute(hosts[node], command_))
+    _check(inventory, node, cluster_of(document).by_id)
+    try:
+        status = subprocess.run(command_, check=False).returncode
+    except OSError as fault:
+        raise InputError(f"{command_[0]}: {fault.strerror}") from None
+    return status if status >= 0 else SIGNALLED - status
+
+
+def _check(inventory: str, node: str, nodes: Collection[str]) -> None:
+    if node not in nodes:
+        raise InputError(f"{inventory}: has no node {node!r}{nearest(node, nodes)}")
