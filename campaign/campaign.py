@@ -59,6 +59,7 @@ class Campaign:
         work: Path,
         view: View,
         profile: bool,
+        accepts_shortfall: bool,
     ) -> None:
         """Prepare it.
 
@@ -72,6 +73,7 @@ class Campaign:
             work: folder for files of runs on this host, removed by its owner.
             view: shows progress.
             profile: whether stacks of workers are sampled while runs are measured.
+            accepts_shortfall: whether runs take place on nodes that got too little of what was asked for.
         """
         self._plan, self._inputs, self._store, self._state, self._work = plan, inputs, store, state, work
         self._reach = reach
@@ -85,6 +87,7 @@ class Campaign:
             agenda.checkpoint_s,
             profile,
             reach.tier,
+            accepts_shortfall,
         )
         done = len(runs) - len(self._todo)
         self._board = Board(agenda.name, len(runs), done, agenda.warmup_s + agenda.duration_s)
@@ -193,7 +196,10 @@ class Campaign:
         try:
             with noticing_full_disk(self._store.folder):
                 await self._reach.check_room(sum(entry.path.stat().st_size for entry in self._inputs[run.workload]))
-                return await execution.run()
+                await execution.calibrate(self._reach)
+                outcome = await execution.run()
+                await self._reach.look_back()
+                return outcome
         except DiskFullError:
             raise
         except Exception as fault:  # noqa: BLE001 - one run, maybe with somebody else's code, must not end the campaign

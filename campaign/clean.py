@@ -6,7 +6,10 @@ campaign that still runs is left alone.
 """
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from campaign.emulation.cluster import take_down
+from campaign.emulation.description import Description, description_in
 from campaign.lock import is_held
 from campaign.state import exclusive, read_state, runtime_folder, undo
 
@@ -24,6 +27,37 @@ class Cleaning:
     done: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     running: list[str] = field(default_factory=list)
+
+
+def idle_clusters() -> list[Description]:
+    """Emulated clusters of this user that are up while no campaign runs on this host.
+
+    Raises:
+        UnfitError: the user's folder for state files is not safe to use.
+    """
+    folder = runtime_folder()
+    with exclusive(folder):
+        if any(is_held(path) for path in folder.glob("cluster-*.lock")):
+            return []
+        records = [read_state(path) for path in sorted(folder.glob("campaign-*.jsonl"))]
+    kept = [description_in(Path(record.header.owner.campaign)) for record in records if record is not None]
+    return [description for description in kept if description is not None]
+
+
+def clean_all() -> Cleaning:
+    """Take down idle emulated clusters, then do as `clean`.
+
+    Raises:
+        UnfitError: the user's folder for state files is not safe to use.
+        RunError: a cluster cannot be taken down.
+    """
+    done = []
+    for description in idle_clusters():
+        take_down(description)
+        done.append(f"emulated cluster {description.wish.folder} ({', '.join(description.members)})")
+    outcome = clean()
+    outcome.done[:0] = done
+    return outcome
 
 
 def clean() -> Cleaning:

@@ -1,18 +1,35 @@
 """How a campaign reaches the nodes of its cluster: addresses of this host, or over SSH. It is decided here only."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from campaign.addresses import address_of, check_addresses
 from campaign.cluster import Member
 from campaign.disk import writing
+from campaign.emulation.calibrated import Calibrated
 from campaign.state import RunState
 from campaign.transport import LoopbackTransport
 from inventory.ansible_hosts import Hosts
 from inventory.cluster import Cluster
+
+EMULATED = 2
+"""Tier of nodes that are namespaces of this host."""
+
+
+class Calibration(NamedTuple):
+    """What nodes and links turned out to be when they were measured.
+
+    Attributes:
+        rows: what was asked for, and what was got.
+        shortfall: what was got so little of that a run would tell nothing of this cluster, in words; empty: nothing.
+    """
+
+    rows: Sequence[Calibrated] = ()
+    shortfall: str = ""
 
 
 class Reach(Protocol):
@@ -73,9 +90,25 @@ class Reach(Protocol):
         """
         ...
 
+    async def calibrate(self) -> Calibration:
+        """Measure what nodes and links are, just before a run; nothing where they are what they are.
+
+        Raises:
+            MillraceError: it cannot be measured.
+        """
+        ...
+
+    async def look_back(self) -> None:
+        """Find out whether something happened since `calibrate` that makes what was measured since worthless.
+
+        Raises:
+            RunError: it did, and what.
+        """
+        ...
+
 
 def reach_of(cluster: Cluster, hosts: Hosts | None, owner: str) -> Reach:
-    """How the nodes of `cluster` are reached: over SSH when they are `hosts` of an Ansible inventory.
+    """How the nodes of `cluster` are reached: over SSH when they are `hosts` of an Ansible inventory, emulated or not.
 
     Args:
         cluster: with addresses.
@@ -84,10 +117,15 @@ def reach_of(cluster: Cluster, hosts: Hosts | None, owner: str) -> Reach:
     """
     if hosts is None:
         return LoopbackReach(cluster)
-    # It takes a second to load, which a cluster on this host has no use for.
+    # They take a second to load, which a cluster on this host has no use for.
+    if hosts.tier == EMULATED and os.geteuid() != 0:
+        from campaign.emulation.links_reach import LinksReach
+
+        return LinksReach(cluster, hosts)
+    from campaign.emulation.reach import EmulatedReach
     from campaign.ssh.reach import SshReach
 
-    return SshReach(cluster, hosts, owner)
+    return (EmulatedReach if hosts.tier == EMULATED else SshReach)(cluster, hosts, owner)
 
 
 class LoopbackReach:
@@ -127,3 +165,10 @@ class LoopbackReach:
 
     async def check_room(self, input_bytes: int) -> None:
         """See `Reach.check_room`; here inputs have been prepared already, and nodes only link to them."""
+
+    async def calibrate(self) -> Calibration:
+        """See `Reach.calibrate`; a loopback node is no machine that could be measured."""
+        return Calibration()
+
+    async def look_back(self) -> None:
+        """See `Reach.look_back`."""

@@ -22,11 +22,13 @@ from campaign.control.moves import MovePlan
 from campaign.control.session import Course, Session
 from campaign.control.world import Seats, SlotRecord, World
 from campaign.copies import FolderCopies
+from campaign.emulation.calibrated import Calibrated
 from campaign.latency_log import LATENCY_LOG, write_latency_log
 from campaign.live import Board
 from campaign.measured import measure
 from campaign.order import Run
 from campaign.plan import Application, Placed
+from campaign.reach import Reach
 from campaign.state import RunState
 from campaign.store import FAILED, OK
 from inventory.documents import to_plain
@@ -46,7 +48,11 @@ QUARANTINED = ("malformed", "outlier", "out_of_order")
 
 @dataclass(frozen=True)
 class Conditions:
-    """What is the same for all runs of a campaign; `tier` is that of `campaign.reach.Reach`."""
+    """What is the same for all runs of a campaign.
+
+    `tier` is that of `campaign.reach.Reach`; `accepts_shortfall`: runs take place although nodes or links got too
+    little of what was asked for.
+    """
 
     campaign: str
     warmup_s: float
@@ -55,6 +61,7 @@ class Conditions:
     checkpoint_s: float
     profile: bool
     tier: int
+    accepts_shortfall: bool
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,22 @@ class Execution:
         self._verdict: Verdict | None = None
         self._measured: dict[str, Any] | None = None
         self._profiles: list[dict[str, Any]] | None = None
+        self._calibration: Sequence[Calibrated] = ()
+
+    async def calibrate(self, reach: Reach) -> None:
+        """Have nodes and links measured before the run.
+
+        Raises:
+            RunError: they fall short of what was asked for, and the campaign does not accept that.
+        """
+        self._enter("calibrating")
+        found = await reach.calibrate()
+        self._calibration = found.rows
+        if found.shortfall and not self._conditions.accepts_shortfall:
+            raise RunError(
+                f"calibration fell short: {found.shortfall}; a busy host, or too much asked of it "
+                "(--accept-shortfall runs nevertheless)"
+            )
 
     async def run(self) -> dict[str, Any]:
         """Do it; return the content of `run.json`, whose status is `ok` or, for a wrong answer, `failed`.
@@ -186,7 +209,7 @@ class Execution:
             },
             "measured": self._measured,
             "profiles": self._profiles,
-            "calibration": [],
+            "calibration": self._calibration,
         }
 
     async def _stream(self) -> Session:

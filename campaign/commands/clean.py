@@ -2,7 +2,7 @@
 
 import click
 
-from campaign.clean import clean
+from campaign.clean import clean_all
 from inventory.errors import RunError
 
 EXAMPLE = """\b
@@ -15,9 +15,10 @@ Example:
 def command() -> None:
     """Undo what a crashed campaign left on this host: its processes, incomplete result folders, state and locks.
 
-    Campaigns that are still running are left alone. Doing it twice does no harm.
+    An emulated cluster that is up goes, too: its nodes, namespaces, control groups. Campaigns that are still running
+    are left alone, with the cluster that they use. Doing it twice does no harm.
     """
-    outcome = clean()
+    outcome = clean_all()
     for line in outcome.running:
         click.echo(f"left alone: {line} is still running", err=True)
     for line in outcome.done:

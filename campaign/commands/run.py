@@ -49,6 +49,11 @@ RUN_FAILED = 1
 )
 @click.option("--dry-run", is_flag=True, help="Show the runs and where everything would be placed; start nothing.")
 @click.option("--only", "choice", metavar="K=V,...", help="Only these runs: workload=LABEL, scheduler=NAME.")
+@click.option(
+    "--accept-shortfall",
+    is_flag=True,
+    help="Run although nodes or links of an emulated cluster got less than 95 % of what was asked for.",
+)
 @click.option("--profile", is_flag=True, help="Sample what workers do while a run is measured: runs/*/profiles/.")
 @click.pass_obj
 def command(
@@ -59,6 +64,7 @@ def command(
     resume: Path | None,
     dry_run: bool,
     choice: str | None,
+    accept_shortfall: bool,
     profile: bool,
 ) -> int:
     """Run the campaign of an AGENDA, a file or the name of one that comes with Millrace, and report it.
@@ -67,7 +73,9 @@ def command(
 
     Example: millrace run demo
     """
-    status, folder = conduct(settings, agenda, inventory, out, resume, dry_run, choice, profile, REPORTING)
+    status, folder = conduct(
+        settings, agenda, inventory, out, resume, dry_run, choice, profile, accept_shortfall, REPORTING
+    )
     if folder is not None and status in (0, RUN_FAILED):
         try:
             _report(folder, settings)
@@ -85,6 +93,7 @@ def conduct(
     dry_run: bool,
     choice: str | None,
     profile: bool,
+    accept_shortfall: bool = False,
     last_stage: str = FINISHED,
 ) -> tuple[int, Path | None]:
     """All of the command but the report: return the exit status, and the campaign's folder where one was written.
@@ -104,7 +113,7 @@ def conduct(
         _try_inputs(opened, runs, settings)
         _show(opened, runs)
         return 0, None
-    ending = _carry_out(opened, runs, reach, settings, profile, last_stage)
+    ending = _carry_out(opened, runs, reach, settings, profile, accept_shortfall, last_stage)
     click.echo(f"results: {opened.folder}")
     for name, reason in ending.failed.items():
         click.echo(f"millrace: {name}: {reason}", err=True)
@@ -115,7 +124,13 @@ def conduct(
 
 
 def _carry_out(
-    opened: Opened, runs: list[Run], reach: Reach, settings: Settings, profile: bool, last_stage: str
+    opened: Opened,
+    runs: list[Run],
+    reach: Reach,
+    settings: Settings,
+    profile: bool,
+    accept_shortfall: bool,
+    last_stage: str,
 ) -> Ending:
     """Everything that starts processes or writes; what it leaves when it is killed is found by its state file."""
     settle_without_pandas()
@@ -132,7 +147,9 @@ def _carry_out(
         inputs = _prepared(opened, runs, work / "inputs", settings)
         opened.check_inputs(inputs)
         view = view_for(settings.quiet, settings.color)
-        campaign = Campaign(opened.plan, runs, inputs, opened.store(), state, reach, work, view, profile)
+        campaign = Campaign(
+            opened.plan, runs, inputs, opened.store(), state, reach, work, view, profile, accept_shortfall
+        )
         return campaign.carry_out(last_stage)
 
 

@@ -58,11 +58,8 @@ def short_of(calibrated: Iterable[Calibrated], least: float = LEAST) -> str:
     """What fell short, in words; empty when nothing did. A round trip falls short when it takes too long."""
     parts = []
     for one in calibrated:
-        if one.what == "rtt":
-            short = one.got > one.asked / least + FORWARDING_MS
-        else:
-            short = one.got < one.asked * least
-        if short:
+        least_got, most_got = one.asked * least, one.asked / least + FORWARDING_MS
+        if one.got > most_got if one.what == "rtt" else one.got < least_got:
             to = f" to {one.to}" if one.to else ""
             parts.append(f"{one.node}{to}: {one.what} {one.got:.3g} of {one.asked:.3g} {one.unit}")
     return "; ".join(parts)

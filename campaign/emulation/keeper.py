@@ -25,7 +25,7 @@ from campaign.emulation.description import KNOWN_HOSTS, Description, Member, Wis
 from campaign.emulation.effects import Effects, Refused
 from campaign.emulation.groups import Group, find_hierarchy
 from campaign.emulation.inotify import Watch
-from campaign.emulation.keys import known_hosts, make_keys, public
+from campaign.emulation.keys import PROGRAMS, known_hosts, make_keys, public, write_programs
 from campaign.emulation.network import EmulatedNetwork, NetworkPlan, new_prefix
 from campaign.emulation.node import Node, files_of_node
 from campaign.emulation.node_init import NodePlan
@@ -63,7 +63,7 @@ class Keeper:
     def __exit__(self, *_: object) -> None:
         forget_description(self.folder)
         self._stack.close()
-        for name in ("nodes", SOCKET):
+        for name in ("nodes", SOCKET, *PROGRAMS):
             path = self.folder / name
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
@@ -94,6 +94,7 @@ class Keeper:
         addresses = {name: end.address for name, end in network.nodes.items()}
         known = known_hosts(keys, addresses)
         (self.folder / KNOWN_HOSTS).write_text(known)
+        write_programs(self.folder, network.controller.path)
         hosts = {**addresses, "controller": network.controller.address}
         sshd = shutil.which("sshd", path=_SHELL_PATH)
         if sshd is None:

@@ -1,10 +1,12 @@
-"""Keys of an emulated cluster: one to log in with, one per node, and the list by which nodes are known."""
+"""Keys of an emulated cluster, the list by which nodes are known, and programs that reach them from anywhere."""
 
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 from inventory.errors import UnfitError
+
+PROGRAMS = ("ssh", "sftp")
 
 
 def make_keys(login: Path, nodes: Mapping[str, Path]) -> None:
@@ -33,3 +35,15 @@ def public(path: Path) -> str:
 def known_hosts(keys: Mapping[str, Path], addresses: Mapping[str, str]) -> str:
     """The text of a file of known hosts: every node by its name and its address."""
     return "".join(f"{name},{addresses[name]} {public(path)}\n" for name, path in keys.items())
+
+
+def write_programs(folder: Path, network: Path) -> None:
+    """Write `ssh` and `sftp` that run in the controller's network namespace, the only one that nodes are reached from.
+
+    Ansible is told to use them; what it does on this host itself stays outside.
+    """
+    for name in PROGRAMS:
+        script = folder / name
+        options = f"-i {folder}/key -o IdentitiesOnly=yes -o UserKnownHostsFile={folder}/known_hosts"
+        script.write_text(f'#!/bin/sh\nexec nsenter --net={network} {name} {options} "$@"\n')
+        script.chmod(0o700)

@@ -132,6 +132,9 @@ def _write_files(plan: NodePlan, place: Path, root: Path) -> None:
     (etc / "hostname").write_text(f"{plan.name}\n")
     everybody = "".join(f"{address}\t{name}\n" for name, address in plan.hosts.items())
     (etc / "hosts").write_text(f"127.0.0.1\tlocalhost\n{everybody}")
+    # What root's shell does at a login on the host would be done at every login on the node.
+    for name in (".bashrc", ".bash_profile", ".bash_login", ".profile"):
+        (root / "root" / name).unlink(missing_ok=True)
     # The host's own keys must neither answer for the node nor be readable in it.
     for folder in (etc / "ssh", root / "root/.ssh"):
         shutil.rmtree(folder, ignore_errors=True)

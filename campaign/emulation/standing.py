@@ -1,7 +1,6 @@
 """Plays on an emulated cluster: it comes up for `provision`, stands for `verify`, and goes down with `restore`.
 
-Plays run inside the controller's network namespace. While they change a node it is held to no quota: installing the
-agent at a tenth of a core would measure patience.
+While plays change a node it is held to no quota: installing the agent at a tenth of a core would measure patience.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +12,6 @@ import click
 from campaign.emulation.asking import ask
 from campaign.emulation.cluster import EmulatedCluster, bring_up, take_down
 from campaign.emulation.description import TIER, Description, description_in, wish_of
-from campaign.emulation.entering import inside
 from inventory.ansible_hosts import Hosts
 from inventory.errors import RunError, UnfitError
 
@@ -25,16 +23,20 @@ def is_emulated(hosts: Hosts) -> bool:
     return any(host.variables.get("millrace_tier") == TIER for host in hosts.by_name.values())
 
 
-def cluster_of(hosts: Hosts) -> Description | None:
+def cluster_of(hosts: Hosts, as_asked: bool = True) -> Description | None:
     """The cluster of this inventory, if it is up.
+
+    Args:
+        hosts: of the inventory.
+        as_asked: it must be as the inventory asks for now; else the same nodes are enough.
 
     Raises:
         InputError: the inventory does not describe one.
-        UnfitError: one is up in the same folder that is not as the inventory asks for.
+        UnfitError: another one is up in the same folder.
     """
     wish = wish_of(hosts)
     found = description_in(Path(wish.folder))
-    if found is not None and found.wish != wish:
+    if found is not None and (found.wish != wish if as_asked else found.wish.machines.keys() != wish.machines.keys()):
         raise UnfitError(
             f"{wish.folder}: the cluster that is up there is not the one of {hosts.path}, which has been changed since "
             "or is another file; take it down with: millrace clean"
@@ -69,7 +71,7 @@ def standing_for(playbook: str, hosts: Hosts, check: bool, partial: bool, quiet:
     if not is_emulated(hosts):
         yield
         return
-    description = cluster_of(hosts)
+    description = cluster_of(hosts, as_asked=playbook != "restore")
     started = None
     if description is None and playbook == "provision":
         started = start(hosts, quiet)
@@ -82,10 +84,7 @@ def standing_for(playbook: str, hosts: Hosts, check: bool, partial: bool, quiet:
         )
     folder = Path(description.wish.folder)
     try:
-        with (
-            unlimited(folder) if playbook in _UNLIMITED else nullcontext(),
-            inside(description.network.controller.path),
-        ):
+        with unlimited(folder) if playbook in _UNLIMITED else nullcontext():
             yield
     finally:
         if playbook == "restore" and not check and not partial:

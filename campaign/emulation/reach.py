@@ -1,0 +1,81 @@
+"""The nodes of an emulated cluster, as a campaign reaches them: over SSH, from the controller's network namespace."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import click
+
+from campaign.emulation.asking import ask
+from campaign.emulation.calibration import calibrate, short_of
+from campaign.emulation.cluster import why_not
+from campaign.emulation.description import Description
+from campaign.emulation.entering import inside
+from campaign.emulation.standing import cluster_of, start
+from campaign.reach import Calibration
+from campaign.ssh.reach import SshReach
+from campaign.state import RunState
+from inventory.ansible_hosts import Hosts
+from inventory.cluster import Cluster
+from inventory.errors import RunError, UnfitError
+
+
+class EmulatedReach(SshReach):
+    """Nodes that are namespaces of this host; see `campaign.reach.Reach`."""
+
+    def __init__(self, cluster: Cluster, hosts: Hosts, owner: str) -> None:
+        """Describe it, as `SshReach`."""
+        super().__init__(cluster, hosts, owner)
+        self._inventory = hosts
+        self._description: Description | None = None
+        self._refused = 0
+
+    def check(self) -> None:
+        """See `Reach.check`: whether this host and user can have such a cluster, and whether the inventory is one."""
+        if reason := why_not():
+            raise UnfitError(f"an emulated cluster: {reason}")
+        cluster_of(self._inventory)
+        super().check()
+
+    @contextmanager
+    def up(self, state: RunState) -> Iterator[None]:
+        """See `Reach.up`: a cluster that is up already stays up; otherwise it comes, is provisioned, and goes again."""
+        # Importing it takes as long as a run on processes needs to start.
+        from campaign.playbook import Choice, play
+
+        with ExitStack() as stack:
+            description = cluster_of(self._inventory)
+            if description is None:
+                settings = click.get_current_context().obj
+                cluster = start(self._inventory, settings.quiet)
+                stack.callback(cluster.down)
+                description = cluster.description
+                play("provision", self._inventory, Choice(only_errors=True), settings)
+            self._description = description
+            stack.enter_context(inside(description.network.controller.path))
+            stack.enter_context(super().up(state))
+            yield
+
+    async def calibrate(self) -> Calibration:
+        """See `Reach.calibrate`: all nodes at once, and every link that is limited or delayed."""
+        self._refused = len(ask(self._folder, "status").refused)
+        found = await asyncio.to_thread(calibrate, self._up)
+        return Calibration(tuple(found), short_of(found))
+
+    async def look_back(self) -> None:
+        """See `Reach.look_back`: values that a kernel would have refused, and nodes that have ended."""
+        answer = ask(self._folder, "status")
+        wrong = [*map(str, answer.refused[self._refused :]), *(f"node {name}: has ended" for name in answer.ended)]
+        if wrong:
+            raise RunError("; ".join(wrong))
+
+    @property
+    def _up(self) -> Description:
+        if self._description is None:
+            raise ValueError("the cluster is not up")
+        return self._description
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self._up.wish.folder)
