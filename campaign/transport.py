@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -99,11 +100,12 @@ class Transport(Protocol):
 
 
 class LoopbackTransport:
-    """A node on this host: a child process and a folder."""
+    """A node on this host: a child process and a folder; `through` is the command that runs others where it is."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, through: Sequence[str] = ()) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder
+        self._through = through
         self.folder = str(folder)
 
     async def start(self, module: str) -> Remote:
@@ -111,6 +113,7 @@ class LoopbackTransport:
         try:
             with (self._path / "stderr.log").open("ab") as log:
                 child = await asyncio.create_subprocess_exec(
+                    *self._through,
                     sys.executable,
                     "-P",
                     "-m",

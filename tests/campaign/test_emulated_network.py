@@ -279,16 +279,18 @@ def test_the_host_s_own_interfaces_are_as_before_while_it_is_up_and_afterwards(t
 
 def test_what_a_killed_process_brought_up_is_taken_down_by_another(tmp_path: Path) -> None:
     plan = NetworkPlan(new_prefix(), ("n1", "n2"))
-    with program(tmp_path, plan, "hold") as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "up\n"
-        child.kill()
-    # The relay ends with whoever started it.
-    deadline = monotonic() + 10
-    while members(plan.switch):
-        assert monotonic() < deadline
-    assert set(left(plan)) == set(plan.namespaces)
-    EmulatedNetwork(plan, Names(), tmp_path / "relay.log").down()
+    try:
+        with program(tmp_path, plan, "hold") as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "up\n"
+            child.kill()
+        # The relay ends with whoever started it.
+        deadline = monotonic() + 10
+        while members(plan.switch):
+            assert monotonic() < deadline
+        assert set(left(plan)) == set(plan.namespaces)
+    finally:
+        EmulatedNetwork(plan, Names(), tmp_path / "relay.log").down()
     assert left(plan) == []
 
 

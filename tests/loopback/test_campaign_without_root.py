@@ -1,0 +1,134 @@
+"""The emulated cluster of a user who is not root: real links between processes, said plainly, and nothing left."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from nobody import Nobody, nobody
+
+from campaign.emulation.links import Link
+from campaign.emulation.network import NetworkPlan, new_prefix
+from campaign.emulation.shaping import probe
+from campaign.emulation.unprivileged import Answer, Wish
+from campaign.process import marked
+
+pytestmark = pytest.mark.loopback
+
+CAMPAIGN = """\
+import click
+from campaign.cli import main
+from campaign.commands import run
+
+run.command.callback = click.pass_obj(lambda settings, **given: run.conduct(settings, **given)[0])
+main()
+"""
+
+INVENTORY = """\
+all:
+  vars:
+    millrace_tier: 2
+    millrace_slots: 2
+    millrace_emulate: {cores: 4, ghz: 3.0, share_per_core: 0.1, memory_mb: 1024}
+    ansible_user: root
+    ansible_ssh_private_key_file: /run/millrace/nobody/key
+    ansible_ssh_common_args: -o UserKnownHostsFile=/run/millrace/nobody/known_hosts
+  children:
+    workers:
+      hosts:
+        n1: {ansible_host: 10.77.0.1, millrace_links: [{to: n2, rate_mbit: 100}]}
+        n2: {ansible_host: 10.77.0.2}
+"""
+
+AGENDA = {
+    "name": "short",
+    "inventory": "net.yml",
+    "repetitions": 1,
+    "warmup_s": 0.5,
+    "duration_s": 1.5,
+    "workloads": [
+        {
+            "name": "wordcount",
+            "params": {"workers": 2, "ackers": 0, "parallelism": {"spout": 2, "split": 2, "count": 2}},
+            "rate": {"kind": "constant", "tuples_per_s": 300},
+        }
+    ],
+    "schedulers": ["even"],
+}
+
+
+@pytest.fixture
+def user() -> Iterator[Nobody]:
+    with nobody() as made:
+        if reason := made.lacks():
+            pytest.skip(f"users have no namespaces of their own here: {reason}")
+        (made.folder / "net.yml").write_text(INVENTORY)
+        yield made
+
+
+def campaign(user: Nobody, **changes: Any) -> list[str]:
+    (user.folder / "agenda.json").write_text(json.dumps({**AGENDA, **changes}))
+    return [sys.executable, "-P", "-c", CAMPAIGN, "run", "agenda.json", "--out", "results"]
+
+
+def left(user: Nobody) -> list[int]:
+    return [process.pid for process in marked(f"XDG_RUNTIME_DIR={user.runtime}".encode())]
+
+
+def wait(condition: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + 100
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come"
+        time.sleep(0.05)
+
+
+def test_a_campaign_gets_its_links_and_says_that_it_has_no_more(user: Nobody) -> None:
+    with user.start(campaign(user)) as child:
+        _, said = child.communicate(timeout=120)
+    assert child.returncode == 0, said
+    assert "not root: of the emulated cluster only addresses and links are real" in said
+    [path] = user.folder.glob("results/short/2*/runs/*/run.json")
+    run = json.loads(path.read_text())
+    assert (run["status"], run["tier"], run["verification"]["status"]) == ("ok", 1, "passed")
+    assert run["measured"]["hops"]["inter_node"] > 0
+    assert [(row["node"], row["to"], row["what"], row["asked"]) for row in run["calibration"]] == [
+        ("n1", "n2", "link", 100)
+    ]
+    assert not left(user)
+    assert list(user.runtime.glob("*/campaign-*")) == []
+
+
+def test_a_killed_campaign_leaves_no_process(user: Nobody) -> None:
+    with user.start(campaign(user, duration_s=100)) as child:
+        wait(lambda: len(left(user)) > 4, "the start of workers")
+        os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+    wait(lambda: not left(user), "the end of all processes")
+
+
+def kept(user: Nobody, *links: Link) -> Any:
+    child = user.start([sys.executable, "-P", "-m", "campaign.emulation.unprivileged"])
+    wish = Wish(NetworkPlan(new_prefix(), ("n1", "n2"), links), str(user.folder / "relay.log"))
+    assert child.stdin is not None
+    child.stdin.write(msgspec.json.encode(wish).decode() + "\n")
+    child.stdin.flush()
+    return child
+
+
+def test_delays_need_a_kernel_or_a_device_and_are_not_left_out(user: Nobody) -> None:
+    others_may = Path("/dev/net/tun").exists() and Path("/dev/net/tun").stat().st_mode & 0o006 == 0o006
+    with kept(user, Link("n1", "n2", 100, 1)) as child:
+        answer = msgspec.json.decode(child.stdout.readline(), type=Answer)
+        child.stdin.close()
+    if probe().netem or others_may:
+        assert answer.shaping in ("netem", "relay")
+    else:
+        assert (answer.exit_status, child.returncode) == (3, 3)
+        assert "/dev/net/tun: cannot be opened: Permission denied" in answer.error
+    assert not left(user)
