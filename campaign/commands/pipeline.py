@@ -24,7 +24,7 @@ EXAMPLE = """\b
 Examples:
   millrace pipeline debs2015-q1 --input trips.csv.gz --output routes
   millrace pipeline debs2015-q1 --input parts/ --output routes --param answer=both --format csv --stream
-  millrace pipeline prepare --input sorted.csv --output prepared --master spark://n1:7077
+  millrace pipeline prepare --input trips/ --output prepared --param topology=my.yml --master spark://n1:7077
 """
 
 
@@ -70,8 +70,8 @@ def command(
     """Run a Spark data pipeline: OUTPUT gets a folder per table, and summary.json with the rows read and left out.
 
     debs2014-q1: loads of houses and plugs, predicted. debs2015-q1: frequent routes. debs2015-q2: profitable areas.
-    prepare: raw files validated, put in order and profiled, as Parquet. What they take and give,
-    docs/reference/pipelines.md tells.
+    prepare: raw files validated, put in order and profiled, as Parquet; with --param topology=FILE also a traffic file
+    for `millrace place`. What they take and give, docs/reference/pipelines.md tells.
     """
     from workloads.pipelines.running import Asked, checked
 
