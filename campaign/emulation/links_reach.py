@@ -15,6 +15,7 @@ import msgspec
 from campaign.addresses import address_of
 from campaign.cluster import Member
 from campaign.disk import writing
+from campaign.emulation.calibration import short_of
 from campaign.emulation.description import wish_of
 from campaign.emulation.network import NetworkPlan, new_prefix
 from campaign.emulation.unprivileged import Answer, Wish
@@ -80,8 +81,8 @@ class LinksReach(LoopbackReach):
 
     async def calibrate(self) -> Calibration:
         """See `Reach.calibrate`: every link that is limited or delayed."""
-        answer = await asyncio.to_thread(self._ask, b"calibrate")
-        return Calibration(answer.rows)
+        rows = (await asyncio.to_thread(self._ask, b"calibrate")).rows
+        return Calibration(rows, short_of(rows))
 
     @cached_property
     def _plan(self) -> NetworkPlan:
