@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +112,8 @@ def test_a_killed_campaign_leaves_no_process(user: Nobody) -> None:
     wait(lambda: not left(user), "the end of all processes")
 
 
-def kept(user: Nobody, *links: Link) -> Any:
-    child = user.start([sys.executable, "-P", "-m", "campaign.emulation.unprivileged"])
+def kept(user: Nobody, *links: Link, before: Sequence[str] = ()) -> Any:
+    child = user.start([*before, sys.executable, "-P", "-m", "campaign.emulation.unprivileged"])
     wish = Wish(NetworkPlan(new_prefix(), ("n1", "n2"), links), str(user.folder / "relay.log"))
     assert child.stdin is not None
     child.stdin.write(msgspec.json.encode(wish).decode() + "\n")
@@ -132,3 +132,12 @@ def test_delays_need_a_kernel_or_a_device_and_are_not_left_out(user: Nobody) -> 
         assert (answer.exit_status, child.returncode) == (3, 3)
         assert "/dev/net/tun: cannot be opened: Permission denied" in answer.error
     assert not left(user)
+
+
+def test_a_host_that_forbids_such_namespaces_is_named_as_such(user: Nobody) -> None:
+    forbid = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'
+    with kept(user, before=["unshare", "--user", "--map-root-user", "sh", "-ec", forbid, "sh"]) as child:
+        answer = msgspec.json.decode(child.stdout.readline(), type=Answer)
+        child.stdin.close()
+    assert (answer.exit_status, child.returncode) == (3, 3)
+    assert "this host has no user namespaces for users that are not root: " in answer.error
