@@ -6,7 +6,8 @@
                                         the workers that live
     <- Grow                             the run gets more workers
     <- Connect, Go, Prepare, Cut,       passed on to the run's workers, whose reports are passed back
-       Abandon, TimeSlot, Mark, Stop
+       Abandon, TimeSlot, Clock,
+       Mark, Stop
     <- Sampling, -> Profiled            the stacks of the workers are sampled, and no longer
     <- Finish, -> Finished              the run ends; the next `Start` has a higher epoch
     <- Bye                              the agent ends with status 0
@@ -40,6 +41,7 @@ from agents.protocol import (
     VERSION,
     Abandon,
     Bye,
+    Clock,
     Connect,
     Cut,
     Failed,
@@ -69,7 +71,7 @@ _UNFIT = 3
 _GRACE_S = 0.2
 """After a silence, what lies in the pipe is read first: it was not the controller who slept if we did."""
 
-_RunCommand = Grow | Connect | Go | Prepare | Cut | Abandon | TimeSlot | Stop | Mark | Sampling | Finish
+_RunCommand = Grow | Connect | Go | Prepare | Cut | Abandon | TimeSlot | Clock | Stop | Mark | Sampling | Finish
 
 _log = logging.getLogger(__name__)
 

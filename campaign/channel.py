@@ -53,8 +53,8 @@ class Channel:
 
     @property
     def offset(self) -> Offset | None:
-        """The node's monotonic clock against ours; None before the first heartbeat was answered."""
-        return self._offset.best
+        """The node's monotonic clock against ours, now; None before the first heartbeat was answered."""
+        return self._offset.at(time.monotonic_ns())
 
     async def open(self, address: str, campaign: str, on_start: Callable[[int], None]) -> None:
         """Start the agent and shake hands; `on_start` gets its pid when it runs on this host.

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from agents.trace import AGENT
+from campaign.clocks import Apart, largest_ns
 from campaign.control.journal import CONTROLLER
 from inventory.errors import RunError
 from workloads.rates import NS
@@ -64,7 +65,7 @@ class Spans:
         raise RunError(f"worker {worker} of {node} did not note when the measured interval began and ended")
 
 
-def measure(traces: Path, seconds: float, offsets: Mapping[str, int]) -> dict[str, Any]:
+def measure(traces: Path, seconds: float, offsets: Mapping[str, int], apart: Sequence[Apart] = ()) -> dict[str, Any]:
     """Return the `measured` block of `run.json` from the Parquet files in `traces`.
 
     Rates are tuples per second: `source_` emitted by spouts, `sink_` counted by sinks, `throughput_` delivered to
@@ -74,6 +75,7 @@ def measure(traces: Path, seconds: float, offsets: Mapping[str, int]) -> dict[st
         traces: folder of `<table>.parquet`.
         seconds: length of the measured interval.
         offsets: node -> what its monotonic clock shows more than the controller's, in nanoseconds.
+        apart: how far off times from node to node may be.
 
     Raises:
         RunError: nobody noted for a worker when the interval began and ended.
@@ -94,7 +96,10 @@ def measure(traces: Path, seconds: float, offsets: Mapping[str, int]) -> dict[st
         "source_tuples_per_s": rate(rows.filter(is_spout), "emitted"),
         "sink_tuples_per_s": rate(rows.filter(is_sink), "processed"),
         "throughput_tuples_per_s": rate(sent.filter(to_sinks), "tuples"),
-        "latency_ms": _latency(_read(traces, "latency", "value_ns", "count"), spans),
+        "latency_ms": known_latency(
+            _latency(_read(traces, "latency", "value_ns", "count"), spans),
+            largest_ns(apart, _nodes_of(rows.filter(is_spout)), _nodes_of(rows.filter(is_sink))) / 1e6,
+        ),
         "saturated": _saturated(rows.filter(is_spout), spans, seconds),
         "hops": {hop: round(_total(sent.filter(pc.equal(sent["hop"], hop)), "tuples")) for hop in HOPS},
         "refused_connections": _refused(events),
@@ -164,6 +169,29 @@ def _latency(table: pa.Table, spans: Spans) -> dict[str, Any]:
         at = next(k for k, reached in enumerate(running) if reached >= share * running[-1])
         found[name] = round(values[at] / 1e6, 3)
     return {**found, "max": round(values[-1] / 1e6, 3), "samples": running[-1]}
+
+
+def known_latency(latency: Mapping[str, Any], bound_ms: float) -> dict[str, Any]:
+    """Latencies without those that may be nothing but the difference of two clocks, and with the bound of that.
+
+    Args:
+        latency: percentiles, `max` and `samples`.
+        bound_ms: how far off each of them may be.
+    """
+    known = {
+        name: None if name != "samples" and value is not None and bound_ms and value <= bound_ms else value
+        for name, value in latency.items()
+    }
+    return {
+        **known,
+        "bound": round(bound_ms, 3),
+        "withheld": [name for name in latency if known[name] != latency[name]],
+    }
+
+
+def _nodes_of(rows: pa.Table) -> list[str]:
+    found: list[str] = pc.unique(rows["node"]).to_pylist()
+    return found
 
 
 def _within(rows: pa.Table, start: int, end: int) -> pa.ChunkedArray:

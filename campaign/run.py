@@ -13,12 +13,14 @@ from typing import Any
 from agents.facts import gather
 from agents.protocol import ExecutorSpec, InputFile, RunSpec, workers_of
 from agents.trace import AGENT, TraceWriter
+from campaign.clocks import Apart, Clocks
 from campaign.cluster import Agents, Member
 from campaign.collect import HERE, collect_answer, collect_logs, collect_profiles, collect_traces
 from campaign.control.failures import RunFailedError
 from campaign.control.flow import Flow
 from campaign.control.journal import CONTROLLER
 from campaign.control.moves import MovePlan
+from campaign.control.news import unless
 from campaign.control.session import Course, Session
 from campaign.control.world import Seats, SlotRecord, World
 from campaign.copies import FolderCopies
@@ -114,6 +116,7 @@ class Execution:
         self._times: dict[str, Any] = {"created_utc": _utc(), "stages_s": self._stages}
         self._stage, self._stage_since = "", time.monotonic()
         self._nodes: dict[str, Any] = {}
+        self._apart: list[Apart] = []
         self._verdict: Verdict | None = None
         self._measured: dict[str, Any] | None = None
         self._profiles: list[dict[str, Any]] | None = None
@@ -155,7 +158,7 @@ class Execution:
             target = self._folder / "profiles"
             self._profiles = await collect_profiles(within_reach, self._job.run.name, session.profiles.of, target)
         offsets = {node: known["clock"]["offset_ns"] for node, known in self._nodes.items()}
-        figures = await asyncio.to_thread(measure, traces, self._measured_s, offsets)
+        figures = await asyncio.to_thread(measure, traces, self._measured_s, offsets, self._apart)
         await asyncio.to_thread(self._log_latencies, traces, offsets)
         journal = session.journal
         self._measured = figures | {
@@ -198,6 +201,7 @@ class Execution:
                 {"name": i.name, "sha256": i.sha256, "records": i.records, "origin": i.origin} for i in self._job.inputs
             ],
             "nodes": self._nodes,
+            "clocks": [pair._asdict() for pair in self._apart],
             "times": self._times,
             "verification": {
                 "status": "none" if verdict is None else "passed" if verdict.passed else "failed",
@@ -220,13 +224,15 @@ class Execution:
         try:
             async with Agents(job.members, conditions.campaign, self._agent_started) as agents:
                 course = Course(conditions.sensors, conditions.checkpoint_s, tuple(job.moves))
-                session = Session(self._spec(agents), self._world(agents, traces), course)
+                clocks = Clocks(agents.offset, self._traces, job.run.name)
+                session = Session(self._spec(agents), self._world(agents, clocks, traces), course)
                 agents.listen(session)
                 async with session:
-                    await self._conduct(session)
-                    self._note_nodes(agents)
+                    await unless(self._conduct(session), clocks.keep(job.members, session.set_clock))
+                    self._note_nodes(agents, clocks)
                     self._enter("finishing")
                     await session.finish()
+                await asyncio.to_thread(clocks.close)
         finally:
             await asyncio.to_thread(traces.close)
         return session
@@ -251,7 +257,7 @@ class Execution:
         await session.stop()
         self._times["drained_ns"] = time.monotonic_ns()
 
-    def _world(self, agents: Agents, traces: TraceWriter) -> World:
+    def _world(self, agents: Agents, clocks: Clocks, traces: TraceWriter) -> World:
         def note(kind: str, subject: str, detail: str, value: float | None) -> None:
             traces.add("event", time.monotonic_ns(), kind, subject, detail, value)
 
@@ -274,7 +280,7 @@ class Execution:
             restart=restart,
             supply=self._supply,
             place=place,
-            offset=agents.offset,
+            offset=clocks.current,
             copies=self._copies,
             note=note,
             note_slot=note_slot,
@@ -326,15 +332,16 @@ class Execution:
             gates=job.placed.gates,
         )
 
-    def _note_nodes(self, agents: Agents) -> None:
+    def _note_nodes(self, agents: Agents, clocks: Clocks) -> None:
         """Facts of nodes on this host are those of `campaign.json`, and are not repeated in every run."""
         ours = gather()
         for node, facts in agents.facts.items():
             self._nodes[node] = {
                 "address": agents.members[node].address,
                 "facts": None if facts == ours else facts,
-                "clock": agents.offset(node)._asdict(),
+                "clock": clocks.current(node)._asdict(),
             }
+        self._apart = clocks.apart()
 
     def _log_latencies(self, traces: Path, offsets: Mapping[str, int]) -> None:
         start_ns = self._times["source_start_ns"]

@@ -15,6 +15,7 @@ from msgspec import Struct
 from agents.protocol.commands import (
     Abandon,
     Bye,
+    Clock,
     Command,
     Connect,
     Cut,
@@ -78,6 +79,7 @@ __all__ = [
     "VERSION",
     "Abandon",
     "Bye",
+    "Clock",
     "Command",
     "Connect",
     "Connected",

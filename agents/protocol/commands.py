@@ -50,20 +50,22 @@ class Connect(Message, frozen=True, tag="connect"):
 
 
 class Go(Message, frozen=True, tag="go"):
-    """Sources start at `at_ns` of the node's monotonic clock."""
+    """Sources start at `at_ns` of the node's monotonic clock, which shows `offset_ns` more than the controller's."""
 
     epoch: int
     at_ns: int
+    offset_ns: int = 0
 
 
 class Grow(Message, frozen=True, tag="grow"):
     """Within an epoch: spawn the workers of `spec` that this node lacks. Answered by `Listening` per new worker.
 
-    `at_ns` is when the sources started, as in `Go`.
+    `at_ns` is when the sources started, as in `Go`, and `offset_ns` what it is there.
     """
 
     spec: RunSpec
     at_ns: int
+    offset_ns: int = 0
 
     @property
     def epoch(self) -> int:
@@ -114,6 +116,13 @@ class TimeSlot(Message, frozen=True, tag="time_slot"):
     number: int
 
 
+class Clock(Message, frozen=True, tag="clock"):
+    """The node's monotonic clock shows `offset_ns` more than the controller's, from now on."""
+
+    epoch: int
+    offset_ns: int
+
+
 class Mark(Message, frozen=True, tag="mark"):
     """Write an event with this `kind` into the traces, at the time of receipt."""
 
@@ -155,6 +164,7 @@ Command = (
     | Cut
     | Abandon
     | TimeSlot
+    | Clock
     | Mark
     | Sampling
     | Stop

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-VERSION = 2
+VERSION = 3
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line that is accepted."""

@@ -82,7 +82,7 @@ class BoltExecutor(Running):
         else:
             self.meter.emitted += self.router.emit(self.bolt.process(Batch(channel.source, channel.stream, rows)))
             if stamps and self.latency is not None:
-                self.latency.record_all(time.monotonic_ns(), stamps)
+                self.latency.record_all(time.monotonic_ns() - self.ahead_ns, stamps)
         self.meter.processed += len(rows)
         channel.consumed(len(rows), nbytes)
 

@@ -18,7 +18,7 @@ class Barrier(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """Tick `number`: stream time `time_ns`, due at `due_ns` of the source's monotonic clock."""
+    """Tick `number`: stream time `time_ns`, due at `due_ns` of the controller's monotonic clock."""
 
     number: int
     time_ns: int

@@ -51,7 +51,10 @@ class Running(ABC):
         number: of the executor, its position in the topology.
         live: whether it may work; one that moves here waits for its state.
         ending: whether it will never emit again.
+        ahead_ns: what this node's monotonic clock shows more than the controller's, which stamps are in.
     """
+
+    ahead_ns = 0
 
     def __init__(self, number: int, executor: Executor, operator: Operator, router: Router) -> None:
         self.number, self.executor = number, executor

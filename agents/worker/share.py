@@ -12,6 +12,7 @@ from struct import Struct
 
 from agents.protocol import (
     Abandon,
+    Clock,
     Cut,
     Drained,
     Exhausted,
@@ -92,6 +93,7 @@ class Share:
                 running.restore(store.read(spec.restore, running.executor.name))
         self._passage: _Passage | None = None
         self._start_ns: int | None = None
+        self._ahead_ns = 0
         self._places = spec.workers
         self._wanted = self.connected = False
         self._stopping = self._stopped = self._exhausted = self.drained = False
@@ -103,8 +105,10 @@ class Share:
             RunError: it makes no sense here.
         """
         match command:
-            case Go(at_ns=at_ns):
-                self.start(at_ns)
+            case Go(at_ns=at_ns, offset_ns=offset_ns):
+                self.start(at_ns, offset_ns)
+            case Clock(offset_ns=offset_ns):
+                self._set_clock(offset_ns)
             case Prepare():
                 self._prepare(command)
             case Cut(barrier=barrier, tick=tick):
@@ -120,11 +124,17 @@ class Share:
             case _:
                 raise RunError(f"a worker cannot act on {type(command).__name__} now")
 
-    def start(self, at_ns: int) -> None:
-        """The sources start at `at_ns` of this node's monotonic clock."""
+    def start(self, at_ns: int, offset_ns: int = 0) -> None:
+        """The sources start at `at_ns` of this node's monotonic clock; the controller's shows `offset_ns` less."""
         self._start_ns = at_ns
+        self._set_clock(offset_ns)
         for spout in self.assembly.spouts:
             spout.start(at_ns)
+
+    def _set_clock(self, offset_ns: int) -> None:
+        self._ahead_ns = offset_ns
+        for running in self.assembly.executors:
+            running.ahead_ns = offset_ns
 
     def connect(self, ports: Mapping[str, int]) -> None:
         """Link to all workers that share a channel with this one."""
@@ -316,6 +326,7 @@ class Share:
         cut_ns, cpu_ns = _MOVED.unpack_from(gathered)
         state = bytes(gathered[_MOVED.size :])
         running = passage.rewiring.arrive(received.sender)
+        running.ahead_ns = self._ahead_ns
         running.restore(Snapshot.read(state))
         if isinstance(running, SpoutExecutor):
             if self._start_ns is not None:

@@ -190,7 +190,8 @@ class SpoutExecutor(Running):
         stamps: list[tuple[int, int]] = []
         for record in self._sampler.sampled(first, len(rows)):
             due = self._clock.due_ns(record)
-            stamps.append((record - first, now_ns if due is None else self._since_start(due)))
+            due_ns = now_ns if due is None else self._since_start(due)
+            stamps.append((record - first, due_ns - self.ahead_ns))
         self.router.emit({DEFAULT_STREAM: rows}, {DEFAULT_STREAM: stamps})
         self.position += len(rows)
         replayed = min(len(rows), max(0, self.seen - first))
@@ -266,5 +267,5 @@ class SpoutExecutor(Running):
         now_ns = time.monotonic_ns()
         # What had been stopped before a recovery may end before it has started again.
         due_ns = now_ns if due is None or self._start_ns is None else min(now_ns, self._start_ns + due)
-        self.router.mark(Tick(self.next_tick, self._tick_ns, due_ns))
+        self.router.mark(Tick(self.next_tick, self._tick_ns, due_ns - self.ahead_ns))
         self.next_tick += 1

@@ -125,7 +125,7 @@ class Worker:
         if isinstance(command, Grow):
             # Nobody has channels to here yet; links come with the barrier that moves executors here.
             self._connect({})
-            self._share.start(command.at_ns)
+            self._share.start(command.at_ns, command.offset_ns)
 
     def obey(self, command: protocol.Command) -> None:
         """Act on one command of the agent; what belongs to another epoch is ignored."""

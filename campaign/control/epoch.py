@@ -37,7 +37,12 @@ async def connect(crew: Crew) -> None:
 
 async def go(crew: Crew, at_ns: int, world: World) -> None:
     """Have the sources follow their schedule, which begins at `at_ns` of our monotonic clock."""
-    await crew.tell(lambda node: Go(epoch=crew.spec.epoch, at_ns=at_ns + world.offset(node).offset_ns))
+
+    def message(node: str) -> Go:
+        offset_ns = world.offset(node).offset_ns
+        return Go(epoch=crew.spec.epoch, at_ns=at_ns + offset_ns, offset_ns=offset_ns)
+
+    await crew.tell(message)
 
 
 async def join(crew: Crew, nodes: Collection[str], sensors: tuple[str, ...]) -> None:

@@ -118,5 +118,10 @@ async def _grow(crew: Crew, places: list[Place], start_ns: int, world: World) ->
     nodes = sorted({place.node for place in places})
     await explained(all_of(world.supply(node) for node in nodes))
     crew.grow(places)
-    await crew.tell(lambda node: Grow(spec=crew.spec, at_ns=start_ns + world.offset(node).offset_ns), nodes)
+
+    def message(node: str) -> Grow:
+        offset_ns = world.offset(node).offset_ns
+        return Grow(spec=crew.spec, at_ns=start_ns + offset_ns, offset_ns=offset_ns)
+
+    await crew.tell(message, nodes)
     await crew.until(lambda: crew.ports.keys(), places, START_S, "the new workers did not all start")

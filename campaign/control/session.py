@@ -15,7 +15,7 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from agents.protocol import Failed, Finish, Finished, Lost, Mark, Progress, Report, RunSpec, Sampling, workers_of
+from agents.protocol import Clock, Failed, Finish, Finished, Lost, Mark, Progress, Report, RunSpec, Sampling, workers_of
 from agents.trace import AGENT
 from campaign.control import epoch
 from campaign.control.barrier import AbandonedError, carry_out
@@ -128,6 +128,15 @@ class Session:
         self.journal.mark(kind)
         await self._tell_those_who_hear(Mark(epoch=self._crew.spec.epoch, kind=kind))
         return now_ns
+
+    async def set_clock(self, node: str, offset_ns: int) -> None:
+        """Tell a node what its monotonic clock shows more than ours.
+
+        Raises:
+            RunError: it cannot be reached.
+        """
+        if node in self._crew.nodes & self._roster.usable:
+            await self._world.tell(node, Clock(epoch=self._crew.spec.epoch, offset_ns=offset_ns))
 
     async def sample_stacks(self, on: bool) -> None:
         """Have the stacks of all workers sampled from now on, or end that and wait for `profiles`, but not for ever."""

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from agents.trace import AGENT, TraceWriter, collect
+from campaign.clocks import Apart
 from campaign.control.journal import CONTROLLER
 from campaign.measured import measure
 from inventory.errors import RunError
@@ -21,6 +22,10 @@ def worker(folder: Path, node: str, slot: int, clock: int = 0) -> TraceWriter:
     mark(writer, START + clock, "measure_start")
     mark(writer, END + clock, "measure_end")
     return writer
+
+
+ONE_CLOCK = {"bound": 0.0, "withheld": []}
+"""Of latencies where all nodes share a clock."""
 
 
 def mark(writer: TraceWriter, at: int, kind: str) -> None:
@@ -50,7 +55,7 @@ def test_only_what_happened_within_the_interval_counts(tmp_path: Path) -> None:
     assert found["sink_tuples_per_s"] == 60
     assert found["throughput_tuples_per_s"] == 70
     assert found["hops"] == {"intra_worker": 80, "inter_worker": 20, "inter_node": 200}
-    assert found["latency_ms"] == {"p50": 2.0, "p95": 2.0, "p99": 2.0, "max": 2.0, "samples": 40}
+    assert found["latency_ms"] == {"p50": 2.0, "p95": 2.0, "p99": 2.0, "max": 2.0, "samples": 40, **ONE_CLOCK}
 
 
 def test_a_row_across_the_end_of_the_interval_counts_for_its_part(tmp_path: Path) -> None:
@@ -96,15 +101,37 @@ def test_percentiles_are_taken_over_all_sinks_together(tmp_path: Path) -> None:
     found = measured(tmp_path, *writers)
     assert found["refused_connections"] == {}
     latency = found["latency_ms"]
-    assert latency == {"p50": 50.0, "p95": 95.0, "p99": 99.0, "max": 100.0, "samples": 100}
+    assert latency == {"p50": 50.0, "p95": 95.0, "p99": 99.0, "max": 100.0, "samples": 100, **ONE_CLOCK}
 
 
 def test_what_is_not_known_is_none_and_not_zero(tmp_path: Path) -> None:
     found = measured(tmp_path, worker(tmp_path, "n1", 0), seconds=0.0)
     assert found["source_tuples_per_s"] is None
     assert found["throughput_tuples_per_s"] is None
-    assert found["latency_ms"] == {"p50": None, "p95": None, "p99": None, "max": None, "samples": 0}
+    assert found["latency_ms"] == {"p50": None, "p95": None, "p99": None, "max": None, "samples": 0, **ONE_CLOCK}
     assert found["saturated"] is None
+
+
+@pytest.mark.parametrize(
+    ("bound_ms", "withheld"),
+    [(0.5, []), (49.9, []), (50.0, ["p50"]), (97.0, ["p50", "p95"]), (100.0, ["p50", "p95", "p99", "max"])],
+)
+def test_latency_that_may_be_nothing_but_the_difference_of_clocks_is_withheld(
+    tmp_path: Path, bound_ms: float, withheld: list[str]
+) -> None:
+    source, sink = worker(tmp_path, "n1", 0), worker(tmp_path, "n2", 0)
+    source.add("throughput", START + NS, "src[0]", "src", "spout", 8, 0, 0, None, None)
+    sink.add("throughput", START + NS, "snk[0]", "snk", "sink", 0, 8, None, None, None)
+    for value in range(1, 101):
+        sink.add("latency", START + NS, "snk[0]", value * 1_000_000, 1)
+    for writer in (source, sink):
+        writer.close()
+    collect([tmp_path], tmp_path / "parquet")
+    apart = [Apart("n1", "n2", round(bound_ms * 1e6)), Apart("n1", "n3", 10**12)]
+    latency = measure(tmp_path / "parquet", SECONDS, {}, apart)["latency_ms"]
+    shown = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "max": 100.0}
+    expected = {name: None if name in withheld else value for name, value in shown.items()}
+    assert latency == {**expected, "samples": 100, "bound": bound_ms, "withheld": withheld}
 
 
 def test_a_worker_with_a_single_row_is_measured(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 from sshd import Lab, lab
 
@@ -139,3 +140,26 @@ def test_a_node_that_is_cut_off_for_good_stops_by_itself_and_the_run_goes_on_els
     assert record["verification"]["status"] == "passed"
     assert "has been silent for" in record["measured"]["recoveries"][0]["cause"]
     assert nothing_runs(nodes)
+
+
+@pytest.mark.root
+def test_nodes_with_clocks_of_their_own_give_latencies_with_a_bound(desk: Any, tmp_path_factory: Any) -> None:
+    ahead_s = 5000
+    with lab(tmp_path_factory.mktemp("clocks"), ahead_s={"n2": ahead_s}) as nodes:
+        outcome = desk.run("run", desk.agenda(inventory=str(nodes.inventory), schedulers=["even"], duration_s=5))
+    assert outcome.status == 0, outcome
+    record = desk.results()[RUN]
+    (apart,) = record["clocks"]
+    assert (apart["node"], apart["to"]) == ("n1", "n2")
+    clock = record["nodes"]["n2"]["clock"]
+    assert abs(clock["offset_ns"] - ahead_s * 10**9) <= clock["bound_ns"] == apart["bound_ns"]
+    assert record["nodes"]["n1"]["clock"] == {"offset_ns": 0, "bound_ns": 0}
+    latency = record["measured"]["latency_ms"]
+    assert latency["bound"] == round(apart["bound_ns"] / 1e6, 3) > 0
+    # Without the offset they would be 5000 s, or 0.
+    assert latency["max"] is None or latency["bound"] < latency["max"] < 1e6
+    rows = pyarrow.parquet.read_table(desk.campaign / "runs" / RUN / "traces" / "clock.parquet").to_pylist()
+    measured = [row for row in rows if row["offset_ns"] is not None]
+    assert {row["node"] for row in measured} == {"n2"}
+    assert len(measured) >= 2
+    assert all(abs(row["offset_ns"] - ahead_s * 10**9) <= row["bound_ns"] for row in measured)

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import psutil
 import yaml
@@ -44,12 +43,14 @@ class Sshd:
     """One sshd, and the node behind it.
 
     Attributes:
+        ahead_s: what its monotonic clock is to show more than that of this host.
         home, work: where the node's environment is, and where agents have their folders.
         modules: what lies here can be imported on the node.
     """
 
     def __init__(self, name: str, address: str, folder: Path, keys: Path) -> None:
         self.name, self.address, self.folder = name, address, folder
+        self.ahead_s = 0
         folder.mkdir()
         with socket.create_server((address, 0)) as probe:
             self.port = probe.getsockname()[1]
@@ -73,13 +74,20 @@ class Sshd:
         log = (self.folder / "sshd.log").open("ab")
         with log:
             self._process = subprocess.Popen(
-                [PROGRAM, "-D", "-e", "-f", str(self.folder / "sshd_config")], stdin=subprocess.DEVNULL, stderr=log
+                [*self._shifted, PROGRAM, "-D", "-e", "-f", str(self.folder / "sshd_config")],
+                stdin=subprocess.DEVNULL,
+                stderr=log,
             )
         for _ in range(500):
             with suppress(OSError), socket.create_connection((self.address, self.port)):
                 return
             time.sleep(0.02)
         raise AssertionError((self.folder / "sshd.log").read_text())
+
+    @property
+    def _shifted(self) -> list[str]:
+        """What gives the node a monotonic clock of its own; needs root."""
+        return ["unshare", "--time", "--monotonic", str(self.ahead_s), "--"] if self.ahead_s else []
 
     @property
     def known_host(self) -> str:
@@ -118,7 +126,7 @@ class Sshd:
 class Lab:
     """Some nodes behind sshds, the key that opens them, and the inventory of them all."""
 
-    def __init__(self, folder: Path, addresses: Sequence[str], **variables: Any) -> None:
+    def __init__(self, folder: Path, addresses: Sequence[str]) -> None:
         self.folder = folder
         self.key, self.known_hosts = folder / "key", folder / "known_hosts"
         keygen(self.key)
@@ -126,10 +134,9 @@ class Lab:
         self.nodes = {f"n{at}": Sshd(f"n{at}", a, folder / f"n{at}", keys) for at, a in enumerate(addresses, 1)}
         self.known_hosts.write_text("".join(node.known_host for node in self.nodes.values()))
         self.inventory = folder / "lab.yml"
-        self.write(variables)
+        self._write()
 
-    def write(self, variables: Mapping[str, Any]) -> None:
-        """Write the inventory."""
+    def _write(self) -> None:
         hosts = {
             name: {
                 "ansible_host": node.address,
@@ -149,7 +156,7 @@ class Lab:
             "millrace_max_ghz": 2.4,
             "millrace_flops_per_cycle": 4,
         }
-        self.inventory.write_text(yaml.safe_dump({"workers": {"hosts": hosts, "vars": common | variables}}))
+        self.inventory.write_text(yaml.safe_dump({"workers": {"hosts": hosts, "vars": common}}))
 
     @cached_property
     def hosts(self) -> Hosts:
@@ -162,11 +169,14 @@ class Lab:
 
 
 @contextmanager
-def lab(folder: Path, addresses: Sequence[str] = ("127.0.0.2", "127.0.0.3"), **variables: Any) -> Iterator[Lab]:
-    """A lab whose sshds run; nothing of it runs afterwards."""
-    made = Lab(folder, addresses, **variables)
+def lab(
+    folder: Path, addresses: Sequence[str] = ("127.0.0.2", "127.0.0.3"), ahead_s: Mapping[str, int] | None = None
+) -> Iterator[Lab]:
+    """A lab whose sshds run; nothing of it runs afterwards. `ahead_s` shifts monotonic clocks of nodes."""
+    made = Lab(folder, addresses)
     try:
-        for node in made.nodes.values():
+        for name, node in made.nodes.items():
+            node.ahead_s = (ahead_s or {}).get(name, 0)
             node.start()
         yield made
     finally:
