@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from agents.cpu import hotplug
+from agents.cpu import driver, hotplug
 from agents.cpu.answer import Answer, Setting
 from agents.cpu.plan import FEATURES, plan
 from agents.cpu.snapshot import Snapshot
@@ -29,11 +29,12 @@ class Keeper:
         self.before = before
         self._save = save
 
-    def may_write(self, path: str, value: str) -> bool:
+    def may_write(self, path: str, value: str, host: HostFiles) -> bool:
         """Make sure that the old value is kept; False for a file that could not be read at the start."""
         if path in self.before.unreadable:
             return False
-        if self.before.value(path) is None:
+        # What came with another driver mode goes with it.
+        if self.before.value(path) is None and not driver.is_switched(self.before, host):
             self.before = self.before.with_later(path, value)
             self._save(self.before)
         return True
@@ -70,7 +71,7 @@ def write(steps: list[Step], host: HostFiles, keeper: Keeper) -> list[Setting]:
     """Take steps whose old values are kept."""
     return [
         take(step, host)
-        if keeper.may_write(step.path, step.before)
+        if keeper.may_write(step.path, step.before, host)
         else Setting(
             step.what, step.path, step.before, step.asked, None, False, "it could not be read, so that it is left alone"
         )

@@ -78,6 +78,11 @@ def steps_back(before: Snapshot, view: View) -> list[Step]:
     return differing("driver mode", list(MODES), before, view)
 
 
+def is_switched(before: Snapshot, host: HostFiles) -> bool:
+    """Whether another mode is in force than was found."""
+    return any(path in before.values and before.values[path] != host.read_if_there(path) for path in MODES)
+
+
 def governors(wish: CpuWish, policy: Policy, view: View) -> tuple[str, ...]:
     """The governors that a policy will offer once the wished driver mode is in force."""
     switching = wish.driver_mode is not None and any(view.host.read(p) != wish.driver_mode for p in paths(view.host))

@@ -56,6 +56,13 @@ def killed_at(number: int) -> Callable[[int, str], None]:
     return before_write
 
 
+def set_by_operator(root: Path, wishes: list[CpuWish]) -> None:
+    """Settings that are there before us: the kernel's defaults would come back by themselves."""
+    kernel = FakeKernel(root)
+    for wish in wishes:
+        apply(wish, kernel, Keeper(found(kernel)))
+
+
 def run(root: Path, asked: list[CpuWish], before_write: Callable[[int, str], None]) -> None:
     """What a campaign does to a host: keep, then set, one wish after the other."""
     kernel = FakeKernel(root, before_write)
@@ -77,15 +84,17 @@ def put_back(root: Path, before_write: Callable[[int, str], None] = lambda numbe
 @given(
     make=st.sampled_from(MACHINES),
     keeps=st.booleans(),
+    earlier=st.lists(wishes(), max_size=2),
     asked=st.lists(wishes(), min_size=1, max_size=4),
     death=st.integers(0, 120),
     second_death=st.integers(0, 40),
 )
 def test_restore_is_the_identity_from_every_crash_point(
-    make: Make, keeps: bool, asked: list[CpuWish], death: int, second_death: int
+    make: Make, keeps: bool, earlier: list[CpuWish], asked: list[CpuWish], death: int, second_death: int
 ) -> None:
     with TemporaryDirectory() as folder:
         root = make().build(Path(folder), keeps_policies=keeps)
+        set_by_operator(root, earlier)
         (root / "run/millrace").mkdir(parents=True)
         before = all_files(root)
         with suppress(Killed):
@@ -118,6 +127,7 @@ def test_every_single_crash_point_of_a_full_change_is_put_back(make: Make, keeps
         root = tmp_path / str(number)
         (root / "run/millrace").mkdir(parents=True)
         make().build(root, keeps_policies=keeps)
+        set_by_operator(root, [CpuWish(governor="powersave", min_ghz=1.0, max_ghz=2.0), CpuWish(epp="balance_power")])
         before = all_files(root)
         try:
             run(root, asked, killed_at(number))
