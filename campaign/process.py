@@ -72,8 +72,8 @@ def marked(marker: bytes) -> list[Process]:
     return sorted(found, key=lambda p: p.start)
 
 
-def end(processes: Iterable[Process], patience_s: float = PATIENCE_S) -> list[Process]:
-    """End processes: SIGTERM, then SIGKILL after `patience_s`; return those that still live.
+def end(processes: Iterable[Process], patience_s: float | None = None) -> list[Process]:
+    """End processes: SIGTERM, then SIGKILL after `patience_s` (`PATIENCE_S`); return those that still live.
 
     A process is held by a pidfd and its start time is checked after the pidfd was opened, so that no signal can
     reach a stranger that got the pid meanwhile.
@@ -89,7 +89,7 @@ def end(processes: Iterable[Process], patience_s: float = PATIENCE_S) -> list[Pr
             for handle in alive:
                 with suppress(OSError):
                     signal.pidfd_send_signal(handle, number)
-            _await_ends(alive, patience_s)
+            _await_ends(alive, PATIENCE_S if patience_s is None else patience_s)
         return [process for process, _ in held if process.is_alive()]
     finally:
         for _, handle in held:
