@@ -1,4 +1,4 @@
-"""Other systems at word count: installed into environments of their own at the first call, run as processes."""
+"""Other systems, each installed into an environment of its own at the first call and run as a process; word count."""
 
 import os
 import subprocess
@@ -27,14 +27,14 @@ class Used:
     pss_mb: float
 
 
-def environment(name: str, package: str) -> Path:
+def environment(name: str, *packages: str) -> Path:
     """The folder of a peer's environment, made if need be."""
     folder = HERE / f".{name}"
     done = folder / "done"
     if not done.exists():
-        print(f"installing {package} into its own environment", flush=True)
+        print(f"installing {', '.join(packages)} into an environment of their own", flush=True)
         venv.create(folder, with_pip=True, clear=True)
-        subprocess.run([folder / "bin/python", "-m", "pip", "install", "--quiet", package], check=True)
+        subprocess.run([folder / "bin/python", "-m", "pip", "install", "--quiet", *packages], check=True)
         done.touch()
     return folder
 
