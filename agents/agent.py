@@ -30,12 +30,14 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 
 from agents import protocol, stdio
+from agents.cpu.control import put_back, told
 from agents.facts import gather
 from agents.folders import NodeFolder, plain_name
 from agents.limits import enter_groups, home_of_environment
 from agents.lines import Lines
 from agents.node_run import NodeRun
 from agents.output import Output
+from agents.probing import HostFiles
 from agents.protocol import (
     SILENCE_S,
     VERSION,
@@ -242,6 +244,17 @@ def _try_address(address: str) -> None:
         raise RunError(f"the data address {address} cannot be bound: {fault.strerror or fault}") from None
 
 
+def _put_back_cpus(host: HostFiles) -> None:
+    """Put back CPU settings that a dead campaign has left here; those of one that lives are left alone."""
+    try:
+        answer = put_back(host, f"agent {os.getpid()}", patience_s=0)
+    except UnfitError as fault:
+        _log.warning("%s", fault)
+    else:
+        if answer.settings:
+            _log.warning("a dead campaign had left CPU settings behind: %s", "put back" if answer.ok else told(answer))
+
+
 def main(silence_s: float = SILENCE_S, command: Sequence[str] = WORKER) -> int:
     """Be an agent on standard input and output; return the exit status."""
     source, target = stdio.keep_protocol()
@@ -257,6 +270,7 @@ def main(silence_s: float = SILENCE_S, command: Sequence[str] = WORKER) -> int:
     except UnfitError as fault:
         _log.error("%s", fault)
         return _UNFIT
+    _put_back_cpus(HostFiles())
     settle_without_pandas()
     return asyncio.run(_speak(source, target, silence_s, command))
 

@@ -8,10 +8,14 @@ campaign that still runs is left alone.
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agents.cpu.control import put_back, told
+from agents.cpu.journal import HeldError
+from agents.probing import HostFiles
 from campaign.emulation.cluster import take_down
 from campaign.emulation.description import Description, description_in
 from campaign.lock import is_held
 from campaign.state import exclusive, read_state, runtime_folder, undo
+from inventory.errors import UnfitError
 
 
 @dataclass
@@ -60,8 +64,11 @@ def clean_all() -> Cleaning:
     return outcome
 
 
-def clean() -> Cleaning:
+def clean(host: HostFiles | None = None) -> Cleaning:
     """Undo what dead campaigns of this user left on this host; doing it twice changes nothing more.
+
+    Args:
+        host: the host whose CPU settings are put back; this one unless given.
 
     Raises:
         UnfitError: the user's folder for state files is not safe to use.
@@ -91,4 +98,19 @@ def clean() -> Cleaning:
             if not is_held(path):
                 path.unlink()
                 outcome.done.append(f"lock file {path}")
+    # Last: the guardian of an agent that has just been ended is at work by then.
+    _put_back_cpus(host or HostFiles(), outcome)
     return outcome
+
+
+def _put_back_cpus(host: HostFiles, outcome: Cleaning) -> None:
+    try:
+        answer = put_back(host, "millrace clean")
+    except HeldError as fault:
+        outcome.running.append(f"{fault.holder} (it has set this host's CPUs)")
+    except UnfitError as fault:
+        outcome.failed.append(str(fault))
+    else:
+        outcome.done += [f"CPU setting /{s.path} ({s.before} is {s.got} again)" for s in answer.settings if s.ok]
+        if not answer.ok:
+            outcome.failed.append(told(answer))

@@ -142,15 +142,16 @@ class CpuControl:
         return keeper
 
 
-def put_back(host: HostFiles, owner: str) -> Answer:
+def put_back(host: HostFiles, owner: str, patience_s: float | None = None) -> Answer:
     """Put back what a dead campaign has left on this host; its guardian has usually done it already.
 
     Raises:
-        UnfitError: a campaign that lives holds the host, or the journal cannot be read.
+        HeldError: a campaign that lives holds the host, also after `patience_s`.
+        UnfitError: the journal cannot be read, or this user may not put anything back.
     """
     if not journal_path(host.root).exists():
         return Answer()
-    lock = Lock(host.root, owner)
+    lock = Lock(host.root, owner, patience_s)
     try:
         journal = read_journal(host.root)
         return _put_back(journal.before, host) if journal else Answer()

@@ -13,7 +13,6 @@ from inventory.errors import InputError, UnfitError
 FOLDER = "run/millrace"
 JOURNAL, LOCK = "cpu-journal.json", "cpu.lock"
 PATIENCE_S = 3.0
-"""How long somebody else's lock is waited for: the guardian of a campaign that has just died needs a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,29 +76,44 @@ def remove_journal(root: Path) -> None:
     journal_path(root).unlink(missing_ok=True)
 
 
+class HeldError(UnfitError):
+    """Somebody else, the `holder`, is setting this host's CPUs."""
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(f"the CPU settings of this host are held by {holder}")
+        self.holder = holder
+
+
 class Lock:
     """The right to set this host's CPUs, held until every process that has the descriptor has closed it.
 
+    Args:
+        root: the host's root.
+        owner: who is named to others that want it.
+        patience_s: how long somebody else's lock is waited for; the guardian of a campaign that has just died needs a
+            moment. None: `PATIENCE_S`.
+
     Raises:
-        UnfitError: somebody else holds it, who is named; or the folder cannot be made.
+        HeldError: somebody else holds it.
+        UnfitError: the folder cannot be written.
     """
 
-    def __init__(self, root: Path, owner: str) -> None:
+    def __init__(self, root: Path, owner: str, patience_s: float | None = None) -> None:
         path = root / FOLDER / LOCK
         try:
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as fault:
             raise UnfitError(f"{path}: cannot be written: {fault.strerror}; CPU settings need root") from None
-        if not self._take():
+        if not self._take(PATIENCE_S if patience_s is None else patience_s):
             holder = os.pread(self.descriptor, 4096, 0).decode(errors="replace") or "somebody who has just begun"
             os.close(self.descriptor)
-            raise UnfitError(f"the CPU settings of this host are held by {holder}")
+            raise HeldError(holder)
         os.ftruncate(self.descriptor, 0)
         os.pwrite(self.descriptor, owner.encode(), 0)
 
-    def _take(self) -> bool:
-        deadline = time.monotonic() + PATIENCE_S
+    def _take(self, patience_s: float) -> bool:
+        deadline = time.monotonic() + patience_s
         while True:
             try:
                 fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

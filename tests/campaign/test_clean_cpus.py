@@ -1,0 +1,90 @@
+"""`millrace clean` and the next agent put back CPU settings that nobody else could."""
+
+import os
+import signal
+from pathlib import Path
+
+import guarding
+import pytest
+from fake_kernel import FakeKernel, all_files
+from trees.processors import CPU, acpi_shared
+
+from agents.agent import _put_back_cpus
+from agents.cpu.control import CpuControl
+from agents.cpu.journal import journal_path
+from agents.cpu.wish import CpuWish
+from campaign.clean import clean
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agents.cpu.journal.PATIENCE_S", 0.1)
+    (tmp_path / "runtime").mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> FakeKernel:
+    (tmp_path / "host").mkdir()
+    return FakeKernel(acpi_shared().build(tmp_path / "host"))
+
+
+def die_with_guardian(control: CpuControl) -> None:
+    """What kill -9 of an agent and of its guardian leaves of both: the files."""
+    assert control._held
+    lock, _, guardian = control._held
+    os.kill(guardian._process.pid, signal.SIGKILL)
+    guardian.dismiss()
+    lock.close()
+
+
+def test_clean_puts_back_what_an_agent_and_its_guardian_left(host: FakeKernel) -> None:
+    before = all_files(host.root)
+    control = CpuControl(host, "a campaign", guarding.GUARDIAN)
+    control.apply(CpuWish(governor="performance", cores=3))
+    die_with_guardian(control)
+    outcome = clean(host)
+    assert outcome.failed == []
+    assert f"CPU setting /{CPU}/cpufreq/policy0/scaling_governor (performance is ondemand again)" in outcome.done
+    assert all_files(host.root) == before
+    assert clean(host).done == []
+
+
+def test_clean_leaves_a_campaign_alone_that_lives(host: FakeKernel) -> None:
+    with CpuControl(host, "campaign one of alice", guarding.GUARDIAN) as control:
+        control.set_governor("performance")
+        outcome = clean(host)
+        assert outcome.running == ["campaign one of alice (it has set this host's CPUs)"]
+        assert outcome.done == []
+        assert host.read(f"{CPU}/cpufreq/policy0/scaling_governor") == "performance"
+
+
+def test_clean_says_what_it_cannot_put_back(host: FakeKernel) -> None:
+    control = CpuControl(host, "a campaign", guarding.GUARDIAN)
+    control.set_governor("performance")
+    die_with_guardian(control)
+    host.ignore(f"{CPU}/cpufreq/policy2/scaling_governor")
+    (told,) = clean(host).failed
+    assert f"/{CPU}/cpufreq/policy2/scaling_governor is 'performance', was 'ondemand'" in told
+    host.ignore()
+    assert clean(host).failed == []
+
+
+def test_a_spoilt_journal_is_a_failure_that_names_it(host: FakeKernel) -> None:
+    journal_path(host.root).parent.mkdir(parents=True)
+    journal_path(host.root).write_text("{")
+    (told,) = clean(host).failed
+    assert str(journal_path(host.root)) in told
+
+
+def test_the_next_agent_puts_back_what_a_dead_one_left(host: FakeKernel, caplog: pytest.LogCaptureFixture) -> None:
+    before = all_files(host.root)
+    control = CpuControl(host, "a campaign", guarding.GUARDIAN)
+    control.set_governor("performance")
+    _put_back_cpus(host)
+    assert "held by a campaign" in caplog.text
+    assert host.read(f"{CPU}/cpufreq/policy0/scaling_governor") == "performance"
+    die_with_guardian(control)
+    _put_back_cpus(host)
+    assert "left CPU settings behind: put back" in caplog.text
+    assert all_files(host.root) == before
