@@ -73,7 +73,7 @@ def _edge(told: Sequence[Sample], times: Sequence[int], watts: Sequence[float | 
     here = told[after]
     before = told[after - 1] if after and times[after] != moment else here
     around = [power for power in watts[max(0, after - 1) : after + 2] if power is not None]
-    bound = edge_joules(here, max(around, default=0.0))
+    bound = edge_joules(here.domain, here.half_ns, max(around, default=0.0))
     if before is here or here.is_missing_step:
         return _Edge(before.known_joules, bound)
     step = here.known_joules - before.known_joules

@@ -4,12 +4,17 @@ A deadline that has passed is skipped and counted, never caught up; the next one
 forced at any moment besides, by the thread that wants it.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from agents.power.metering import Metering
 from agents.power.series import Sample
+
+NICENESS = -10
+"""Of the thread, where the user may have it."""
 
 LATE_NS = 10_000_000
 """A sample that begins later than this after its deadline is flagged."""
@@ -19,12 +24,13 @@ class Deadlines:
     """Moments at equal distances, whatever happens in between.
 
     Attributes:
+        begin_ns: the first one.
         due_ns: the next one.
         skipped: how many had passed before anyone came to them.
     """
 
     def __init__(self, begin_ns: int, rate_hz: float) -> None:
-        self._begin_ns, self._rate_hz = begin_ns, rate_hz
+        self.begin_ns, self._rate_hz = begin_ns, rate_hz
         self._number = 0
         self.due_ns, self.skipped = begin_ns, 0
 
@@ -32,15 +38,20 @@ class Deadlines:
         """Set the first deadline after the present one that lies in the future."""
         self._number += 1
         # Counted from the beginning: periods that are no whole nanoseconds would add up to a drift.
-        passed = int((now_ns - self._begin_ns) * self._rate_hz / 1e9) + 1
+        passed = int((now_ns - self.begin_ns) * self._rate_hz / 1e9) + 1
         if passed > self._number:
             self.skipped += passed - self._number
             self._number = passed
-        self.due_ns = self._begin_ns + round(self._number * 1e9 / self._rate_hz)
+        self.due_ns = self.begin_ns + round(self._number * 1e9 / self._rate_hz)
 
 
 class PowerSampler:
-    """Samples from `start` to `stop`."""
+    """Samples from `start` to `stop`.
+
+    Attributes:
+        deadlines: when.
+        late: samples that began late.
+    """
 
     def __init__(self, metering: Metering, on_samples: Callable[[Sequence[Sample]], None]) -> None:
         """Do nothing yet.
@@ -52,10 +63,9 @@ class PowerSampler:
         self._metering, self._on_samples = metering, on_samples
         self._stopped = threading.Event()
         self._one_at_a_time = threading.Lock()
-        self._deadlines = Deadlines(metering.host.monotonic_ns(), metering.settings.rate_hz)
+        self.deadlines = Deadlines(metering.host.monotonic_ns(), metering.settings.rate_hz)
         self._thread = threading.Thread(target=self._live, name="power sampler", daemon=True)
         self.late = 0
-        """Samples that began late."""
 
     @property
     def cpu_s(self) -> float:
@@ -65,11 +75,11 @@ class PowerSampler:
     @property
     def skipped(self) -> int:
         """Deadlines that had passed before their sample could begin."""
-        return self._deadlines.skipped
+        return self.deadlines.skipped
 
     def start(self) -> None:
         """Begin with a first sample."""
-        self._deadlines = Deadlines(self._metering.host.monotonic_ns(), self._metering.settings.rate_hz)
+        self.deadlines = Deadlines(self._metering.host.monotonic_ns(), self._metering.settings.rate_hz)
         self._thread.start()
 
     def force(self) -> None:
@@ -84,8 +94,11 @@ class PowerSampler:
         self._metering.close()
 
     def _live(self) -> None:
+        # A thread that works for a quarter of a millisecond must not wait for others' time slices. Not all may.
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         clock = self._metering.host.monotonic_ns
-        deadlines = self._deadlines
+        deadlines = self.deadlines
         while True:
             now_ns = clock()
             late = now_ns - deadlines.due_ns > LATE_NS

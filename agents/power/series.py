@@ -30,6 +30,7 @@ class Sample(NamedTuple):
         known_joules: the same, known also where a step is missing: without it.
         watts: mean over the step before; of a sensor, what it said; None when that is not known.
         drift_joules: by how much `joules` may be off for what happened since the first sample.
+        begin_joules: by how much it may be off for the moment of the first sample.
         flags: what was unusual.
         reason: why there is no sample; empty when there is one.
     """
@@ -42,6 +43,7 @@ class Sample(NamedTuple):
     known_joules: float
     watts: float | None
     drift_joules: float
+    begin_joules: float
     flags: tuple[str, ...]
     reason: str
 
@@ -57,13 +59,13 @@ class Sample(NamedTuple):
 
     @property
     def bound_joules(self) -> float:
-        """By how much `joules` may be off, the moment of reading included."""
-        return self.drift_joules + edge_joules(self, self.watts or 0.0)
+        """By how much `joules` may be off, the moments of the first reading and of this one included."""
+        return self.begin_joules + self.drift_joules + edge_joules(self.domain, self.half_ns, self.watts or 0.0)
 
 
-def edge_joules(sample: Sample, watts: float) -> float:
-    """By how much a total that begins or ends with `sample` may be off for that, at a power of `watts` then."""
-    return (sample.half_ns + GRAIN_NS) / 1e9 * watts + unit_joules(sample.domain)
+def edge_joules(domain: Domain, half_ns: int, watts: float) -> float:
+    """By how much a total may be off that begins or ends with a sample whose moment is that uncertain."""
+    return (half_ns + GRAIN_NS) / 1e9 * watts + unit_joules(domain)
 
 
 def unit_joules(domain: Domain) -> float:
@@ -82,6 +84,8 @@ class Series:
         self._last: Reading | None = None
         self._asleep_ns = 0
         self._joules = self._drift = 0.0
+        self._begin_half_ns = 0
+        self._begin: float | None = None
         self._moved_ns = 0
 
     def add(self, reading: Reading, asleep_ns: int, late: bool) -> Sample | None:
@@ -99,6 +103,7 @@ class Series:
         before, self._last = self._last, reading
         if before is None:
             self._asleep_ns, self._moved_ns = asleep_ns, reading.t_ns
+            self._begin_half_ns = reading.half_ns
             return self._sample(reading, 0.0, None, ("first",), late)
         if reading.t_ns <= before.t_ns:
             self._last = before
@@ -146,6 +151,8 @@ class Series:
         if self._counter is None and watts is None:
             watts = reading.value
         flags += ("late",) if late else ()
+        if self._begin is None and watts is not None:
+            self._begin = edge_joules(self.domain, self._begin_half_ns, watts)
         return Sample(
             self.domain,
             reading.t_ns,
@@ -155,6 +162,7 @@ class Series:
             self._joules,
             watts,
             self._drift,
+            self._begin or 0.0,
             flags + self.domain.flags,
             "",
         )
@@ -170,6 +178,7 @@ class Series:
             self._joules,
             None,
             self._drift,
+            self._begin or 0.0,
             flags,
             reading.reason,
         )

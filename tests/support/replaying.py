@@ -29,7 +29,7 @@ begin_ns = time.monotonic_ns()
 parent = os.getppid()
 while os.getppid() == parent:
     for path, (low, high, half_s, size) in waves.items():
-        total = int(joules(low, high, half_s, (time.monotonic_ns() - begin_ns) / 1e9) * 1e6) + 1000
+        total = int(joules(low, high, half_s, (time.monotonic_ns() - begin_ns) / 1e9) * 1e6) + int(sys.argv[4])
         before = time.monotonic_ns()
         os.pwrite(files[path], f"{total % size:0WIDTHd}\\n".encode(), 0)
         log.write(json.dumps([path, before, time.monotonic_ns(), total]) + "\\n")
@@ -41,16 +41,24 @@ while os.getppid() == parent:
 class Replay:
     """Turns counters from `with` on."""
 
-    def __init__(self, root: Path, waves: Mapping[str, tuple[float, float, float, int]]) -> None:
-        self._root, self._waves = root, waves
+    def __init__(self, root: Path, waves: Mapping[str, tuple[float, float, float, int]], start_uj: int = 1000) -> None:
+        self._root, self._waves, self._start_uj = root, waves, start_uj or 1000
         self._writes: dict[str, list[list[Any]]] = {}
 
     def __enter__(self) -> "Replay":
         for path in self._waves:
-            (self._root / path).write_text(f"{1000:0{WIDTH}d}\n")
+            (self._root / path).write_text(f"{self._start_uj:0{WIDTH}d}\n")
         self._folder = tempfile.TemporaryDirectory()
         self._log = Path(self._folder.name) / "writes"
-        command = [sys.executable, "-c", PROGRAM, str(self._root), str(self._log), json.dumps(self._waves)]
+        command = [
+            sys.executable,
+            "-c",
+            PROGRAM,
+            str(self._root),
+            str(self._log),
+            json.dumps(self._waves),
+            str(self._start_uj),
+        ]
         self._child = subprocess.Popen(command)
         while not self._log.exists() or not self._log.stat().st_size:
             assert self._child.poll() is None
