@@ -21,7 +21,8 @@ from campaign.control.flow import Flow
 from campaign.control.journal import CONTROLLER
 from campaign.control.moves import MovePlan
 from campaign.control.news import unless
-from campaign.control.session import Course, Session
+from campaign.control.session import Session
+from campaign.control.tending import Course
 from campaign.control.world import Seats, SlotRecord, World
 from campaign.copies import FolderCopies
 from campaign.emulation.calibrated import Calibrated

@@ -7,9 +7,7 @@ Whoever runs a session says only when to stop; that it had to begin again in bet
 """
 
 import asyncio
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -18,17 +16,16 @@ from msgspec.structs import replace
 from agents.protocol import Clock, Failed, Finish, Finished, Lost, Mark, Progress, Report, RunSpec, Sampling, workers_of
 from agents.trace import AGENT
 from campaign.control import epoch
-from campaign.control.barrier import AbandonedError, carry_out
 from campaign.control.crew import Crew, name_of
 from campaign.control.failures import BrokenError, Failure, Failures, RunFailedError, explained
 from campaign.control.flow import Flow
-from campaign.control.journal import CONTROLLER, Journal
-from campaign.control.moves import MovePlan, carry_out_moves, moves_of
+from campaign.control.journal import Journal
 from campaign.control.news import News, all_of, unless
 from campaign.control.profiles import Profiles
 from campaign.control.reached import Reached
 from campaign.control.roster import Roster
 from campaign.control.slots import SlotClock
+from campaign.control.tending import Course, Tending
 from campaign.control.vault import Part, Vault
 from campaign.control.world import Seats, World
 from inventory.errors import RunError
@@ -42,21 +39,6 @@ LEAD_NS = 200_000_000
 
 MOST_RECOVERIES = 5
 """So many epochs in a row may break without a new complete checkpoint; one more, and the run fails."""
-
-
-@dataclass(frozen=True)
-class Course:
-    """What is to happen between start and stop.
-
-    Attributes:
-        sensors: what nodes measure.
-        checkpoint_s: time from one checkpoint to the next; 0: none, and nothing that breaks is mended.
-        moves: plans in order of their times.
-    """
-
-    sensors: tuple[str, ...] = ()
-    checkpoint_s: float = 0.0
-    moves: tuple[MovePlan, ...] = ()
 
 
 class Session:
@@ -81,10 +63,10 @@ class Session:
         self._crew = Crew(spec, world, self._news, self.gone)
         self.flow = Flow()
         self.profiles = Profiles(self._news)
-        self._plans = list(course.moves)
-        self._plan: MovePlan | None = None
-        self._barrier = 0
         self._reached = Reached()
+        self._tending = Tending(
+            course, world, self._news, self.journal, self._vault, self._roster, self._reached, lambda: self._stop_asked
+        )
         self._broken: BrokenError | None = None
         self._in_a_row = 0
         self._start_ns: int | None = None
@@ -223,13 +205,13 @@ class Session:
             RunFailedError: there were too many in a row.
         """
         self._broken = self._broken or broken
-        self._in_a_row += 1
+        # A checkpoint that was completed in this epoch is not the one that it began with.
+        self._in_a_row = 1 if self._vault.complete > self._spec.restore else self._in_a_row + 1
         if self._in_a_row > MOST_RECOVERIES:
             raise RunFailedError(
                 broken.cause, given_up=f"given up after {MOST_RECOVERIES} recoveries without a new checkpoint"
             )
-        if self._plan is not None:
-            self._not_moved(self._plan, f"the run broke: {broken.cause}")
+        self._tending.broken(f"the run broke: {broken.cause}")
         self._failures = Failures(self._mends)
         until = dict(self._spec.until)
         if self._stop_asked:
@@ -267,7 +249,7 @@ class Session:
 
     async def _flow(self, crew: Crew) -> None:
         """From the start of the sources to the last tuple."""
-        await self._tend(crew)
+        await self._tending.until_stop(crew, self._source_start_ns)
         await epoch.drain(crew)
 
     async def _mend(self) -> None:
@@ -276,8 +258,8 @@ class Session:
         Raises:
             RunError: there is no placement without the lost nodes.
         """
-        if self._barrier > self._vault.complete:
-            await self._vault.discard(self._barrier)
+        if self._tending.barrier > self._vault.complete:
+            await self._vault.discard(self._tending.barrier)
         await self._roster.restart()
         spec = self._spec
         before = {name_of(executor): executor.place for executor in spec.executors}
@@ -286,76 +268,6 @@ class Session:
         await explained(self._vault.spread(places))
         seen = self._reached.begin(spec.epoch)
         self._spec = replace(spec, executors=executors, workers=workers_of(executors), seen=seen, gates=gates)
-
-    async def _tend(self, crew: Crew) -> None:
-        """Until the run is to stop: checkpoints and moves when they are due, one barrier at a time."""
-        checkpoint_at = self._next_checkpoint()
-        while True:
-            moves_at = self._source_start_ns / NS + self._plans[0].at_s if self._plans else math.inf
-            due = min(checkpoint_at, moves_at)
-            if await self._news.by(
-                None if due == math.inf else due, lambda: self._stop_asked or bool(self._roster.returned)
-            ):
-                if self._stop_asked:
-                    break
-                await self._include_returned(crew)
-            elif moves_at <= checkpoint_at:
-                await self._move(crew)
-            else:
-                checkpoint_at = self._next_checkpoint()
-                await self._checkpoint(crew)
-        while self._plans:
-            self._not_moved(self._plans.pop(0), "the sources had ended")
-
-    def _next_checkpoint(self) -> float:
-        every = self._course.checkpoint_s
-        return asyncio.get_running_loop().time() + every if every else math.inf
-
-    async def _checkpoint(self, crew: Crew) -> None:
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        number = self._next_barrier()
-        try:
-            await carry_out(crew, number, self._vault.complete, store=True)
-        except AbandonedError as why:
-            self.journal.abandoned(number, str(why))
-            return
-        self._reached.note(
-            {name: said.position for name, (_, said) in crew.stored.items() if said.position is not None}
-        )
-        try:
-            nbytes = await explained(self._vault.store(number, crew.stored))
-        except RunError as fault:
-            # Sinks have given up the rows that they settled here: only from the checkpoint before is the answer whole.
-            reason = f"no second copy of checkpoint {number}: {fault}"
-            self.journal.abandoned(number, reason)
-            raise BrokenError(Failure(CONTROLLER, AGENT, reason, kind="gone"), loop.time()) from None
-        self._in_a_row = 0
-        self.journal.checkpoint(number, loop.time() - begun, nbytes)
-
-    async def _move(self, crew: Crew) -> None:
-        plan = self._plan = self._plans.pop(0)
-        number = self._next_barrier()
-        try:
-            moves = moves_of(plan, crew, self._roster.lost)
-            if moves:
-                await carry_out_moves(
-                    moves, crew, number, self._vault.complete, self._source_start_ns, self._world, self.journal
-                )
-        except AbandonedError as why:
-            self.journal.abandoned(number, str(why))
-            self._not_moved(plan, str(why))
-        self._plan = None
-
-    def _not_moved(self, plan: MovePlan, why: str) -> None:
-        self._plan = None
-        for wish in plan.wishes:
-            self.journal.not_moved(wish.executor, wish.target, plan.at_s, why)
-
-    async def _include_returned(self, crew: Crew) -> None:
-        """Nodes that have returned take part in the epoch, without workers as yet."""
-        nodes, self._roster.returned = self._roster.returned, set()
-        await epoch.join(crew, nodes, self._course.sensors)
 
     def _note_recovery(self) -> None:
         if self._broken is None:
@@ -385,10 +297,6 @@ class Session:
 
     def _now_ns(self) -> int:
         return round(asyncio.get_running_loop().time() * NS)
-
-    def _next_barrier(self) -> int:
-        self._barrier += 1
-        return self._barrier
 
     async def _until(self, condition: Callable[[], bool], at_s: float | None = None) -> None:
         """Wait for `condition`, but not beyond `at_s`; raise what ends the run before."""

@@ -33,7 +33,7 @@ from agents.worker.plan import RunPlan
 from agents.worker.remote import RemoteOutgoing
 from agents.worker.share import Share
 from campaign.control.moves import MovePlan, Wish
-from campaign.control.session import Course
+from campaign.control.tending import Course
 from inventory.errors import RunError
 from scheduler.pipeline_linear import PipelineLinear, PipelineLinearParams
 from scheduler.problem import Problem

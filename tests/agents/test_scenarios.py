@@ -20,7 +20,7 @@ from topologies import random_topology
 
 from agents.protocol import Place
 from campaign.control.moves import MovePlan, Wish
-from campaign.control.session import Course
+from campaign.control.tending import Course
 from inventory.errors import RunError
 from workloads.operators import STEP_NS
 

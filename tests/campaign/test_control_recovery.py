@@ -21,7 +21,8 @@ from agents.protocol import (
 )
 from campaign.control.failures import RunFailedError
 from campaign.control.moves import MovePlan, Wish
-from campaign.control.session import MOST_RECOVERIES, Course
+from campaign.control.session import MOST_RECOVERIES
+from campaign.control.tending import Course
 from inventory.errors import RunError
 
 

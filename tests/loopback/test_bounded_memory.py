@@ -9,7 +9,7 @@ from ground import Play, ground
 from known import Known, Params, installed
 
 from agents.worker.channel import QUEUE_BYTES
-from campaign.control.session import Course
+from campaign.control.tending import Course
 from workloads.rates import NS
 
 pytestmark = pytest.mark.loopback

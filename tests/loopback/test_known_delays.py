@@ -16,7 +16,7 @@ from ground import Ground, ground
 from known import Known, Params, installed
 
 from agents.worker.latency import SAMPLES_PER_S, percentile
-from campaign.control.session import Course
+from campaign.control.tending import Course
 from workloads.rates import NS
 
 pytestmark = pytest.mark.loopback

@@ -31,7 +31,7 @@ from agents.protocol import (
     Stored,
 )
 from campaign.control.moves import MovePlan, Wish
-from campaign.control.session import Course
+from campaign.control.tending import Course
 from campaign.process import marked
 from workloads.registry import load_workload
 from workloads.workload import Workload

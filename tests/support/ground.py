@@ -20,7 +20,8 @@ from agents.trace import AGENT, TraceWriter, collect
 from campaign.cluster import Agents, Member
 from campaign.collect import HERE, collect_answer
 from campaign.control.journal import CONTROLLER
-from campaign.control.session import Course, Session
+from campaign.control.session import Session
+from campaign.control.tending import Course
 from campaign.control.world import World
 from campaign.copies import FolderCopies
 from campaign.process import Process, identify

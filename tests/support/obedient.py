@@ -38,7 +38,8 @@ from agents.protocol import (
 )
 from campaign.clock import Offset
 from campaign.control.crew import name_of
-from campaign.control.session import Course, Session
+from campaign.control.session import Session
+from campaign.control.tending import Course
 from campaign.control.world import Seats, World
 from inventory.errors import RunError
 

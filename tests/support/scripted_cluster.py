@@ -29,7 +29,8 @@ from agents.protocol import (
 )
 from agents.worker.surroundings import Settled
 from campaign.clock import Offset
-from campaign.control.session import Course, Session
+from campaign.control.session import Session
+from campaign.control.tending import Course
 from campaign.control.world import Seats, SlotRecord, World
 from inventory.errors import RunError
 from workloads.operators import Operator

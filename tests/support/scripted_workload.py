@@ -16,7 +16,7 @@ from scripted_disk import LAST
 from agents.protocol import Place
 from agents.worker.surroundings import Settled
 from campaign.control.moves import MovePlan, Wish
-from campaign.control.session import Course
+from campaign.control.tending import Course
 from workloads.operators import Context, Operator, Row
 from workloads.workload import PreparedInput, Verdict, Workload
 

@@ -18,7 +18,7 @@ from scripted_cluster import ScriptedCluster
 
 from agents.protocol import Place
 from campaign.control.moves import MovePlan, Wish
-from campaign.control.session import Course
+from campaign.control.tending import Course
 from inventory.errors import InputError
 from workloads.operators import Batch, Context, Operator
 from workloads.rates import NS
