@@ -66,10 +66,17 @@ def _sshd() -> str | None:
     return _loopback() if PROGRAM else "no sshd on this machine"
 
 
+def _emulation() -> str | None:
+    from campaign.emulation.cluster import why_not
+
+    return why_not()
+
+
 PROBES: dict[str, Callable[[], str | None]] = {
     "loopback": _loopback,
     "root": _root,
     "sshd": _sshd,
+    "emulation": _emulation,
     "spark": _spark,
     "browser": _browser,
     "profiler": _profiler,
@@ -87,11 +94,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out soak tests and pipelines unless they are asked for. Skip what cannot run here, with the probe's reason.
+    """Leave out what takes long unless it is asked for. Skip what cannot run here, with the probe's reason.
 
     MILLRACE_REQUIRE names markers that must not be skipped.
     """
-    for long in ("soak", "pipelines"):
+    for long in ("soak", "pipelines", "emulated"):
         if long not in config.getoption("markexpr"):
             asked = [item for item in items if item.get_closest_marker(long) is None]
             config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(long) is not None])

@@ -44,8 +44,8 @@ def why_not() -> str | None:
     """Why this host or user cannot have an emulated cluster; None when it can be tried."""
     if os.geteuid() != 0:
         return (
-            "only root can make control groups, and log in as root to nodes; without root `millrace run` has its links, "
-            "between nodes that are processes: no quotas, hotplug or governors"
+            "only root can make control groups, and log in as root to nodes; without root `millrace run` has its "
+            "links, between nodes that are processes: no quotas, hotplug or governors"
         )
     missing = {program: package for program, package in PROGRAMS.items() if not shutil.which(program, path=_PATH)}
     if missing:

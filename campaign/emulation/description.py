@@ -144,7 +144,7 @@ def _machine(hosts: Hosts, host: Host) -> Machine:
     if machine.cores % machine.sockets:
         message = f"{machine.cores} cores cannot be spread evenly over {machine.sockets} sockets"
         raise hosts.document.error((host.name, MACHINE, "cores"), message)
-    if machine.khz[-1] > machine.top_khz or (machine.turbo_khz or machine.top_khz) < machine.top_khz:
+    if not (machine.min_ghz or 0) <= machine.ghz <= (machine.turbo_ghz or machine.ghz):
         raise hosts.document.error((host.name, MACHINE, "ghz"), "must lie between min_ghz and turbo_ghz")
     if POWER in host.variables:
         machine = replace(machine, power=hosts.document.convert(EnergyModel, (host.name, POWER)))

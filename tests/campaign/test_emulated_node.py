@@ -1,0 +1,270 @@
+"""Real nodes: files, limits and SSH servers of their own; writes to their /sys take effect; nothing is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from emulating import MACHINES, host_state, hosts_in, inventory_in, left_of, on, said, up
+
+from campaign.clean import clean_all
+from campaign.emulation.asking import ask
+from campaign.emulation.calibration import calibrate_cpu, calibrate_memory, short_of
+from campaign.emulation.cluster import why_not
+from campaign.emulation.description import Description, description_in, wish_of
+from campaign.emulation.groups import Group, find_hierarchy
+from campaign.process import identify
+from inventory.ansible_hosts import load_hosts
+from inventory.errors import InputError, UnfitError
+
+pytestmark = [pytest.mark.emulation, pytest.mark.timeout(180)]
+
+CPU = "/sys/devices/system/cpu"
+PATIENCE_S = 20.0
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        if holds():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Description]:
+    """Two nodes that are up; afterwards nothing of them is left, and the host is as it was."""
+    before = host_state()
+    running = up(hosts_in(tmp_path_factory.mktemp("emulated")))
+    description = running.description
+    assert left_of(description.network.prefix)
+    yield description
+    running.down()
+    assert left_of(description.network.prefix) == []
+    assert description_in(Path(description.wish.folder)) is None
+    assert host_state() == before
+
+
+def group_of(cluster: Description, node: str) -> Group:
+    return Group(find_hierarchy(), cluster.members[node].group)
+
+
+def shares(cluster: Description) -> dict[str, float]:
+    return {name: round(share, 6) for name, share in ask(Path(cluster.wish.folder), "status").shares.items()}
+
+
+def test_a_node_has_its_own_name_address_processes_and_host_key(cluster: Description) -> None:
+    assert said(cluster, 1, "hostname; cat /etc/hostname").split() == ["n1", "n1"]
+    assert "10.77.0.2/24" in said(cluster, 2, "ip -o -4 addr show dev eth0")
+    assert "node_init" in said(cluster, 1, "tr '\\0' ' ' < /proc/1/cmdline")
+    keys = {said(cluster, node, "cat /etc/ssh/ssh_host_*_key.pub") for node in (1, 2)}
+    assert len(keys) == 2
+    assert said(cluster, 1, "getent hosts n2").startswith("10.77.0.2")
+
+
+def test_what_a_node_writes_stays_in_it(cluster: Description) -> None:
+    said(
+        cluster,
+        1,
+        "echo mine > /etc/millrace-test; useradd --create-home tester; touch /usr/bin/millrace-test; ls /root",
+    )
+    assert said(cluster, 1, "cat /etc/millrace-test; id -un tester").split() == ["mine", "tester"]
+    assert on(cluster, 2, "test -e /etc/millrace-test || id tester").returncode != 0
+    assert not Path("/etc/millrace-test").exists()
+    assert not Path("/usr/bin/millrace-test").exists()
+    assert "tester" not in Path("/etc/passwd").read_text()
+
+
+def test_nothing_of_roots_on_the_host_lets_anybody_in_or_out(cluster: Description) -> None:
+    assert said(cluster, 1, "ls -A /root/.ssh") == "authorized_keys"
+    assert len(said(cluster, 1, "cat /root/.ssh/authorized_keys").splitlines()) == 1
+    hosts_key = Path("/etc/ssh/ssh_host_ed25519_key.pub")
+    if hosts_key.exists():
+        assert hosts_key.read_text().split()[1] not in said(cluster, 1, "cat /etc/ssh/*.pub")
+
+
+def test_a_node_shows_the_machine_that_it_stands_for(cluster: Description) -> None:
+    seen = said(cluster, 1, "lscpu -p=cpu,socket; grep -c ^processor /proc/cpuinfo; grep MemTotal /proc/meminfo")
+    *table, processors, memory = [line for line in seen.splitlines() if not line.startswith("#")]
+    assert table == ["0,0", "1,0", "2,1", "3,1"]
+    assert processors == "4"
+    assert memory.split()[1] == str(256 * 1024)
+    assert said(cluster, 2, "ls /sys/class/powercap") == "intel-rapl\nintel-rapl:0"
+    assert said(cluster, 1, "ls -d /sys/devices/system/cpu/cpu[0-9]* | wc -l") == "4"
+
+
+def test_cores_off_and_slower_clocks_shrink_the_quota_at_once(cluster: Description) -> None:
+    folder = Path(cluster.wish.folder)
+    ask(folder, "limit")
+    assert shares(cluster) == {"n1": 0.4, "n2": 0.24}
+    said(cluster, 1, f"echo 0 > {CPU}/cpu3/online; echo 0 > {CPU}/cpu2/online")
+    said(cluster, 1, f"echo powersave > {CPU}/cpufreq/policy1/scaling_governor")
+    # Core 0 at 3.0 of 3.0 GHz, core 1 at 1.2: 0.1 + 0.04.
+    assert eventually(lambda: shares(cluster)["n1"] == 0.14)
+    assert said(
+        cluster, 1, f"cat {CPU}/online; ls {CPU}/cpufreq; cat {CPU}/cpufreq/policy1/scaling_cur_freq"
+    ).split() == [
+        "0-1",
+        "policy0",
+        "policy1",
+        "1200000",
+    ]
+    assert said(cluster, 1, "grep -c ^processor /proc/cpuinfo") == "2"
+    said(cluster, 2, f"echo 0 > {CPU}/cpufreq/boost")
+    assert eventually(lambda: shares(cluster)["n2"] == 0.2)
+    said(cluster, 1, f"echo 1 > {CPU}/cpu2/online; echo 1 > {CPU}/cpu3/online")
+    said(cluster, 1, f"echo performance > {CPU}/cpufreq/policy1/scaling_governor")
+    said(cluster, 2, f"echo 1 > {CPU}/cpufreq/boost")
+    assert eventually(lambda: shares(cluster) == {"n1": 0.4, "n2": 0.24})
+
+
+def test_nonsense_is_put_back_and_remembered(cluster: Description) -> None:
+    folder = Path(cluster.wish.folder)
+    before = len(ask(folder, "status").refused)
+    said(cluster, 2, f"echo banana > {CPU}/cpufreq/policy0/scaling_governor")
+    assert eventually(lambda: said(cluster, 2, f"cat {CPU}/cpufreq/policy0/scaling_governor") == "performance")
+    refused = ask(folder, "status").refused[before:]
+    assert [(one.node, one.path, one.value) for one in refused] == [
+        ("n2", f"{CPU}/cpufreq/policy0/scaling_governor", "banana")
+    ]
+
+
+def test_joules_advance_with_time_and_never_fall(cluster: Description) -> None:
+    zone = "/sys/class/powercap/intel-rapl:1/energy_uj"
+    first = int(said(cluster, 1, f"cat {zone}"))
+    assert eventually(lambda: int(said(cluster, 1, f"cat {zone}")) > first)
+
+
+def test_quotas_and_limits_hold_and_come_off_while_a_node_is_provisioned(cluster: Description) -> None:
+    folder = Path(cluster.wish.folder)
+    ask(folder, "limit")
+    assert group_of(cluster, "n1").memory_limit() == 256 << 20
+    assert short_of(calibrate_memory(cluster)) == ""
+    ask(folder, "lift")
+    assert group_of(cluster, "n1").memory_limit() is None
+    ask(folder, "limit")
+
+
+def test_every_node_gets_what_its_settings_are_worth_all_at_once(cluster: Description) -> None:
+    found = calibrate_cpu(cluster)
+    assert [(one.node, round(one.asked, 6)) for one in found] == [("n1", 0.4), ("n2", 0.24)]
+    # It is a ceiling: however busy the host is, nobody gets more.
+    assert all(one.error < 0.05 for one in found)
+    if short_of(found, 0.9):
+        pytest.skip("host busy")
+
+
+def test_a_node_that_gets_less_than_it_asks_for_is_told(cluster: Description) -> None:
+    group = group_of(cluster, "n1")
+    assert ask(Path(cluster.wish.folder), "limit").shares["n1"] == pytest.approx(0.4)
+    group.limit_cpu(0.2)
+    try:
+        found = calibrate_cpu(cluster)
+    finally:
+        group.limit_cpu(0.4)
+    assert short_of(found).startswith("n1: cpu 0.")
+    assert next(one.got for one in found if one.node == "n1") < 0.25
+
+
+def test_a_node_that_takes_more_memory_than_it_has_loses_that_process_only(cluster: Description) -> None:
+    ask(Path(cluster.wish.folder), "limit")
+    assert said(cluster, 1, "python3 -c 'print(len(b\"1\" * (400 << 20)))'; echo ended by $?") == "ended by 137"
+
+
+def test_a_full_disk_is_the_nodes_own(cluster: Description) -> None:
+    done = on(cluster, 2, "dd if=/dev/zero of=/var/filler bs=1M count=64")
+    assert "No space left" in done.stderr
+    said(cluster, 1, "dd if=/dev/zero of=/var/filler bs=1M count=8; rm /var/filler")
+    said(cluster, 2, "rm /var/filler; echo room > /var/room")
+
+
+def test_an_ssh_server_that_is_killed_comes_back(cluster: Description) -> None:
+    on(cluster, 1, "kill -9 $(cat /proc/1/task/1/children | cut -d' ' -f1)")
+    assert eventually(lambda: on(cluster, 1, "true").returncode == 0)
+
+
+BRING_UP = """
+import sys, time
+from pathlib import Path
+from emulating import hosts_in, up
+cluster = up(hosts_in(Path(sys.argv[1])))
+if sys.argv[2] == "stay":
+    cluster.stay()
+print(cluster.description.network.prefix, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("victim", ["whoever brought it up", "its keeper"])
+def test_a_kill_leaves_nothing_that_clean_does_not_find(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str
+) -> None:
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    support = str(Path(__file__).parents[1] / "support")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([support, str(Path(__file__).parents[2])])}
+    command = [sys.executable, "-c", BRING_UP, str(tmp_path), "stay" if victim == "its keeper" else "go"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as starter:
+        assert starter.stdout is not None
+        prefix = starter.stdout.readline().strip()
+        description = description_in(tmp_path / "cluster")
+        assert prefix, description is not None
+        assert description is not None
+        first = identify(description.members["n1"].pid)
+        if victim == "its keeper":
+            os.kill(description.keeper.pid, signal.SIGKILL)
+            assert eventually(lambda: not description.keeper.is_alive())
+            outcome = clean_all()
+            assert outcome.failed == []
+        starter.kill()
+    assert eventually(lambda: left_of(prefix) == [])
+    assert first is not None
+    assert eventually(lambda: not first.is_alive())
+    assert eventually(lambda: not list((runtime / "millrace").glob("campaign-*")))
+    assert clean_all().failed == []
+
+
+def test_a_folder_holds_one_cluster_which_clean_takes_down_when_it_is_idle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    cluster = up(load_hosts(inventory_in(tmp_path, MACHINES[1:])))
+    cluster.stay()
+    with pytest.raises(UnfitError, match="up already"):
+        up(load_hosts(tmp_path / "emulated.yml"))
+    assert [line for line in clean_all().done if "emulated cluster" in line]
+    assert left_of(cluster.description.network.prefix) == []
+    assert clean_all().done == []
+    cluster.down()
+
+
+def test_a_cluster_of_more_cores_than_there_are_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    machine = {"cores": 64, "ghz": 3, "share_per_core": 1, "memory_mb": 128}
+    assert why_not() is None
+    with pytest.raises(InputError, match=r"worth 256 cores of this host"):
+        up(load_hosts(inventory_in(tmp_path, [machine] * 4)))
+    assert not (tmp_path / "cluster").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"cors": 2}, "did you mean 'cores'"),
+        ({"cores": 3, "sockets": 2}, "cannot be spread evenly over 2 sockets"),
+        ({"min_ghz": 4}, "must lie between"),
+        ({"share_per_core": 0.001}, "n1: millrace_emulate.share_per_core: got 0.001"),
+    ],
+)
+def test_a_wrong_machine_is_named_with_its_file_and_host(tmp_path: Path, change: dict[str, object], words: str) -> None:
+    hosts = load_hosts(inventory_in(tmp_path, [MACHINES[0] | change]))
+    with pytest.raises(InputError, match=words) as fault:
+        wish_of(hosts)
+    assert "emulated.yml:" in str(fault.value)
