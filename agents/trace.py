@@ -102,6 +102,18 @@ TABLES: Mapping[str, pa.Schema] = {
         flags=pa.string(),
         shared=pa.bool_(),
     ),
+    # Of the measured interval, made when the run is over: per step from since_ns to t_ns, term of the total and consumer
+    # (executor, transport, rest, idle), whose joules add up to the domain's. name: the executor. cpu_ns: null for idle.
+    "energy": _table(
+        since_ns=pa.int64(),
+        domain=pa.string(),
+        source=pa.string(),
+        consumer=pa.string(),
+        name=pa.string(),
+        cpu_ns=pa.int64(),
+        joules=pa.float64(),
+        flags=pa.string(),
+    ),
     # What happened when. kind: worker_started, source_started, measure_start, measure_end, source_stopped, drained,
     # refused_connection, sensor_absent, sampler_cost, ...; value: a number that belongs to the kind, or null. The
     # controller's own events (checkpoint, recovery, move, node_lost, node_returned) have the node "" and worker -1.
