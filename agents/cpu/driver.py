@@ -69,7 +69,8 @@ def steps(wish: CpuWish, view: View) -> list[Step]:
     if wish.driver_mode is None:
         return []
     return [
-        Step("driver mode", path, view.host.read(path), wish.driver_mode, wish.driver_mode) for path in paths(view.host)
+        Step("driver mode", path, view.host.read_if_there(path) or "", wish.driver_mode, wish.driver_mode)
+        for path in paths(view.host)
     ]
 
 
@@ -85,7 +86,9 @@ def is_switched(before: Snapshot, host: HostFiles) -> bool:
 
 def governors(wish: CpuWish, policy: Policy, view: View) -> tuple[str, ...]:
     """The governors that a policy will offer once the wished driver mode is in force."""
-    switching = wish.driver_mode is not None and any(view.host.read(p) != wish.driver_mode for p in paths(view.host))
+    switching = wish.driver_mode is not None and any(
+        view.host.read_if_there(p) != wish.driver_mode for p in paths(view.host)
+    )
     if not switching:
         return policy.governors
     return OWN if wish.driver_mode == "active" else GENERIC

@@ -28,7 +28,7 @@ def facts(host: HostFiles, known: tuple[Core, ...] = ()) -> dict[str, Any]:
     """
     view = look(host, known)
     topology = view.topology
-    modes = {path.split("/")[-2]: host.read(path) for path in driver.paths(host)}
+    modes = {path.split("/")[-2]: host.read_if_there(path) or "" for path in driver.paths(host)}
     drivers = sorted({policy.driver for policy in view.policies})
     found = {name: feature.probe(host) for name, feature in PROBES.items()}
     return {

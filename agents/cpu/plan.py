@@ -28,7 +28,7 @@ def plan(wish: CpuWish, host: HostFiles, before: Snapshot | None = None) -> Answ
         before: how it was found, when something has been set since; it knows the cores that are off.
     """
     view = look(host, before.cores if before else ())
-    refused = tuple(refusal for feature in FEATURES for refusal in feature.refusals(wish, view))
+    refused = tuple(impossible(wish, view))
     closed = closed_to_us(host)
     settings: list[Setting] = []
     changed = False
@@ -37,9 +37,23 @@ def plan(wish: CpuWish, host: HostFiles, before: Snapshot | None = None) -> Answ
         settings += [Setting(step.what, step.path, step.before, step.asked) for step in steps]
         changed = changed or not all(step.is_taken for step in steps)
         view = _after(view, steps)
-    if changed and closed:
+    if closed and (changed or refused):
+        # Files that are closed for this reason are not worth a line each.
         refused = (closed,)
     return Answer(changed and not refused, tuple(settings) if not refused else (), refused)
+
+
+def impossible(wish: CpuWish, view: View) -> list[Refusal]:
+    """All that this host cannot do of a wish; who may not write is refused only where something is to be written."""
+    refused: list[Refusal] = []
+    for feature in FEATURES:
+        steps = [step for step in feature.steps(wish, view) if not step.is_taken]
+        finding = feature.probe(view.host)
+        if finding.status != "denied":
+            refused += feature.refusals(wish, view)
+        elif steps:
+            refused.append(Refusal(steps[0].what, steps[0].asked, "", finding.reason))
+    return refused
 
 
 def found(host: HostFiles) -> Snapshot:

@@ -41,7 +41,10 @@ def steps(wish: CpuWish, view: View) -> list[Step]:
     """The switch; the kernel turns siblings on or off with it."""
     if wish.smt is None:
         return []
-    return [Step("SMT", path, view.host.read(path), _word(wish.smt), _word(wish.smt)) for path in paths(view.host)]
+    return [
+        Step("SMT", path, view.host.read_if_there(path) or "", _word(wish.smt), _word(wish.smt))
+        for path in paths(view.host)
+    ]
 
 
 def steps_back(before: Snapshot, view: View) -> list[Step]:

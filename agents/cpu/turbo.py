@@ -43,7 +43,7 @@ def steps(wish: CpuWish, view: View) -> list[Step]:
     if wish.turbo is None:
         return []
     return [
-        Step("turbo", path, view.host.read(path), value, value)
+        Step("turbo", path, view.host.read_if_there(path) or "", value, value)
         for path in paths(view.host)
         for value in ["1" if wish.turbo == (path == BOOST) else "0"]
     ]

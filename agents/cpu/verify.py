@@ -3,7 +3,7 @@
 from typing import Any
 
 from agents.cpu.clock import busy_clocks
-from agents.cpu.plan import FEATURES, is_kernels_own, plan
+from agents.cpu.plan import FEATURES, impossible, is_kernels_own
 from agents.cpu.policies import Policy
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import View, look
@@ -19,9 +19,9 @@ def verify(wish: CpuWish, host: HostFiles, before: Snapshot | None = None) -> di
 
     A wish for a clock takes a second: every core on line spins. `ok` is null where nothing tells or limits the clock.
     """
-    refused = plan(wish, host, before).refused
-    checks = [_check(refusal.what, refusal.asked, None, "", False, str(refusal)) for refusal in refused]
     view = look(host, before.cores if before else ())
+    refused = impossible(wish, view)
+    checks = [_check(refusal.what, refusal.asked, None, "", False, str(refusal)) for refusal in refused]
     if wish.cores is not None:
         got = len(view.topology.cores_online)
         checks.append(_check("cores on line", wish.cores, got, "cores", got == wish.cores))

@@ -279,6 +279,22 @@ def test_a_read_only_sys_is_named(tmp_path: Path) -> None:
     assert plan(CpuWish(turbo=True), FakeKernel(root)).ok
 
 
+def test_who_may_not_write_is_refused_only_where_something_is_to_be_written(tmp_path: Path) -> None:
+    class Closed(FakeKernel):
+        def is_writable(self, path: str) -> bool:
+            return False
+
+    kernel = Closed(intel_active().build(tmp_path))
+    now = CpuWish(cores=4, governor="powersave", turbo=True, smt=True, min_ghz=0.8, max_ghz=4.0, driver_mode="active")
+    assert plan(now, kernel).ok
+    for wish in ({"cores": 2}, {"governor": "performance"}, {"turbo": False}, {"smt": False}, {"max_ghz": 2.0}):
+        (told,) = plan(CpuWish(**wish), kernel).refused
+        assert "by this user" in told.reason
+    write(tmp_path, "proc/mounts", "sysfs /sys sysfs ro 0 0")
+    (told,) = plan(CpuWish(governor="performance", turbo=False), kernel).refused
+    assert told.reason == "/sys is mounted read-only"
+
+
 def test_a_container_must_not_set_the_machine_below_it(tmp_path: Path) -> None:
     root = acpi_shared().build(tmp_path)
     (root / "proc/self/ns").mkdir(parents=True)
