@@ -194,8 +194,12 @@ class TraceWriter:
         with self._adding:
             self._rows.setdefault(table, []).append((*self._key, t_ns, *values))
 
-    def check(self, table: str, t_ns: int, *values: Any) -> None:
-        """Say whether `add` and `flush` can take a row that comes from code which is not ours.
+    def check(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Say whether `add` and `flush` can take rows that come from code which is not ours.
+
+        Args:
+            table: its name.
+            rows: `t_ns` and the values of each.
 
         Raises:
             RunError: there is no such table, or the values do not fit its columns.
@@ -203,13 +207,14 @@ class TraceWriter:
         if table not in TABLES:
             raise RunError(f"there is no trace table {table!r}{nearest(table, TABLES)}")
         columns = list(TABLES[table])[len(_KEY) :]
-        if len(values) != len(columns):
-            names = ", ".join(column.name for column in columns)
-            raise RunError(f"table {table} has {len(columns)} columns ({names}), the row has {len(values)} values")
+        for _, *values in rows:
+            if len(values) != len(columns):
+                names = ", ".join(column.name for column in columns)
+                raise RunError(f"table {table} has {len(columns)} columns ({names}), the row has {len(values)} values")
         try:
-            _record_batch(table, [(*self._key, t_ns, *values)])
+            _record_batch(table, [(*self._key, *row) for row in rows])
         except (pa.ArrowException, ValueError, OverflowError, TypeError) as fault:
-            raise RunError(f"a row does not fit table {table}: {fault}: {repr(values)[:200]}") from None
+            raise RunError(f"a row does not fit table {table}: {fault}: {repr(rows)[:200]}") from None
 
     def flush(self) -> None:
         """Write all rows added so far, one record batch per table.

@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from agents.sensors.base import GROUP, Host, Row, Sensor
 from agents.trace import TraceWriter
@@ -158,8 +159,7 @@ class Sampler:
         for name, sensor in self._sensors.items():
             try:
                 rows = list(sensor.read(now_ns))
-                for row in rows:
-                    self._writer.check(row.table, row.t_ns, *row.values)
+                self._check(rows)
             except Exception as fault:  # noqa: BLE001 - a sensor may be anybody's; its fault must not end the run
                 self.event("sensor_failed", name, _words(fault))
                 continue
@@ -167,6 +167,14 @@ class Sampler:
                 self._writer.add(row.table, row.t_ns, *row.values)
             sample += rows
         self._on_rows(sample)
+
+    def _check(self, rows: Sequence[Row]) -> None:
+        """All rows of a table at once: that is as dear as one row."""
+        by_table: dict[str, list[tuple[Any, ...]]] = {}
+        for row in rows:
+            by_table.setdefault(row.table, []).append((row.t_ns, *row.values))
+        for table, given in by_table.items():
+            self._writer.check(table, given)
 
     def _open_sensors(self) -> None:
         for name in self._names:

@@ -64,7 +64,7 @@ def test_every_row_has_its_own_time_and_source_and_fits_the_table(
     assert any(event[0] == "power_host" and event[1] == "kernel" for event in told)
     writer = TraceWriter(tmp_path / "traces", "r", "n1", AGENT)
     for row in rows:
-        writer.check(row.table, row.t_ns, *row.values)
+        writer.check(row.table, [(row.t_ns, *row.values)])
         writer.add(row.table, row.t_ns, *row.values)
     writer.close()
     assert sum(b.num_rows for p in (tmp_path / "traces").glob("power-*") for b in read_stream(p)) == len(power(rows))

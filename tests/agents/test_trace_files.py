@@ -43,7 +43,7 @@ def test_collected_rows_are_the_rows_that_were_added(tmp_path_factory, steps):
         if step == "flush":
             writer.flush()
         else:
-            writer.check(*step[:2], *step[2])
+            writer.check(step[0], [(step[1], *step[2])])
             writer.add(*step[:2], *step[2])
     writer.close()
     added = [step for step in steps if step != "flush"]
@@ -119,8 +119,15 @@ def test_a_later_start_of_the_same_run_keeps_what_the_earlier_one_wrote(tmp_path
     ],
 )
 def test_a_foreign_row_that_does_not_fit_is_refused_before_it_can_spoil_a_file(tmp_path: Path, row, words):
-    with pytest.raises(RunError, match=words):
-        TraceWriter(tmp_path, "r", "n1", 0).check(*row)
+    good = {
+        "cpu": (1, "core", "0", 0.5, True),
+        "memory": (1, "host", "n1", "rss", 5, True),
+        "event": (1, "", "", "", None),
+    }
+    table, *values = row
+    for rows in ([tuple(values)], [good.get(table, ()), tuple(values)]):
+        with pytest.raises(RunError, match=words):
+            TraceWriter(tmp_path, "r", "n1", 0).check(table, rows)
 
 
 def test_a_value_that_is_missing_stays_missing(tmp_path: Path):
