@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from analysis.clocks import without_withheld
 from analysis.columns import SPARK_COLUMNS
 from analysis.figures import KINDS, draw_all
 from analysis.html import render_page
@@ -46,6 +47,7 @@ def build(campaign: Campaign, tables: Mapping[str, Rows], folder: Path, baseline
         folder: where to.
         baseline: the scheduler that others are compared with.
     """
+    tables = {**tables, "latency": without_withheld(campaign, tables["latency"])}
     runs = run_rows(campaign, tables)
     differences = difference_rows(campaign, runs, baseline)
     derived = {"runs": runs, "comparison": comparison_rows(campaign, runs), "differences": differences}

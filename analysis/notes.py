@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from analysis.clocks import note_of
 from analysis.reading import EVENT_WORDS
 from analysis.results import Campaign
 from analysis.summary import Row, Rows
@@ -22,6 +23,7 @@ def notes_of(campaign: Campaign, tables: Mapping[str, Rows], counted: Rows) -> l
         ("Sources", _sources(counted)),
         ("Cost of measuring", _cost(campaign, tables["events"], counted)),
         *_quarantined(campaign),
+        *note_of(campaign),
         *_full_host(campaign, counted),
         *_refused(campaign),
     ]

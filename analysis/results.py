@@ -76,6 +76,7 @@ class Measured(Struct, frozen=True):
     """The part of the run's own summary that the report takes from there."""
 
     saturated: bool | None = None
+    latency_ms: Mapping[str, Any] = {}
     refused_connections: Mapping[str, int] = {}
 
 
@@ -165,6 +166,12 @@ class Run:
     def times(self) -> Times:
         """When it did what."""
         return self.file.times if self.file else Times()
+
+    @property
+    def latency_bound_ms(self) -> float | None:
+        """How far off its latencies may be because clocks of nodes differ; 0: they share one; None: not known."""
+        measured = self.file.measured if self.file else None
+        return measured.latency_ms.get("bound") if measured else None
 
     @cached_property
     def slots(self) -> dict[tuple[str, int], list[str]]:

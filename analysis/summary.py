@@ -33,6 +33,7 @@ METRICS = (
     Metric("latency_p95_ms", "latency, ms", "p95", "ms", 2),
     Metric("latency_p99_ms", "latency, ms", "p99", "ms", 2),
     Metric("latency_max_ms", "latency, ms", "max", "ms", 1),
+    Metric("latency_bound_ms", "latency, ms", "± clocks", "ms", 3),
     Metric("intra_worker_tuples_per_s", "tuples/s by hop", "within a worker", "tuples/s"),
     Metric("inter_worker_tuples_per_s", "tuples/s by hop", "between workers", "tuples/s"),
     Metric("inter_node_tuples_per_s", "tuples/s by hop", "between nodes", "tuples/s"),
@@ -167,6 +168,7 @@ def _figures(run: Run, tables: Mapping[str, Rows]) -> Row:
             (row["worst_late_ms"] for row in components if row["worst_late_ms"] is not None), default=None
         ),
         **{f"latency_{name}_ms": at[q]["latency_ms"] if at else None for name, q in _PERCENTILES.items()},
+        "latency_bound_ms": run.latency_bound_ms,
         "latency_samples": next((row["samples"] for row in tables["latency"]), 0),
         # No row means that no tuple took that way, which is a count like any other.
         **{f"{hop}_tuples_per_s": hops[hop]["tuples_per_s"] if hop in hops else 0.0 for hop in HOPS},
@@ -196,6 +198,7 @@ def _figure_names() -> list[str]:
         "sink_tuples_per_s",
         "worst_late_ms",
         *(f"latency_{name}_ms" for name in _PERCENTILES),
+        "latency_bound_ms",
         "latency_samples",
         *(f"{hop}_tuples_per_s" for hop in HOPS),
         *(f"{hop}_bytes_per_s" for hop in HOPS[1:]),
