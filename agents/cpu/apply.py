@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from agents.cpu import driver, hotplug
 from agents.cpu.answer import Answer, Setting
-from agents.cpu.plan import FEATURES, plan
+from agents.cpu.plan import FEATURES, found, plan
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, look, take
 from agents.cpu.topology import Core, switch
@@ -29,15 +29,24 @@ class Keeper:
         self.before = before
         self._save = save
 
-    def may_write(self, path: str, value: str, host: HostFiles) -> bool:
-        """Make sure that the old value is kept; False for a file that could not be read at the start."""
+    def notice(self, host: HostFiles) -> None:
+        """Keep what has appeared: policies of CPUs that came on line, before anything changes them."""
+        if driver.is_switched(self.before, host):
+            # What came with another driver mode goes with it.
+            return
+        now = found(host).values
+        appeared = {path: value for path, value in now.items() if self.before.value(path) is None}
+        if appeared:
+            self.before = self.before.with_later(appeared)
+            self._save(self.before)
+
+    def may_write(self, path: str, host: HostFiles) -> bool:
+        """Make sure that the old value is kept; False for a file that could not be read."""
         if path in self.before.unreadable:
             return False
-        # What came with another driver mode goes with it.
-        if self.before.value(path) is None and not driver.is_switched(self.before, host):
-            self.before = self.before.with_later(path, value)
-            self._save(self.before)
-        return True
+        if self.before.value(path) is None:
+            self.notice(host)
+        return self.before.value(path) is not None or driver.is_switched(self.before, host)
 
 
 def apply(wish: CpuWish, host: HostFiles, keeper: Keeper) -> Answer:
@@ -58,6 +67,7 @@ def apply(wish: CpuWish, host: HostFiles, keeper: Keeper) -> Answer:
             taken[setting.path] = replace(setting, before=earlier.before) if earlier else setting
         if any(setting.got != setting.before for setting in settings):
             view = look(host, keeper.before.cores)
+            keeper.notice(host)
     for cpu in view.topology.unknown:
         # What is still of no known core is a sibling that SMT keeps off: nobody asked for it.
         taken.pop(switch(cpu), None)
@@ -71,7 +81,7 @@ def write(steps: list[Step], host: HostFiles, keeper: Keeper) -> list[Setting]:
     """Take steps whose old values are kept."""
     return [
         take(step, host)
-        if keeper.may_write(step.path, step.before, host)
+        if keeper.may_write(step.path, host)
         else Setting(
             step.what, step.path, step.before, step.asked, None, False, "it could not be read, so that it is left alone"
         )

@@ -36,9 +36,9 @@ class Snapshot:
         """What a file held when it was first seen; None when it was not."""
         return self.values.get(path, self.later.get(path))
 
-    def with_later(self, path: str, value: str) -> "Snapshot":
-        """The same, with a file that has just been found."""
-        return dataclasses.replace(self, later={**self.later, path: value})
+    def with_later(self, values: Mapping[str, str]) -> "Snapshot":
+        """The same, with files that have just appeared."""
+        return dataclasses.replace(self, later={**self.later, **values})
 
     def is_of_this_boot(self, host: HostFiles) -> bool:
         """Whether the host has not been started anew since; unknown counts as the same boot."""

@@ -11,7 +11,7 @@ import pytest
 from fake_kernel import FakeKernel, all_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trees.processors import CPU, MACHINES, Machine, acpi_shared, amd_epp, core_off, intel_active, write
+from trees.processors import CPU, MACHINES, Machine, acpi_shared, amd_epp, core_off, intel_active, smt_off, write
 
 from agents.cpu.apply import Keeper, apply
 from agents.cpu.journal import Journal, journal_path, read_journal, write_journal
@@ -219,6 +219,17 @@ def test_a_clock_set_on_a_core_that_was_off_does_not_wait_there_hidden(tmp_path:
     assert kernel.read(f"{CPU}/cpufreq/policy3/scaling_max_freq") == "4000000"
 
 
+def test_a_preference_that_a_governor_locks_comes_back_on_siblings_that_were_off(tmp_path: Path) -> None:
+    """It changes with the governor, before it is written itself."""
+    root = smt_off().build(tmp_path, keeps_policies=True)
+    kernel = FakeKernel(root)
+    before = all_files(root)
+    keeper = Keeper(found(kernel))
+    assert apply(CpuWish(smt=True, governor="performance", epp="performance"), kernel, keeper).ok
+    assert restore(keeper.before, kernel).ok
+    assert all_files(root) == before
+
+
 def test_settings_of_the_former_driver_mode_come_back_with_it(tmp_path: Path) -> None:
     root = amd_epp().build(tmp_path)
     kernel = FakeKernel(root)
@@ -231,7 +242,9 @@ def test_settings_of_the_former_driver_mode_come_back_with_it(tmp_path: Path) ->
 
 
 def test_a_snapshot_survives_json(tmp_path: Path) -> None:
-    snapshot = found(FakeKernel(core_off().build(tmp_path))).with_later(f"{CPU}/cpufreq/policy3/scaling_max_freq", "1")
+    snapshot = found(FakeKernel(core_off().build(tmp_path))).with_later(
+        {f"{CPU}/cpufreq/policy3/scaling_max_freq": "1"}
+    )
     assert Snapshot.from_document(json.loads(json.dumps(snapshot.to_document()))) == snapshot
 
 
