@@ -26,13 +26,13 @@ class Answer(Struct, frozen=True, omit_defaults=True):
     Attributes:
         shares: cores of this host that each node is worth now.
         refused: values written by nodes that a kernel would not have taken, since the cluster came up.
-        ended: nodes whose first process has ended.
+        faults: what makes the cluster worthless from then on, in words: a node has ended, a quota is not taken.
         error: why it could not be done.
     """
 
     shares: dict[str, float] = {}
     refused: list[Refused] = []
-    ended: list[str] = []
+    faults: list[str] = []
     error: str = ""
 
 

@@ -72,8 +72,8 @@ def calibrate_cpu(description: Description) -> list[Calibrated]:
         RunError: the cluster does not answer, or a node has ended.
     """
     answer = ask(Path(description.wish.folder), "limit")
-    if answer.ended:
-        raise RunError(f"{', '.join(answer.ended)}: ended meanwhile")
+    if answer.faults:
+        raise RunError("; ".join(answer.faults))
     groups = _groups(description)
     best: list[Calibrated] = []
     for _ in range(_ATTEMPTS):

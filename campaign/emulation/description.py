@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from campaign.emulation.groups import SMALLEST_SHARE
 from campaign.emulation.links import VARIABLE as LINKS
 from campaign.emulation.links import Link, links_wished
 from campaign.emulation.machine import Machine
@@ -146,6 +147,9 @@ def _machine(hosts: Hosts, host: Host) -> Machine:
         raise hosts.document.error((host.name, MACHINE, "cores"), message)
     if not (machine.min_ghz or 0) <= machine.ghz <= (machine.turbo_ghz or machine.ghz):
         raise hosts.document.error((host.name, MACHINE, "ghz"), "must lie between min_ghz and turbo_ghz")
+    if machine.share_per_core * machine.khz[-1] / machine.top_khz < SMALLEST_SHARE:
+        message = f"{machine.share_per_core:g}: at the lowest clock a core is worth {SMALLEST_SHARE:g} at least"
+        raise hosts.document.error((host.name, MACHINE, "share_per_core"), message)
     if POWER in host.variables:
         machine = replace(machine, power=hosts.document.convert(EnergyModel, (host.name, POWER)))
     return machine if machine.kind != "emulated" else replace(machine, kind=host.node_class or machine.kind)

@@ -10,7 +10,6 @@ any text, and change nothing by themselves. Here is the kernel that stands behin
 - energy counters advance by the machine's energy model, with the load that the control group had.
 """
 
-import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -30,7 +29,6 @@ from campaign.emulation.sysfs import (
     energy_of,
     meminfo,
     policy,
-    policy_files,
     topology_files,
     write_file,
 )
@@ -72,10 +70,6 @@ class Core:
 
     def __init__(self, machine: Machine) -> None:
         self.online = True
-        self.reset(machine)
-
-    def reset(self, machine: Machine) -> None:
-        """As the driver leaves it when the core comes on line."""
         self.governor = "performance"
         self.lowest, self.highest = machine.khz[-1], machine.turbo_khz or machine.top_khz
         self.speed = self.highest
@@ -118,9 +112,9 @@ class Effects:
 
     @property
     def folders(self) -> list[Path]:
-        """Folders whose files the node may write now."""
+        """Folders whose files the node may write."""
         cpus = [f"{CPU}/cpu{cpu}" for cpu in range(self._machine.cores)]
-        policies = [policy(cpu) for cpu, core in enumerate(self._cores) if core.online]
+        policies = [policy(cpu) for cpu in range(self._machine.cores)]
         return [self._path(folder) for folder in (*cpus, f"{CPU}/cpufreq", *policies)]
 
     @property
@@ -148,8 +142,7 @@ class Effects:
         changed = self._read_online()
         self._read_boost()
         for cpu, core in enumerate(self._cores):
-            if core.online:
-                self._read_policy(cpu, core)
+            self._read_policy(cpu, core)
         if changed:
             self._show_online()
         self._apply()
@@ -188,15 +181,6 @@ class Effects:
             elif (text == "1") != core.online:
                 core.online = not core.online
                 changed = True
-                if core.online:
-                    core.reset(self._machine)
-                    core.highest = core.speed = core.shown = self._hard_limit
-                    self._write_all(policy_files(self._machine, cpu))
-                    self._path(f"{CPU}/cpu{cpu}/cpufreq").symlink_to(f"../cpufreq/policy{cpu}")
-                else:
-                    self._path(f"{CPU}/cpu{cpu}/cpufreq").unlink(missing_ok=True)
-                    for folder in (policy(cpu), f"{CPU}/cpu{cpu}/topology"):
-                        shutil.rmtree(self._path(folder), ignore_errors=True)
         return changed
 
     def _read_boost(self) -> None:
@@ -209,10 +193,9 @@ class Effects:
         elif (text == "1") != self._boost:
             self._boost = not self._boost
             for cpu, core in enumerate(self._cores):
-                if core.online:
-                    self._write(f"{policy(cpu)}/cpuinfo_max_freq", f"{self._hard_limit}")
-                    core.highest = self._hard_limit
-                    self._write(f"{policy(cpu)}/scaling_max_freq", f"{core.highest}")
+                self._write(f"{policy(cpu)}/cpuinfo_max_freq", f"{self._hard_limit}")
+                core.highest = self._hard_limit
+                self._write(f"{policy(cpu)}/scaling_max_freq", f"{core.highest}")
 
     @property
     def _hard_limit(self) -> int:
@@ -255,6 +238,8 @@ class Effects:
         online = [cpu for cpu, core in enumerate(self._cores) if core.online]
         self._write(f"{CPU}/online", as_list(online))
         self._write(f"{CPU}/offline", as_list(set(range(self._machine.cores)) - set(online)))
+        for cpu, core in enumerate(self._cores):
+            self._write(f"{policy(cpu)}/affected_cpus", f"{cpu}" if core.online else "")
         for cpu in online:
             self._write_all(topology_files(self._machine, cpu, online))
         clocks = {cpu: self._cores[cpu].shown for cpu in online}

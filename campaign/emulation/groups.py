@@ -22,6 +22,9 @@ _PERIODS_US = (10_000, 100_000)
 _SHORTEST_QUOTA_US = 1000
 """The kernel takes no shorter one; a node without a quota would be unlimited."""
 
+SMALLEST_SHARE = _SHORTEST_QUOTA_US / _PERIODS_US[-1]
+"""The smallest part of a core that a group can be limited to."""
+
 _PATIENCE_S = 10.0
 _OURS = re.compile(r"mr[0-9a-f]{8}")
 
@@ -181,7 +184,7 @@ def quota_of(share: float | None) -> tuple[int, int]:
     for period in _PERIODS_US:
         if round(share * period) >= _SHORTEST_QUOTA_US:
             return round(share * period), period
-    raise RunError(f"a CPU share of {share:g} cores is too small: {_SHORTEST_QUOTA_US / _PERIODS_US[-1]:g} is possible")
+    raise RunError(f"a CPU share of {share:g} cores is too small: {SMALLEST_SHARE:g} is possible")
 
 
 def remove_group(folder: Path) -> bool:

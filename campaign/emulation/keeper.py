@@ -31,7 +31,7 @@ from campaign.emulation.node import Node, files_of_node
 from campaign.emulation.node_init import NodePlan
 from campaign.process import identify
 from campaign.state import RunState
-from inventory.errors import MillraceError, UnfitError
+from inventory.errors import MillraceError, RunError, UnfitError
 
 KEEP = b"keep\n"
 READY = "ready"
@@ -55,6 +55,7 @@ class Keeper:
         self._effects: dict[str, Effects] = {}
         self._nodes: dict[str, Node] = {}
         self._refused: list[Refused] = []
+        self._faults: list[str] = []
         self._watch = Watch()
 
     def __enter__(self) -> "Keeper":
@@ -161,13 +162,12 @@ class Keeper:
                         return
 
     def _react(self, name: str) -> None:
-        effects = self._effects[name]
         if self._nodes[name].ended:
             return
-        effects.react()
-        # Policies of cores that came back are new folders.
-        with suppress(FileNotFoundError):
-            self._watch.add(name, effects.folders)
+        try:
+            self._effects[name].react()
+        except RunError as fault:
+            self._faults.append(f"node {name}: {fault}")
 
     def _answer(self, server: socket.socket) -> None:
         client, _ = server.accept()
@@ -199,7 +199,7 @@ class Keeper:
         return Answer(
             shares={name: effects.share for name, effects in self._effects.items()},
             refused=list(self._refused),
-            ended=[name for name, node in self._nodes.items() if node.ended],
+            faults=[*self._faults, *(f"node {name}: has ended" for name, node in self._nodes.items() if node.ended)],
         )
 
     _answers: Mapping[str, Callable[["Keeper"], Answer]] = {"limit": _limit, "lift": _lift, "status": _status}

@@ -66,7 +66,7 @@ class EmulatedReach(SshReach):
     async def look_back(self) -> None:
         """See `Reach.look_back`: values that a kernel would have refused, and nodes that have ended."""
         answer = ask(self._folder, "status")
-        wrong = [*map(str, answer.refused[self._refused :]), *(f"node {name}: has ended" for name in answer.ended)]
+        wrong = [*map(str, answer.refused[self._refused :]), *answer.faults]
         if wrong:
             raise RunError("; ".join(wrong))
 

@@ -104,6 +104,6 @@ def unlimited(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        ended = ask(folder, "limit").ended
-        if ended:
-            raise RunError(f"{', '.join(ended)}: ended meanwhile; take the cluster down with: millrace clean")
+        faults = ask(folder, "limit").faults
+        if faults:
+            raise RunError(f"{'; '.join(faults)}; take the cluster down with: millrace clean")
