@@ -254,6 +254,8 @@ class Campaign:
             parts.append(f"{measured['throughput_tuples_per_s']:,.0f} tuples/s")
         if latency["p50"] is not None:
             parts.append(f"p50 {latency['p50']:.3g} ms, p99 {latency['p99']:.3g} ms")
+        if latency["bound"]:
+            parts.append(f"latencies ± {latency['bound']:.2g} ms for the nodes' clocks")
         if measured["saturated"]:
             parts.append("saturated")
         self._view.say(", ".join(parts))

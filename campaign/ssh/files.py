@@ -13,7 +13,7 @@ import paramiko
 
 from campaign.disk import sync_folder
 from campaign.ssh.keeping import Keeping
-from inventory.errors import RunError
+from inventory.errors import RunError, UnfitError
 
 T = TypeVar("T")
 
@@ -47,12 +47,14 @@ class Files:
         """Copy a file to the node; one that it has already gets a second name.
 
         Raises:
-            RunError: the node cannot be reached or has no room.
+            RunError: the node cannot be reached.
+            UnfitError: it has no room.
         """
         sha256 = await self._sum(source)
         kept = f"{CACHE}/{sha256}"
         async with self._turn:
             if await self._sum_there(kept) != sha256:
+                await self._check_room(source)
                 await self._again(lambda: self._upload(source, kept, sha256), f"{source} cannot be put there")
             await self._keeping.ask("place", source=kept, target=target)
 
@@ -145,6 +147,14 @@ class Files:
             await self._keeping.connection.do(_there, sftp.remove, path)
             raise Broken("what arrived is not what was sent")
         await self._keeping.connection.do(_there, sftp.posix_rename, path, f"{self._keeping.folder}/{target}")
+
+    async def _check_room(self, source: Path) -> None:
+        free, needed = (await self._keeping.ask("free"))["free_bytes"], source.stat().st_size
+        if free < needed:
+            raise UnfitError(
+                f"node {self._keeping.name}: {self._keeping.folder} has {free / 1e6:,.1f} MB free, "
+                f"and {source.name} has {needed / 1e6:,.1f} MB"
+            )
 
     async def _sum(self, path: Path) -> str:
         state = path.stat()

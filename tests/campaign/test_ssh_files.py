@@ -15,12 +15,15 @@ from typing import TypeVar
 import pytest
 from sshd import Lab, Sshd, lab
 
+from campaign.addresses import with_addresses
 from campaign.process import identify
 from campaign.ssh.connection import Connection
 from campaign.ssh.files import CACHE, PARTIAL, Files
 from campaign.ssh.keeper import WORK
 from campaign.ssh.keeping import Keeping
+from campaign.ssh.reach import SshReach
 from campaign.ssh.transport import SshTransport
+from campaign.state import RunState
 from inventory.errors import RunError, UnfitError
 
 pytestmark = pytest.mark.sshd
@@ -235,3 +238,36 @@ def test_a_node_that_is_not_provisioned_says_so(nodes: Lab, node: Sshd) -> None:
             kept(nodes, lambda keeping: keeping.open())
     finally:
         python.with_name("away").rename(python)
+
+
+def test_room_on_every_node_is_asked_for_before_a_run(
+    nodes: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    reach = SshReach(with_addresses(nodes.hosts.cluster_document), nodes.hosts, "me")
+
+    async def ask() -> None:
+        async with reach:
+            await reach.check_room(0)
+            with pytest.raises(UnfitError, match=r"node n1: .*/work has .* MB free, and a run needs .* MB"):
+                await reach.check_room(10**18)
+
+    with RunState(tmp_path) as state, reach.up(state):
+        asyncio.run(ask())
+
+
+@pytest.fixture
+def small(node: Sshd) -> Iterator[None]:
+    """The node's work folder on a file system of 1 MB."""
+    node.work.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", node.work], check=True)
+    yield
+    subprocess.run(["umount", "-l", node.work], check=True)
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("small")
+def test_a_full_disk_on_a_node_is_told_with_the_node_and_what_is_missing(nodes: Lab, tmp_path: Path) -> None:
+    source = written(tmp_path / "source", 3_000_000)
+    with pytest.raises(UnfitError, match=r"node n1: .* has 1\.0 MB free, and source has 3\.0 MB"):
+        kept(nodes, lambda keeping: Files(keeping).put(source, "there"))
