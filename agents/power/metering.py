@@ -7,6 +7,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from agents.power.choose import Sources, open_sources
+from agents.power.counter import Counter
 from agents.power.cross_check import CrossCheck
 from agents.power.domain import Domain, Reader, Reading
 from agents.power.host import MeteredHost
@@ -52,6 +53,13 @@ class Metering:
     def source(self) -> str | None:
         """Name of the primary reader."""
         return self.sources.primary.name if self.sources.primary else None
+
+    @property
+    def fewest_hz(self) -> float:
+        """How often the counters must be looked at, so that no turn of one is lost."""
+        domains = (domain for reader in self._readers for domain in reader.domains)
+        periods = [Counter(domain).longest_period_s for domain in domains if domain.joules_per_count is not None]
+        return 1 / min(periods, default=float("inf"))
 
     def sample(self, late: bool = False) -> list[Sample]:
         """Read all meters now; what is silent is in the answer too, with its reason.

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from agents.power.metering import Metering
 from agents.power.series import Sample
+from agents.power.settings import MOST_HZ
 
 NICENESS = -10
 """Of the thread, where the user may have it."""
@@ -63,7 +64,9 @@ class PowerSampler:
         self._metering, self._on_samples = metering, on_samples
         self._stopped = threading.Event()
         self._one_at_a_time = threading.Lock()
-        self.deadlines = Deadlines(metering.host.monotonic_ns(), metering.settings.rate_hz)
+        # Slower than its counters allow, a wish is not granted.
+        self._rate_hz = min(MOST_HZ, max(metering.settings.rate_hz, metering.fewest_hz))
+        self.deadlines = Deadlines(metering.host.monotonic_ns(), self._rate_hz)
         self._thread = threading.Thread(target=self._live, name="power sampler", daemon=True)
         self.late = 0
 
@@ -79,7 +82,7 @@ class PowerSampler:
 
     def start(self) -> None:
         """Begin with a first sample."""
-        self.deadlines = Deadlines(self._metering.host.monotonic_ns(), self._metering.settings.rate_hz)
+        self.deadlines = Deadlines(self._metering.host.monotonic_ns(), self._rate_hz)
         self._thread.start()
 
     def force(self) -> None:

@@ -4,7 +4,7 @@ import errno
 from pathlib import Path
 
 import pytest
-from metering import AMD, CLIENT, SERVER, metered
+from metering import AMD, CLIENT, SERVER, metered, zones
 from recorded_host import Recorded, Script, counting, fault, square, steady
 from trees import meters
 from trees.meters import POWERCAP, UNIT_61
@@ -12,6 +12,7 @@ from trees.meters import POWERCAP, UNIT_61
 from agents.power.meter import History, account
 from agents.power.metering import Metering
 from agents.power.rapl import Rapl
+from agents.power.sampler import PowerSampler
 from agents.power.settings import PowerSettings
 
 
@@ -144,3 +145,15 @@ def test_counters_that_follow_a_model_are_flagged_so(tmp_path: Path) -> None:
     answer = metered(host)
     assert answer.total.flags == ("modelled",)
     assert "nothing is measured" in Rapl(host, PowerSettings()).probe().reason
+
+
+def test_a_register_that_turns_over_soon_is_looked_at_more_often_than_was_wished(tmp_path: Path) -> None:
+    # 100 J at no more than 2 x 50 W: half a turn is half a second, in which two samples lie.
+    files = meters.zone("intel-rapl:0", "package-0", 100_000_000, most_uw=50_000_000)
+    host = Recorded(meters.plant(tmp_path, files), zones({"intel-rapl:0": 30.0}))
+    for wish, period_s in ((0.1, 0.25), (10.0, 0.1)):
+        sampler = PowerSampler(Metering(host, PowerSettings(rate_hz=wish)), lambda _: None)
+        begin_ns = sampler.deadlines.due_ns
+        sampler.deadlines.go_on(begin_ns)
+        assert sampler.deadlines.due_ns - begin_ns == pytest.approx(period_s * 1e9, rel=1e-6)
+        sampler.stop()
