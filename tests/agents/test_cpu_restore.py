@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from fake_kernel import FakeKernel, all_files
+from fake_kernel import FakeKernel, all_files, readable_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trees.processors import CPU, MACHINES, Machine, acpi_shared, amd_epp, core_off, intel_active, smt_off, write
@@ -96,20 +96,22 @@ def test_restore_is_the_identity_from_every_crash_point(
         root = make().build(Path(folder), keeps_policies=keeps)
         set_by_operator(root, earlier)
         (root / "run/millrace").mkdir(parents=True)
-        before = all_files(root)
+        # With its mode a driver forgets what nobody can read: the settings of CPUs that are off.
+        files = readable_files if any(wish.driver_mode for wish in asked) else all_files
+        before = files(root)
         with suppress(Killed):
             run(root, asked, killed_at(death))
         try:
             put_back(root, killed_at(second_death))
         except Killed:
             put_back(root)
-        assert all_files(root) == before
+        assert files(root) == before
         # Twice changes nothing.
         journal = read_journal(root)
         assert journal is not None
         assert not differences(journal.before, FakeKernel(root)).changed
         assert not restore(journal.before, FakeKernel(root)).changed
-        assert all_files(root) == before
+        assert files(root) == before
 
 
 @pytest.mark.parametrize(("make", "keeps"), [(acpi_shared, False), (amd_epp, False), (core_off, True)])

@@ -241,6 +241,13 @@ class FakeKernel(HostFiles):
         write(self.root, f"{CPU}/{path}", text)
 
 
+def readable_files(root: Path) -> dict[str, str]:
+    """`all_files` without the policies that a kernel keeps, but does not show, while their CPUs are off."""
+    kernel = FakeKernel(root)
+    dark = [f"/{name}/" for name in kernel.kernel["policies"] if not kernel._working(name)]
+    return {path: text for path, text in all_files(root).items() if not any(name in path for name in dark)}
+
+
 def all_files(root: Path) -> dict[str, str]:
     """Everything below /sys of a tree, which is what must be the same again."""
     return {
