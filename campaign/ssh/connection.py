@@ -11,7 +11,7 @@ import shlex
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import fabric
 import paramiko
@@ -42,14 +42,6 @@ T = TypeVar("T")
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
-class Finished(NamedTuple):
-    """How a command ended: exit status, and what it wrote."""
-
-    status: int
-    out: bytes
-    err: bytes
-
-
 class Connection:
     """A node's SSH connection."""
 
@@ -74,28 +66,29 @@ class Connection:
             RunError: the host cannot be reached.
         """
         async with self._opening:
-            for left in range(TRIES, -1, -1):
-                if transport := self._transport:
-                    return transport
-                self._drop()
+            if transport := self._transport:
+                return transport
+            self._drop()
+            for left in reversed(range(TRIES)):
                 try:
-                    self._fabric = await self._connected()
-                    continue
+                    self._fabric, transport = await self._connected()
                 except (OSError, EOFError, paramiko.SSHException) as fault:
-                    if left <= 1:
+                    if not left:
                         raise RunError(
                             f"node {self.host.name}: {self._target} cannot be reached: {_words(fault)}"
                         ) from None
+                else:
+                    return transport
                 await asyncio.sleep(PAUSE_S * (1 + random.random()))  # noqa: S311 - so that many do not come back at once
-            raise RunError(f"node {self.host.name}: {self._target} breaks off as soon as it is open")
+            raise AssertionError("the last try returns or raises")
 
-    async def _connected(self) -> Any:
+    async def _connected(self) -> tuple[Any, paramiko.Transport]:
         """One try; a connection for which nobody waits any more is closed as soon as it is there."""
         connecting = asyncio.get_running_loop().run_in_executor(self._threads, self._connect)
         try:
             return await asyncio.shield(connecting)
         except asyncio.CancelledError:
-            connecting.add_done_callback(lambda done: None if done.exception() else _close(done.result()))
+            connecting.add_done_callback(lambda done: None if done.exception() else _close(done.result()[0]))
             raise
 
     async def channel(self) -> paramiko.Channel:
@@ -110,27 +103,6 @@ class Connection:
         except (paramiko.SSHException, EOFError, OSError) as fault:
             self._drop()
             raise RunError(f"node {self.host.name}: no channel over SSH: {_words(fault)}") from None
-
-    async def run(self, command: str) -> Finished:
-        """Run a command that takes no input and says little; wait for its end.
-
-        Raises:
-            MillraceError: see `open`.
-            RunError: it gives no answer.
-        """
-        channel = await self.channel()
-
-        def finish() -> Finished:
-            with channel:
-                channel.settimeout(ANSWER_S)
-                channel.exec_command(command)
-                out, err = channel.makefile("rb").read(), channel.makefile_stderr("rb").read()
-                return Finished(channel.recv_exit_status(), out, err)
-
-        try:
-            return await self.do(finish)
-        except (paramiko.SSHException, EOFError, OSError) as fault:
-            raise RunError(f"node {self.host.name}: a command broke off: {_words(fault)}") from None
 
     async def sftp(self) -> paramiko.SFTPClient:
         """The node's files; one client for all who ask, so that they have to take turns.
@@ -179,8 +151,8 @@ class Connection:
         connection, self._fabric, self._sftp = self._fabric, None, None
         _close(connection)
 
-    def _connect(self) -> Any:
-        """One try: Fabric's connection.
+    def _connect(self) -> tuple[Any, paramiko.Transport]:
+        """One try: Fabric's connection, and what is beneath it.
 
         Raises:
             OSError, EOFError, SSHException: it may go better another time.
@@ -194,6 +166,7 @@ class Connection:
             made.open()
             for hop in _chain(made):
                 _keep_alive(hop.client.get_transport())
+            return made, made.client.get_transport()
         except paramiko.BadHostKeyException as fault:
             _close(made)
             entry = next(_entry(hop) for hop in _chain(made) if hop.host == fault.hostname)
@@ -214,7 +187,6 @@ class Connection:
         except BaseException:
             _close(made)
             raise
-        return made
 
     def _prepare(self, hop: Any, way: Way) -> None:
         """Check the key and log in by key, on the node itself or on a jump host."""

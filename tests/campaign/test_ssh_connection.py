@@ -21,6 +21,7 @@ from sshd import Lab, keygen, lab
 
 from campaign.ssh import connection as module
 from campaign.ssh.connection import Connection
+from campaign.ssh.program import open_command
 from inventory.ansible_hosts import Host
 from inventory.errors import InputError, RunError, UnfitError
 
@@ -56,8 +57,19 @@ def connected(host: Host, use: Callable[[Connection], Awaitable[T]]) -> T:
     return asyncio.run(live())
 
 
+async def said(connection: Connection, command: str) -> tuple[int, bytes, bytes]:
+    """How a command ended: exit status, output, errors."""
+    with await open_command(connection, command) as channel:
+
+        def finish() -> tuple[int, bytes, bytes]:
+            out, err = channel.makefile("rb").read(), channel.makefile_stderr("rb").read()
+            return channel.recv_exit_status(), out, err
+
+        return await connection.do(finish)
+
+
 async def hello(connection: Connection) -> bytes:
-    return (await connection.run("echo hello")).out
+    return (await said(connection, "echo hello"))[1]
 
 
 def with_config(host: Host, config: Path) -> Host:
@@ -65,7 +77,7 @@ def with_config(host: Host, config: Path) -> Host:
 
 
 def test_output_and_status_of_a_command_come_back(nodes: Lab) -> None:
-    done = connected(nodes.host("n1"), lambda c: c.run("echo out; echo err >&2; exit 7"))
+    done = connected(nodes.host("n1"), lambda c: said(c, "echo out; echo err >&2; exit 7"))
     assert done == (7, b"out\n", b"err\n")
 
 
@@ -135,8 +147,8 @@ def test_the_configuration_of_openssh_counts_with_jump_hosts_and_included_files(
     )
 
     before = gate.log.count("Accepted publickey")
-    said = connected(with_config(nodes.host("n2"), config), lambda c: c.run("echo $SSH_CONNECTION")).out
-    assert said.split()[2:] == [behind.address.encode(), str(behind.port).encode()]
+    _, way, _ = connected(with_config(nodes.host("n2"), config), lambda c: said(c, "echo $SSH_CONNECTION"))
+    assert way.split()[2:] == [behind.address.encode(), str(behind.port).encode()]
     assert gate.log.count("Accepted publickey") == before + 1
     deadline = time.monotonic() + LONG_S
     while len(gate.processes()) > 1:
