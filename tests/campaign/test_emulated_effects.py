@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.cpu.topology import parse_list, read_topology
@@ -123,6 +123,7 @@ def test_what_a_kernel_refuses_is_put_back_and_reported(box: Box, path: str, tex
     assert box.effects.share == pytest.approx(0.8)
 
 
+@settings(max_examples=20)
 @given(written=st.lists(st.tuples(st.sampled_from(["max", "min"]), st.integers(0, 5_000_000)), max_size=6))
 def test_a_clock_out_of_range_is_clamped_as_a_kernel_does(
     tmp_path_factory: pytest.TempPathFactory, written: list[tuple[str, int]]
