@@ -4,6 +4,7 @@ import grp
 import os
 import stat
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -78,7 +79,9 @@ class Access:
         gid = self._gid(check_mode)
         wanted = {path: [gid, mode | stat.S_IRGRP] for path, (_, mode) in rights.items()}
         if (rule, rights) != (wanted_rule, wanted) and not check_mode:
-            self._kept.save(SECTION, {"rule": rule})
+            # A host without udev has no folder for its rules either.
+            missing = [str(folder) for folder in Path(RULE).parents if not (self.root / folder).exists()]
+            self._kept.save(SECTION, {"rule": rule, "missing": missing})
             # A reboot makes the counters anew; what is kept of them is void then.
             self._kept.save(RIGHTS, {"rights": rights}, volatile=True)
             self._put(wanted_rule, wanted)
@@ -93,6 +96,9 @@ class Access:
         wanted = {path: kept.get(path, right) for path, right in rights.items()}
         if (section or volatile) and not check_mode:
             self._put(wanted_rule, wanted)
+            for folder in section["before"].get("missing", []) if section else []:
+                with suppress(OSError):  # somebody else's rule may be there by now
+                    (self.root / folder).rmdir()
             self._kept.drop(RIGHTS)
             self._kept.drop(SECTION)
         return _text(rule, rights), _text(wanted_rule, wanted)
