@@ -20,6 +20,18 @@ LEAST_MB, MOST_MB = 1024, 8192
 SMALL_BYTES = 16 * 1024 * 1024
 """Less is worked through before Java's optimising compiler would pay."""
 
+LONG_RUN = (
+    "-XX:+UseParallelGC",
+    # Classes that Spark generates pass the usual size several times, each time with a full collection.
+    "-XX:MetaspaceSize=512m",
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
+"""Options of Java for larger inputs. The optimising compiler waits ten times as long as usual: much of what it takes on
+is Spark's planning, which is over when it is done."""
+
 EXAMPLE = """\b
 Examples:
   millrace pipeline debs2015-q1 --input trips.csv.gz --output routes
@@ -87,7 +99,7 @@ def command(
     arguments += ["--stream"] if stream else []
     memory = min(MOST_MB, max(LEAST_MB, psutil.virtual_memory().total // 4 >> 20))
     log = output.with_name(f"{output.name}.log")
-    java = QUICK_START if _size(source) < SMALL_BYTES else ("-XX:+UseParallelGC",)
+    java = QUICK_START if _size(source) < SMALL_BYTES else LONG_RUN
     spark = {"spark.driver.memory": f"{memory}m"}
     submit(Job(f"the pipeline {name}", SCRIPT, arguments, PROGRESS, log, java, spark), master, tell)
     click.echo(f"pipeline: {output}")

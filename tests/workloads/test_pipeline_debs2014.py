@@ -16,7 +16,12 @@ from workloads.recordings.schema import DEBS2014
 from workloads.registry import load_workload
 from workloads.smart_home.query import QueryParams
 
-pytestmark = [pytest.mark.spark, pytest.mark.pipelines, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.pipelines,
+    pytest.mark.timeout(1800),
+    pytest.mark.filterwarnings("ignore"),
+]
 
 B = 1377986400
 

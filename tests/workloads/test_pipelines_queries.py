@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv
 
+from campaign.cli import run as command
 from workloads.generate.taxi_trips import taxi_trips
 from workloads.keys import KeyRouter
 from workloads.recordings.prepare import prepare
@@ -23,7 +24,12 @@ from workloads.recordings.schema import DEBS2015
 from workloads.topology import load_topology
 from workloads.traffic import load_traffic
 
-pytestmark = [pytest.mark.spark, pytest.mark.pipelines, pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.pipelines,
+    pytest.mark.timeout(1800),
+    pytest.mark.filterwarnings("ignore"),
+]
 
 SIDES = {"debs2015-q1": 300, "debs2015-q2": 600}
 EXPECTED = {
@@ -192,6 +198,8 @@ def test_prepare_puts_rows_in_order_and_says_what_was_wrong(pipelines: Any, tmp_
             for bolt, count in counts.items()
         }
     )
+    place = ["place", "--cluster", "loopback", "--topology", str(topology), "--scheduler", "t-storm"]
+    assert command([*place, "--traffic", str(output / "traffic.yml")]) == 0
 
 
 def test_what_prepare_wrote_is_answered_as_the_rows_it_was_made_of(pipelines: Any, tmp_path: Path) -> None:

@@ -19,7 +19,12 @@ from workloads.recordings.prepare import prepare
 from workloads.recordings.recording import Recording
 from workloads.recordings.schema import DEBS2014, DEBS2015, SCHEMAS, SEQ, Schema
 
-pytestmark = [pytest.mark.spark, pytest.mark.pipelines, pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.pipelines,
+    pytest.mark.timeout(1800),
+    pytest.mark.filterwarnings("ignore"),
+]
 
 Taken = tuple[list[tuple[Any, ...]], Mapping[str, int], int]
 

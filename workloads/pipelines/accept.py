@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -77,20 +78,27 @@ def accepted(rows: DataFrame, time: str, parts: Mapping[int, Path], before: Befo
         times = known.toDF(*times.columns).unionByName(times)
         times = times.groupBy(time).agg(F.min("first").alias("first"), F.max("last").alias("last"))
     times = _limited(times, time).persist()
-    newest = times.agg(F.max(time).alias("newest"), F.min_by(time, "first").alias("oldest")).collect()[0]
-    if newest["newest"] is None:
+    # One question for all of them: planning one costs more than answering it.
+    facts = times.agg(
+        F.max(time).alias("newest"),
+        F.min(time).alias("least"),
+        F.min_by(time, "first").alias("first"),
+        F.count_if(F.col("last") > F.col("limit")).alias("with_late"),
+    ).collect()[0]
+    if facts["newest"] is None:
         return good
-    before.newest = newest["newest"]
+    before.newest = facts["newest"]
     if before.first is None:
-        before.first = newest["oldest"]
-    # Times that were the newest when they came.
-    jump = too_far(times.where("limit is null or first < limit"), time)
-    if jump is not None:
-        where = where_is(jump["first"], places, parts)
-        raise InputError(f"{where}: {time} is {jump['days']} days later than that of any row before it")
-    limits = times.where("last > limit").select(time, "limit").persist()
-    if limits.isEmpty():
+        before.first = facts["first"]
+    if facts["newest"] - facts["least"] > MOST_GAP_S:
+        # Times that were the newest when they came.
+        jump = too_far(times.where("limit is null or first < limit"), time)
+        if jump is not None:
+            where = where_is(jump["first"], places, parts)
+            raise InputError(f"{where}: {time} is {jump['days']} days later than that of any row before it")
+    if not facts["with_late"]:
         return good
+    limits = times.where("last > limit").select(time, "limit").persist()
     late = good.join(limits, time).where(f"{SEQ} > limit")
     counted = late.agg(F.count(SEQ).alias("rows"), F.min(SEQ).alias("first")).collect()[0]
     before.quarantined["out_of_order"] += counted["rows"]
@@ -145,11 +153,13 @@ def numbered(rows: DataFrame, before: Before) -> tuple[DataFrame, list[tuple[int
     places, shifts = [], []
     for piece in sorted(pieces.collect(), key=lambda piece: piece[PLACE]):
         places.append((piece[PLACE], before.rows))
-        shifts.append((piece[PLACE], before.rows - piece["turn"]))
+        shifts.append({PLACE: piece[PLACE], "shift": before.rows - piece["turn"]})
         before.rows += piece["rows"]
         for kind in ("malformed", "outlier"):
             before.quarantined[kind] += piece[kind]
-    shift = rows.sparkSession.createDataFrame(shifts, f"{PLACE} bigint, shift bigint")
+    # As Arrow, which needs no worker of Python.
+    kinds = pa.schema([(PLACE, pa.int64()), ("shift", pa.int64())])
+    shift = rows.sparkSession.createDataFrame(pa.Table.from_pylist(shifts, kinds))
     others = [name for name in rows.columns if name not in (PLACE, TURN)]
     number: Column = (F.col(TURN) + F.col("shift")).alias(SEQ)
     return rows.join(shift.hint("broadcast"), PLACE).select(number, *others), places

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+import pyarrow as pa
 from msgspec import Meta
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -98,8 +99,9 @@ class Repair:
         firsts: dict[int, int] = {}
         for place, first in places:
             firsts.setdefault(part_at(place), first)
-        named = [(rank, first, reading.parts[rank].name) for rank, first in firsts.items()]
-        parts = slim.sparkSession.createDataFrame(named, "rank bigint, first bigint, file string")
+        kinds = pa.schema([("rank", pa.int64()), ("first", pa.int64()), ("file", pa.string())])
+        named = [[*firsts], [*firsts.values()], [reading.parts[rank].name for rank in firsts]]
+        parts = slim.sparkSession.createDataFrame(pa.table(named, schema=kinds))
         bad = found.where(f"{FAULT} is not null").join(parts.hint("broadcast"), F.col(SEQ) >= F.col("first"))
         bad = bad.groupBy(SEQ, FAULT, LINE).agg(F.max_by("file", "rank").alias("file"), F.max("first").alias("first"))
         line = (F.col(SEQ) - F.col("first") + 1).alias("line")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
@@ -63,7 +64,8 @@ class Stream:
         """
         self._reading.check(self._query)
         assert self._rows is not None  # noqa: S101 - `check` refuses a recording without rows
-        self._advance(self._reading.spark.createDataFrame([], self._rows), over=True)
+        nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in self._rows]
+        self._advance(self._reading.spark.range(0).select(*nothing), over=True)
 
     def _advance(self, rows: DataFrame, over: bool) -> None:
         before, spark = self._reading.before, self._reading.spark
