@@ -2,6 +2,7 @@
 
     Hello ->                            at once, with facts
     <- Welcome                          who it is; its data address and folder are tried
+    <- MeterIdle, -> Idled              the node is metered without workers, before a run or after it
     <- Start                            a run begins: another one, if any is left, ends first; or it begins again, with
                                         the workers that live
     <- Grow                             the run gets more workers
@@ -53,8 +54,11 @@ from agents.protocol import (
     Grow,
     Heartbeat,
     Hello,
+    IdleBaseline,
+    Idled,
     Mark,
     Message,
+    MeterIdle,
     Prepare,
     Pulse,
     Sampling,
@@ -65,7 +69,7 @@ from agents.protocol import (
 )
 from agents.spawner import WORKER, Spawner
 from agents.trace import AGENT, settle_without_pandas
-from inventory.errors import RunError, UnfitError
+from inventory.errors import MillraceError, RunError, UnfitError
 
 _UNFIT = 3
 """Exit status when there is no channel to speak on."""
@@ -150,6 +154,8 @@ class Agent(asyncio.Protocol):
                 raise RunError(f"{type(command).__name__} before Welcome")
             case Start():
                 self._begin(self._welcome, command)
+            case MeterIdle():
+                self._do(self._meter_idle(command))
             case _:
                 self._obey_for_run(command)
 
@@ -200,6 +206,24 @@ class Agent(asyncio.Protocol):
             self._do(run.sample_stacks(command.on))
         else:
             run.pass_on(command)
+
+    async def _meter_idle(self, command: MeterIdle) -> None:
+        # Meters take a moment to load, which runs without them have no use for.
+        from agents.power.baseline import StoppedError, measure_idle
+        from agents.power.host import MeteredHost
+        from agents.power.settings import settings_of
+
+        host = MeteredHost.here()
+        try:
+            settings = settings_of(host)
+            baseline = await asyncio.to_thread(
+                measure_idle, host, settings, command.settle_s, command.measure_s, self._over.done
+            )
+        except StoppedError:
+            return
+        except (MillraceError, OSError) as fault:
+            baseline = IdleBaseline(reason=str(fault))
+        self._send(Idled(baseline=baseline))
 
     async def _finish(self, run: NodeRun, epoch: int) -> None:
         await run.end()

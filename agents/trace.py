@@ -102,8 +102,9 @@ TABLES: Mapping[str, pa.Schema] = {
         flags=pa.string(),
         shared=pa.bool_(),
     ),
-    # Of the measured interval, made when the run is over: per step from since_ns to t_ns, term of the total and consumer
-    # (executor, transport, rest, idle), whose joules add up to the domain's. name: the executor. cpu_ns: null for idle.
+    # Of the measured interval, made when the run is over: per step from since_ns to t_ns, term of the total and
+    # consumer (executor, transport, rest, idle), whose joules add up to the domain's. name: the executor. cpu_ns: null
+    # for idle.
     "energy": _table(
         since_ns=pa.int64(),
         domain=pa.string(),

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from agents.sensors.base import GROUP as SENSORS
+from campaign.energy.idle import IdleEntry
 from campaign.gating import GatesEntry
 from campaign.order import Order
 from campaign.timeline import Event
@@ -81,6 +82,7 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     schedulers: Annotated[tuple[str | SchedulerEntry, ...], Meta(min_length=1)]
     baseline: str | None = None
     sensors: tuple[str, ...] = ("cpu", "memory", "network", "power")
+    idle: IdleEntry = IdleEntry()
 
     @property
     def labels(self) -> list[str]:

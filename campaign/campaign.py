@@ -16,6 +16,7 @@ from typing import Any
 
 from campaign.cluster import Member
 from campaign.disk import DiskFullError, check_room, noticing_full_disk, writing
+from campaign.energy.idle import SENSOR
 from campaign.interrupts import SIGNALS, ignore_interrupts
 from campaign.live import FAILING, INTERRUPTED, Board, in_words, write_live
 from campaign.order import Run
@@ -84,6 +85,7 @@ class Campaign:
             agenda.warmup_s,
             agenda.duration_s,
             agenda.sensors,
+            agenda.idle if SENSOR in agenda.sensors else None,
             agenda.checkpoint_s,
             profile,
             reach.tier,

@@ -8,12 +8,15 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from agents.facts import gather
-from agents.protocol import Message, Report
+from agents.protocol import Failed, IdleBaseline, Idled, Message, MeterIdle, Report
 from campaign.channel import Channel
 from campaign.clock import Offset
 from campaign.control.news import all_of
 from campaign.transport import Transport
 from inventory.errors import RunError
+
+IDLE_GRACE_S = 30.0
+"""What an agent may take to answer with its idle baseline, beyond the time that it measures for."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Agents:
         self._unheard: list[tuple[str, Report | str]] = []
         self._facts: dict[str, Mapping[str, Any]] = {}
         self._offsets: dict[str, Offset] = {}
+        self._idling: dict[str, asyncio.Future[IdleBaseline]] = {}
         self._clock = gather()["clock"]
         self._campaign, self._on_start = campaign, on_start
         self._channels = {node: self._channel(node) for node in members}
@@ -113,6 +117,26 @@ class Agents:
         """
         await self._channels[node].send(message)
 
+    async def meter_idle(self, node: str, settle_s: float, measure_s: float) -> IdleBaseline:
+        """What a node draws without workers, or why that is not known; while no run has workers there.
+
+        Args:
+            node: which.
+            settle_s, measure_s: how long it settles, and is metered.
+        """
+        answer: asyncio.Future[IdleBaseline] = asyncio.get_running_loop().create_future()
+        self._idling[node] = answer
+        try:
+            await self.tell(node, MeterIdle(settle_s=settle_s, measure_s=measure_s))
+            async with asyncio.timeout(settle_s + 2 * measure_s + IDLE_GRACE_S):
+                return await answer
+        except TimeoutError:
+            return IdleBaseline(reason=f"the agent of {node} did not answer in time")
+        except RunError as fault:
+            return IdleBaseline(reason=str(fault))
+        finally:
+            del self._idling[node]
+
     async def restart(self, node: str) -> None:
         """Start the agent of a node anew; what is left of the old one ends.
 
@@ -138,12 +162,25 @@ class Agents:
 
     def _hear(self, node: str, what: Report | str) -> None:
         """Pass on a report, or the reason why an agent is gone."""
+        if isinstance(what, str | Failed | Idled):
+            self._end_idling(node, what)
+        if isinstance(what, Idled):
+            return
         if self._listener is None:
             self._unheard.append((node, what))
         elif isinstance(what, str):
             self._listener.gone(node, what)
         else:
             self._listener.take(node, what)
+
+    def _end_idling(self, node: str, what: str | Failed | Idled) -> None:
+        answer = self._idling.get(node)
+        if answer is not None and not answer.done():
+            match what:
+                case Idled():
+                    answer.set_result(what.baseline)
+                case _:
+                    answer.set_result(IdleBaseline(reason=what if isinstance(what, str) else what.reason))
 
     async def _close(self) -> None:
         # A closing that is cancelled half-way would leave processes behind; it takes a few seconds at most.

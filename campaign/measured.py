@@ -80,28 +80,28 @@ def measure(traces: Path, seconds: float, offsets: Mapping[str, int], apart: Seq
     Raises:
         RunError: nobody noted for a worker when the interval began and ended.
     """
-    events = _read(traces, "event", "kind", "detail", "value")
+    events = read_table(traces, "event", "kind", "detail", "value")
     spans = Spans(events, offsets)
-    throughput = _read(traces, "throughput", "executor", "role", "emitted", "processed", "late_ns", "due")
-    channels = _read(traces, "channel", "source", "target", "stream", "hop", "tuples")
-    rows = _weighted(throughput, ["executor"], spans)
-    sent = _weighted(channels, ["source", "target", "stream"], spans)
+    throughput = read_table(traces, "throughput", "executor", "role", "emitted", "processed", "late_ns", "due")
+    channels = read_table(traces, "channel", "source", "target", "stream", "hop", "tuples")
+    rows = weighted(throughput, ["executor"], spans)
+    sent = weighted(channels, ["source", "target", "stream"], spans)
     is_spout, is_sink = (pc.equal(rows["role"], role) for role in ("spout", "sink"))
     to_sinks = pc.is_in(sent["target"], pc.unique(rows.filter(is_sink)["executor"]))
 
     def rate(counted: pa.Table, column: str) -> float | None:
-        return round(_total(counted, column, "weight_per_s"), 3) if seconds > 0 else None
+        return round(total(counted, column, "weight_per_s"), 3) if seconds > 0 else None
 
     return {
         "source_tuples_per_s": rate(rows.filter(is_spout), "emitted"),
         "sink_tuples_per_s": rate(rows.filter(is_sink), "processed"),
         "throughput_tuples_per_s": rate(sent.filter(to_sinks), "tuples"),
         "latency_ms": known_latency(
-            _latency(_read(traces, "latency", "value_ns", "count"), spans),
+            _latency(read_table(traces, "latency", "value_ns", "count"), spans),
             largest_ns(apart, _nodes_of(rows.filter(is_spout)), _nodes_of(rows.filter(is_sink))) / 1e6,
         ),
         "saturated": _saturated(rows.filter(is_spout), spans, seconds),
-        "hops": {hop: round(_total(sent.filter(pc.equal(sent["hop"], hop)), "tuples")) for hop in HOPS},
+        "hops": {hop: round(total(sent.filter(pc.equal(sent["hop"], hop)), "tuples")) for hop in HOPS},
         "refused_connections": _refused(events),
     }
 
@@ -113,7 +113,8 @@ def _refused(events: pa.Table) -> dict[str, int]:
     return {row["detail"]: round(row["value_sum"]) for row in counted}
 
 
-def _read(traces: Path, table: str, *columns: str) -> pa.Table:
+def read_table(traces: Path, table: str, *columns: str) -> pa.Table:
+    """These columns of a table, and those that say whose row it is, and when."""
     return pyarrow.parquet.read_table(traces / f"{table}.parquet", columns=["node", "worker", "t_ns", *columns])
 
 
@@ -125,7 +126,7 @@ def _by_worker(table: pa.Table, spans: Spans) -> Iterator[tuple[pa.Table, int, i
         yield table.filter(mine), *spans.of(node, worker)
 
 
-def _weighted(table: pa.Table, key: list[str], spans: Spans) -> pa.Table:
+def weighted(table: pa.Table, key: list[str], spans: Spans) -> pa.Table:
     """`table` with what a row counts for in the interval: `weight`, the part of its time that lies inside.
 
     Its time is that since the row before with the same key. `weight_per_s` is the same for a rate: the marks reach
@@ -151,7 +152,8 @@ def _weighted(table: pa.Table, key: list[str], spans: Spans) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def _total(rows: pa.Table, column: str, weight: str = "weight") -> float:
+def total(rows: pa.Table, column: str, weight: str = "weight") -> float:
+    """Sum of a column, each row by its weight."""
     return float(pc.sum(pc.multiply(pc.cast(rows[column], pa.float64()), rows[weight])).as_py() or 0.0)
 
 
@@ -223,7 +225,7 @@ def _saturated(spouts: pa.Table, spans: Spans, seconds: float) -> bool | None:
     due = _due(spouts, spans, seconds)
     if due is None:
         return None
-    if _total(spouts, "emitted") < (1 - LATE_SHARE) * due:
+    if total(spouts, "emitted") < (1 - LATE_SHARE) * due:
         return True
     lateness: list[Reading] = []
     for rows, start, end in _by_worker(spouts, spans):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.facts import gather
-from agents.protocol import ExecutorSpec, InputFile, RunSpec, workers_of
+from agents.protocol import ExecutorSpec, IdleBaseline, InputFile, RunSpec, workers_of
 from agents.trace import AGENT, TraceWriter
 from campaign.clocks import Apart, Clocks
 from campaign.cluster import Agents, Member
@@ -26,6 +26,9 @@ from campaign.control.tending import Course
 from campaign.control.world import Seats, SlotRecord, World
 from campaign.copies import FolderCopies
 from campaign.emulation.calibrated import Calibrated
+from campaign.energy.account import account
+from campaign.energy.idle import NOT_MEASURED, Idle, IdleEntry, measure_idle
+from campaign.energy.machines import machines_of
 from campaign.latency_log import LATENCY_LOG, write_latency_log
 from campaign.live import Board
 from campaign.measured import measure
@@ -53,7 +56,8 @@ QUARANTINED = ("malformed", "outlier", "out_of_order")
 class Conditions:
     """What is the same for all runs of a campaign.
 
-    `tier` is that of `campaign.reach.Reach`; `accepts_shortfall`: runs take place although nodes or links got too
+    `idle`: how nodes are metered without workers, None without the sensor `power`. `tier` is that of
+    `campaign.reach.Reach`; `accepts_shortfall`: runs take place although nodes or links got too
     little of what was asked for.
     """
 
@@ -61,6 +65,7 @@ class Conditions:
     warmup_s: float
     duration_s: float
     sensors: tuple[str, ...]
+    idle: IdleEntry | None
     checkpoint_s: float
     profile: bool
     tier: int
@@ -117,6 +122,8 @@ class Execution:
         self._times: dict[str, Any] = {"created_utc": _utc(), "stages_s": self._stages}
         self._stage, self._stage_since = "", time.monotonic()
         self._nodes: dict[str, Any] = {}
+        self._machines = machines_of({node: member.address for node, member in job.members.items()})
+        self._idle: dict[str, Idle] = {}
         self._apart: list[Apart] = []
         self._verdict: Verdict | None = None
         self._measured: dict[str, Any] | None = None
@@ -160,6 +167,7 @@ class Execution:
             self._profiles = await collect_profiles(within_reach, self._job.run.name, session.profiles.of, target)
         offsets = {node: known["clock"]["offset_ns"] for node, known in self._nodes.items()}
         figures = await asyncio.to_thread(measure, traces, self._measured_s, offsets, self._apart)
+        figures["energy"] = await asyncio.to_thread(self._account_energy, traces, offsets)
         await asyncio.to_thread(self._log_latencies, traces, offsets)
         journal = session.journal
         self._measured = figures | {
@@ -226,6 +234,7 @@ class Execution:
             async with Agents(job.members, conditions.campaign, self._agent_started) as agents:
                 course = Course(conditions.sensors, conditions.checkpoint_s, tuple(job.moves))
                 clocks = Clocks(agents.offset, self._traces, job.run.name)
+                before = await self._meter_idle(agents)
                 session = Session(self._spec(agents), self._world(agents, clocks, traces), course)
                 agents.listen(session)
                 async with session:
@@ -233,10 +242,25 @@ class Execution:
                     self._note_nodes(agents, clocks)
                     self._enter("finishing")
                     await session.finish()
+                after = await self._meter_idle(agents, session.lost_nodes)
+                self._idle = {
+                    machine.metered: Idle(
+                        before.get(machine.metered, NOT_MEASURED), after.get(machine.metered, NOT_MEASURED)
+                    )
+                    for machine in self._machines
+                }
                 await asyncio.to_thread(clocks.close)
         finally:
             await asyncio.to_thread(traces.close)
         return session
+
+    async def _meter_idle(self, agents: Agents, lost: Set[str] = frozenset()) -> Mapping[str, IdleBaseline]:
+        """What machines draw while agents run and workers do not."""
+        entry = self._conditions.idle
+        if entry is None or not entry.measure_s:
+            return {}
+        self._enter("metering without workers", entry.settle_s + entry.measure_s)
+        return await measure_idle(agents, self._machines, entry, lost)
 
     async def _conduct(self, session: Session) -> None:
         """Everything between the start of the workers and the end of the last tuple."""
@@ -349,6 +373,11 @@ class Execution:
         start_utc = datetime.now(UTC) - timedelta(seconds=(time.monotonic_ns() - start_ns) / NS)
         measured_ns = self._times["measure_start_ns"], self._times["measure_end_ns"]
         write_latency_log(traces, self._folder / LATENCY_LOG, start_ns, start_utc, measured_ns, offsets)
+
+    def _account_energy(self, traces: Path, offsets: Mapping[str, int]) -> dict[str, Any] | None:
+        if self._conditions.idle is None:
+            return None
+        return account(traces, self._job.run.name, self._machines, self._idle, offsets)
 
     def _verify(self, positions: Sequence[int], answer: Mapping[str, Any]) -> Verdict:
         workload = self._job.application.workload

@@ -26,6 +26,13 @@ class Heartbeat(Message, frozen=True, tag="heartbeat"):
     sent_ns: int
 
 
+class MeterIdle(Message, frozen=True, tag="meter_idle"):
+    """Meter the node without workers, before a run or after it. Answered by `Idled`."""
+
+    settle_s: float
+    measure_s: float
+
+
 class Start(Message, frozen=True, tag="start"):
     """Start the workers of one run: spawn, open operators, listen. Answered by `Listening` per worker.
 
@@ -156,6 +163,7 @@ class Bye(Message, frozen=True, tag="bye"):
 Command = (
     Welcome
     | Heartbeat
+    | MeterIdle
     | Start
     | Grow
     | Connect

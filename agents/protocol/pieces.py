@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-VERSION = 3
+VERSION = 4
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line that is accepted."""
@@ -40,6 +40,30 @@ class InputFile(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     file: str
     sha256: str
+
+
+class IdleBaseline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a node draws without workers.
+
+    Attributes:
+        watts: all terms of its total together; None when that is not known.
+        stddev_watts: standard deviation of the parts' means.
+        seconds: how long was measured.
+        load: busy share of all cores meanwhile.
+        domains: watts of each term.
+        attempts: how often it was measured.
+        flags: `unsteady`, `loaded`.
+        reason: why it is not known; empty when it is.
+    """
+
+    watts: float | None = None
+    stddev_watts: float | None = None
+    seconds: float | None = None
+    load: float | None = None
+    domains: Mapping[str, float] = {}
+    attempts: int = 0
+    flags: tuple[str, ...] = ()
+    reason: str = ""
 
 
 def workers_of(executors: Iterable[ExecutorSpec]) -> tuple[Place, ...]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from agents.protocol.pieces import Message, Place
+from agents.protocol.pieces import IdleBaseline, Message, Place
 
 
 class Hello(Message, frozen=True, tag="hello"):
@@ -222,6 +222,12 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     reason: str = ""
 
 
+class Idled(Message, frozen=True, tag="idled"):
+    """Answer to `MeterIdle`."""
+
+    baseline: IdleBaseline
+
+
 class Profiled(Message, frozen=True, tag="profiled"):
     """Answer to the end of `Sampling`: one entry per worker process."""
 
@@ -284,4 +290,4 @@ WorkerReport = (
     | Drained
     | Failed
 )
-Report = Hello | Pulse | Vitals | Profiled | Finished | WorkerReport
+Report = Hello | Pulse | Vitals | Idled | Profiled | Finished | WorkerReport

@@ -35,7 +35,7 @@ def test_a_run_on_metered_nodes_has_the_energy_that_the_counters_counted(desk, t
     root = meters.plant(tmp_path / "root", files)
     monkeypatch.setenv(ROOT_VARIABLE, str(root))
     with Replay(root, {PACKAGE: (20.0, 80.0, 0.3, TURN_UJ), MEMORY: (2.0, 6.0, 0.5, TURN_UJ)}) as replay:
-        outcome = desk.run("run", desk.agenda(sensors=["cpu", "power"], schedulers=["even"]))
+        outcome = desk.run("run", desk.agenda(sensors=["cpu", "power"], schedulers=["even"], idle={"measure_s": 0}))
     assert outcome.status == 0, outcome
     (run,) = desk.campaign.glob("runs/*")
     assert json.loads((run / "run.json").read_text())["status"] == "ok"

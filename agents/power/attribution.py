@@ -1,0 +1,83 @@
+"""Who used a domain's energy in a step: what exceeds idle goes to processes by CPU time, the rest has its own lines.
+
+Energy above idle in proportion to CPU time is the CPU term of Kansal et al., Virtual machine power metering and
+provisioning (SoCC 2010). Nothing is lost: all parts add up to what was measured.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+
+class Work(NamedTuple):
+    """What a worker did in the step.
+
+    Attributes:
+        cpu_ns: its CPU time.
+        busy_ns: executor -> the part of it that its operator took.
+    """
+
+    cpu_ns: float
+    busy_ns: Mapping[str, float]
+
+
+class Share(NamedTuple):
+    """What a worker used.
+
+    Attributes:
+        joules: all of it.
+        executors: executor -> its part.
+        transport: what it used outside its executors.
+    """
+
+    joules: float
+    executors: Mapping[str, float]
+    transport: float
+
+
+class Parts(NamedTuple):
+    """A domain's energy in the step, divided.
+
+    Attributes:
+        idle: what it draws without work.
+        workers: as they were given.
+        rest: what all other programs used.
+        clamped: whether it drew less than when idle, or more CPU time was used than there was.
+    """
+
+    idle: float
+    workers: Sequence[Share]
+    rest: float
+    clamped: bool
+
+
+def attribute(joules: float, idle_joules: float, cpu_ns: float, workers: Sequence[Work]) -> Parts:
+    """Divide what a domain has drawn in a step.
+
+    A machine of several packages is divided package by package, with the CPU time of all of them: workers run on any
+    core, so that each is taken to have used a package as much as everything else did.
+
+    Args:
+        joules: what was measured.
+        idle_joules: what it draws in so much time without work.
+        cpu_ns: CPU time of everything that ran on it; time that a hypervisor stole, or that was spent waiting for a
+            disk, is none.
+        workers: what those of the run did.
+    """
+    idle = min(joules, idle_joules)
+    net = joules - idle
+    used_ns = sum(worker.cpu_ns for worker in workers)
+    per_ns = net / max(cpu_ns, used_ns) if used_ns else 0.0
+    shares = [_share(worker, worker.cpu_ns * per_ns) for worker in workers]
+    clamped = (
+        idle_joules > joules
+        or used_ns > cpu_ns
+        or any(sum(worker.busy_ns.values()) > worker.cpu_ns for worker in workers)
+    )
+    return Parts(idle, shares, max(0.0, net - sum(share.joules for share in shares)), clamped)
+
+
+def _share(worker: Work, joules: float) -> Share:
+    busy_ns = sum(worker.busy_ns.values())
+    per_ns = joules / max(worker.cpu_ns, busy_ns) if busy_ns else 0.0
+    executors = {name: ns * per_ns for name, ns in worker.busy_ns.items()}
+    return Share(joules, executors, max(0.0, joules - sum(executors.values())))

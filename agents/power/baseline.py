@@ -1,0 +1,151 @@
+"""What a host draws without work: metered for a while in six parts, and once more when it was not at rest."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from agents.power.domain import Domain
+from agents.power.energy import energy
+from agents.power.host import MeteredHost
+from agents.power.metering import Metering
+from agents.power.sampler import PowerSampler
+from agents.power.series import Sample
+from agents.power.settings import PowerSettings
+from agents.protocol import IdleBaseline
+from agents.sensors.cpu import core_busy_ns
+
+PARTS = 6
+"""Of half a minute, so that each is five seconds."""
+
+MOST_DIFFERENCE, MOST_LOAD = 0.05, 0.02
+"""Of a part's power from that of the whole; and the share of all cores that may be busy."""
+
+ATTEMPTS = 2
+
+_LOOK_S = 0.05
+
+
+class StoppedError(Exception):
+    """Nobody wants to know any more."""
+
+
+def measure_idle(
+    host: MeteredHost,
+    settings: PowerSettings,
+    settle_s: float,
+    measure_s: float,
+    stopped: Callable[[], bool] = lambda: False,
+) -> IdleBaseline:
+    """Let the host settle, and meter it; at once when it has no measured source.
+
+    Args:
+        host: whose power.
+        settings: the operator's.
+        settle_s, measure_s: how long; the second again when it has to be measured once more.
+        stopped: whether to leave off.
+
+    Raises:
+        StoppedError: told to leave off.
+    """
+    metering = Metering(host, settings)
+    samples: list[Sample] = []
+    sampler = PowerSampler(metering, samples.extend)
+    try:
+        if metering.source is None:
+            return IdleBaseline(reason=metering.sources.why_none)
+        if any("modelled" in domain.flags for domain in _terms(metering)):
+            return IdleBaseline(reason=f"{metering.source} follows a model: there is nothing to measure")
+        sampler.start()
+        _wait(host, settle_s, stopped)
+        found = IdleBaseline()
+        for attempt in range(1, ATTEMPTS + 1):
+            found = _measure(metering, sampler, samples, measure_s, attempt, stopped)
+            if not found.flags and not found.reason:
+                break
+        return found
+    finally:
+        sampler.stop()
+
+
+def _measure(
+    metering: Metering,
+    sampler: PowerSampler,
+    samples: Sequence[Sample],
+    measure_s: float,
+    attempt: int,
+    stopped: Callable[[], bool],
+) -> IdleBaseline:
+    host = metering.host
+    sampler.force()
+    edges = [host.monotonic_ns()]
+    before_ns = core_busy_ns()
+    for _ in range(PARTS):
+        _wait(host, measure_s / PARTS, stopped)
+        edges.append(host.monotonic_ns())
+        sampler.force()
+    after_ns = core_busy_ns()
+    length_ns = edges[-1] - edges[0]
+    _wait_for_words(metering, samples, edges[-1], stopped)
+    series = _series(samples)
+    if not series:
+        return IdleBaseline(attempts=attempt, reason="no domain that is known to be the whole node has said anything")
+    found = {domain.name: energy(told, edges[0], edges[-1]) for domain, told in series.items()}
+    reason = "; ".join(f"{name}: {each.reason}" for name, each in found.items() if each.reason)
+    if reason:
+        return IdleBaseline(attempts=attempt, reason=reason)
+    watts = {name: (each.joules or 0.0) / length_ns * 1e9 for name, each in found.items()}
+    means = [_mean(list(series.values()), begin, end) for begin, end in pairwise(edges)]
+    known = [mean for mean in means if mean is not None]
+    whole = sum(watts.values())
+    is_unsteady = len(known) < PARTS or any(abs(mean - whole) > MOST_DIFFERENCE * whole for mean in known)
+    load = sum(after_ns[core] - before_ns.get(core, 0) for core in after_ns) / (length_ns * len(after_ns))
+    return IdleBaseline(
+        watts=whole,
+        stddev_watts=statistics.stdev(known) if len(known) > 1 else None,
+        seconds=length_ns / 1e9,
+        load=load,
+        domains=watts,
+        attempts=attempt,
+        flags=("unsteady",) * is_unsteady + ("loaded",) * (load > MOST_LOAD),
+    )
+
+
+def _mean(series: Sequence[Sequence[Sample]], begin_ns: int, end_ns: int) -> float | None:
+    """Watts of all terms together; None where one is missing."""
+    joules = [energy(samples, begin_ns, end_ns).joules for samples in series]
+    known = [each for each in joules if each is not None]
+    return sum(known) / (end_ns - begin_ns) * 1e9 if len(known) == len(joules) else None
+
+
+def _wait_for_words(metering: Metering, samples: Sequence[Sample], end_ns: int, stopped: Callable[[], bool]) -> None:
+    """An operator's program speaks of a moment only when it is over."""
+    if metering.source != "external" or metering.settings.external is None:
+        return
+    give_up_ns = metering.host.monotonic_ns() + round(metering.settings.external.silence_s * 1e9)
+    while metering.host.monotonic_ns() < give_up_ns:
+        last = {domain: told[-1].t_ns for domain, told in _series(samples).items()}
+        if last and min(last.values()) >= end_ns:
+            return
+        _wait(metering.host, _LOOK_S, stopped)
+
+
+def _series(samples: Sequence[Sample]) -> dict[Domain, list[Sample]]:
+    """The terms of the total with their samples so far."""
+    found: dict[Domain, list[Sample]] = {}
+    for sample in list(samples):
+        if sample.domain.in_total:
+            found.setdefault(sample.domain, []).append(sample)
+    return found
+
+
+def _terms(metering: Metering) -> list[Domain]:
+    primary = metering.sources.primary
+    return [domain for domain in primary.domains if domain.in_total] if primary else []
+
+
+def _wait(host: MeteredHost, seconds: float, stopped: Callable[[], bool]) -> None:
+    end_ns = host.monotonic_ns() + round(seconds * 1e9)
+    while (left_s := (end_ns - host.monotonic_ns()) / 1e9) > 0:
+        if stopped():
+            raise StoppedError
+        host.wait(min(_LOOK_S, left_s))

@@ -1,0 +1,54 @@
+"""Quantities that grow with time, put together from rows of differences."""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import pairwise
+
+from workloads.rates import NS
+
+
+class Curve:
+    """Grows evenly between the moments where it is known; rests before the first and after the last."""
+
+    def __init__(self, points: Iterable[tuple[int, float]]) -> None:
+        """Take (moment in ns, level), in order of time."""
+        self._points = list(points)
+        self._times = [t_ns for t_ns, _ in self._points]
+
+    def at(self, t_ns: int) -> float:
+        """The level at a moment."""
+        after = bisect_right(self._times, t_ns)
+        if not self._points:
+            return 0.0
+        if after in (0, len(self._points)):
+            return self._points[min(after, len(self._points) - 1)][1]
+        (begin, low), (end, high) = self._points[after - 1], self._points[after]
+        return low + (high - low) * (t_ns - begin) / (end - begin)
+
+    def between(self, start_ns: int, end_ns: int) -> float:
+        """What was added in an interval."""
+        return self.at(end_ns) - self.at(start_ns)
+
+
+def curve_of_differences(rows: Iterable[tuple[int, int | None, float]]) -> Curve:
+    """From rows (moment, since when, what was added since), in order of time.
+
+    Where a row does not know since when, that is the row before, or for the first a second, as rows come once a second.
+    """
+    level = 0.0
+    last_ns: int | None = None
+    points: list[tuple[int, float]] = []
+    for t_ns, since_ns, added in rows:
+        begin_ns = max(since_ns if since_ns is not None else last_ns or t_ns - NS, last_ns or 0)
+        if last_ns is None or begin_ns > last_ns:
+            points.append((begin_ns, level))
+        level += added
+        points.append((t_ns, level))
+        last_ns = t_ns
+    return Curve(points)
+
+
+def steps(start_ns: int, end_ns: int, moments: Iterable[int]) -> list[tuple[int, int]]:
+    """The interval, cut at all moments that lie inside."""
+    cuts = sorted({moment for moment in moments if start_ns < moment < end_ns})
+    return list(pairwise([start_ns, *cuts, end_ns])) if end_ns > start_ns else []

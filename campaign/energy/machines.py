@@ -1,0 +1,109 @@
+"""What traces say of the energy of each machine: the samples of its meters, brought back from rows."""
+
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from agents.power.domain import Domain, Role
+from agents.power.energy import Energy, energy
+from agents.power.series import Sample, edge_joules
+from campaign.energy.curves import Curve
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine of the cluster.
+
+    Attributes:
+        nodes: that are this machine; the first is the one whose meters count.
+    """
+
+    nodes: tuple[str, ...]
+
+    @property
+    def metered(self) -> str:
+        """The node whose rows tell of the machine."""
+        return self.nodes[0]
+
+
+def machines_of(addresses: Mapping[str, str]) -> list[Machine]:
+    """The machines behind nodes: those with addresses of this host are one.
+
+    Args:
+        addresses: node -> its data address.
+    """
+    ours = tuple(sorted(node for node, address in addresses.items() if ipaddress.ip_address(address).is_loopback))
+    return [Machine(ours)] * bool(ours) + [Machine((node,)) for node in sorted(addresses.keys() - set(ours))]
+
+
+@dataclass(frozen=True)
+class Metered:
+    """One domain over the interval.
+
+    Attributes:
+        domain: which.
+        energy: what it has drawn.
+        curve: joules since its first row; meaningful where `energy` is known.
+    """
+
+    domain: Domain
+    energy: Energy
+    curve: Curve
+
+
+def metered(power: pa.Table, node: str, start_ns: int, end_ns: int) -> list[Metered]:
+    """All domains of a node, by the rows of its table `power`, over an interval in the node's time."""
+    rows = power.filter(pc.equal(power["node"], node)).sort_by("t_ns").to_pylist()
+    series: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        series.setdefault((row["domain"], row["source"]), []).append(row)
+    return [_metered(each, start_ns, end_ns) for each in series.values()]
+
+
+def _metered(rows: Sequence[Mapping[str, Any]], start_ns: int, end_ns: int) -> Metered:
+    samples = samples_of(rows)
+    points = [(sample.t_ns, sample.known_joules) for sample in samples]
+    return Metered(samples[0].domain, energy(samples, start_ns, end_ns), Curve(points))
+
+
+def samples_of(rows: Iterable[Mapping[str, Any]]) -> list[Sample]:
+    """The samples that rows of one domain were made of, as far as energy goes.
+
+    An agent that was started again begins a new series: what was drawn in between is a missing step.
+    """
+    samples: list[Sample] = []
+    domain: Domain | None = None
+    base = known = drift = 0.0
+    for row in rows:
+        domain = domain or _domain(row)
+        flags = tuple(filter(None, row["flags"].split(",")))
+        watts, joules = row["watts"], row["joules"]
+        if "first" in flags and samples:
+            base, joules, flags = known, None, (*flags, "reset")
+        elif joules is not None:
+            joules += base
+            known = joules
+            drift = row["bound_joules"] - edge_joules(domain, row["t_half_ns"], watts or 0.0)
+        samples.append(
+            Sample(domain, row["t_ns"], row["t_half_ns"], row["raw"], joules, known, watts, drift, 0.0, flags, "")
+        )
+    return samples
+
+
+def _domain(first: Mapping[str, Any]) -> Domain:
+    # Of a counter's first row nothing is uncertain but the counter's last digit.
+    unit = None if first["raw"] is None else first["bound_joules"]
+    return Domain(
+        first["domain"],
+        cast("Role", first["role"]),
+        first["source"],
+        "",
+        first["in_total"],
+        joules_per_count=unit,
+        unit=None if unit is None else 1.0,
+        flags=tuple(flag for flag in ("modelled", "uncalibrated") if flag in first["flags"].split(",")),
+    )
