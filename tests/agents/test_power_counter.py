@@ -33,10 +33,10 @@ def test_random_walks_of_one_to_three_turns_come_back_whole() -> None:
         moved = wraps = 0
         while moved < wanted:
             # At most half of what the domain could draw until the counter is ambiguous.
-            step = min(draw.randint(1, max(1, size // 3)), wanted - moved)
+            step = min(1 + int(draw.random() * (size // 3)), wanted - moved)
             moved += step
             register += step
-            elapsed_s = step * unit * MICRO / draw.uniform(400, 900)
+            elapsed_s = step * unit * MICRO / (400 + 500 * draw.random())
             now = int((register % size) * unit)
             counts, flags = counter.step(shown, now, elapsed_s)
             assert counts is not None
