@@ -102,6 +102,8 @@ def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
         "ANSIBLE_NOCOLOR": "true",
         "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
         "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
+        # Otherwise a task is named when its first host is done with it, and not when it begins.
+        "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "true",
     }
     process = subprocess.Popen(
         command,
