@@ -270,11 +270,18 @@ class Effects:
         return self._root / "sys" / path
 
     def _read(self, path: str) -> str | None:
-        """The text of a file; None when it is not there, or is just being written."""
+        """The text of a file; None when it is not there, or is just being written.
+
+        However it was written, it then stands there as a kernel would show it, with one newline.
+        """
         try:
-            return self._path(path).read_text(errors="replace").strip() or None
+            text = self._path(path).read_text(errors="replace")
         except OSError:
             return None
+        value = text.strip()
+        if value and text != f"{value}\n":
+            self._write(path, value)
+        return value or None
 
     def _write_all(self, files: Mapping[str, str]) -> None:
         for path, text in files.items():

@@ -12,6 +12,8 @@ import click
 from campaign.emulation.asking import ask
 from campaign.emulation.cluster import EmulatedCluster, bring_up, take_down
 from campaign.emulation.description import TIER, Description, description_in, wish_of
+from campaign.lock import ClusterLock
+from campaign.reach import LoopbackReach
 from inventory.ansible_hosts import Hosts
 from inventory.errors import RunError, UnfitError
 
@@ -66,7 +68,7 @@ def standing_for(playbook: str, hosts: Hosts, check: bool, partial: bool, quiet:
         quiet: say nothing of how far it is.
 
     Raises:
-        MillraceError: the cluster is not up, or cannot be brought up.
+        MillraceError: the cluster is not up, or cannot be brought up; a campaign uses the one that is to be restored.
     """
     if not is_emulated(hosts):
         yield
@@ -83,14 +85,15 @@ def standing_for(playbook: str, hosts: Hosts, check: bool, partial: bool, quiet:
             f"no emulated cluster of {hosts.path} is up; bring it up with: millrace provision {hosts.path}"
         )
     folder = Path(description.wish.folder)
-    try:
-        with unlimited(folder) if playbook in _UNLIMITED else nullcontext():
-            yield
-    finally:
-        if playbook == "restore" and not check and not partial:
-            take_down(description)
-        elif started is not None and check:
-            started.down()
+    with ClusterLock(LoopbackReach.lock, folder) if playbook == "restore" else nullcontext():
+        try:
+            with unlimited(folder) if playbook in _UNLIMITED else nullcontext():
+                yield
+        finally:
+            if playbook == "restore" and not check and not partial:
+                take_down(description)
+            elif started is not None and check:
+                started.down()
 
 
 @contextmanager

@@ -141,8 +141,16 @@ def test_a_clock_out_of_range_is_clamped_as_a_kernel_does(
 def test_a_file_that_is_just_being_written_changes_nothing(box: Box) -> None:
     (box.root / "sys" / CPU / "cpu1/online").write_text("")
     box.effects.react()
+    assert (box.root / "sys" / CPU / "cpu1/online").read_text() == ""
     assert box.effects.share == pytest.approx(0.8)
     assert box.refused == []
+
+
+def test_a_value_is_shown_with_one_newline_however_it_was_written(box: Box) -> None:
+    path = box.root / "sys" / CPU / "cpufreq/policy0/scaling_governor"
+    path.write_text("powersave")
+    box.effects.react()
+    assert path.read_text() == "powersave\n"
 
 
 def test_limits_come_and_go(box: Box) -> None:
