@@ -8,13 +8,16 @@ from agents.power.domain import Reader
 from agents.power.external import External
 from agents.power.host import MeteredHost
 from agents.power.hwmon import Hwmon
+from agents.power.model import ModelReader
 from agents.power.perf import Perf
 from agents.power.powertop import PowerTop
 from agents.power.rapl import Rapl
 from agents.power.settings import PowerSettings
 from agents.probing import Finding
 
-READERS: Mapping[str, type[Reader]] = {reader.name: reader for reader in (Perf, Rapl, Hwmon, External, Battery)}
+READERS: Mapping[str, type[Reader]] = {
+    reader.name: reader for reader in (Perf, Rapl, Hwmon, External, Battery, ModelReader)
+}
 """Name -> reader, in order of preference."""
 
 COUNTERS_OF_ONE_THING = (Perf.name, Rapl.name)

@@ -186,6 +186,7 @@ def test_the_first_reader_that_works_is_primary(tree: Tree, capsys: pytest.Captu
         ("hwmon", "ok"),
         ("external", "absent"),
         ("battery", "absent"),
+        ("model", "absent"),
         ("powertop", "absent"),
     ]
 
