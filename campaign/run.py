@@ -37,6 +37,7 @@ from campaign.plan import Application, Placed
 from campaign.reach import Reach
 from campaign.state import RunState
 from campaign.store import FAILED, OK
+from campaign.verifying import in_order, verification
 from inventory.documents import to_plain
 from inventory.errors import MillraceError, RunError
 from workloads.rates import NS
@@ -47,9 +48,6 @@ EPOCH = 1
 
 SLOTS_HELD = 5_000
 """So many rows of time slots are held in memory before they are written."""
-
-QUARANTINED = ("malformed", "outlier", "out_of_order")
-"""Classes of rows that are in no prepared input."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +154,9 @@ class Execution:
         self._enter("verifying")
         parts = [(part.table, self._copies.path(part.name)) for part in session.answer]
         answer = collect_answer(parts, self._folder / "answer")
-        self._verdict = await asyncio.to_thread(self._verify, self._in_order(session.positions), answer)
+        self._verdict = await asyncio.to_thread(
+            self._verify, in_order(self._job.application.topology, session.positions), answer
+        )
         self._enter("collecting")
         traces = self._folder / "traces"
         within_reach = {node: self._transports[node] for node in self._transports if node not in session.lost_nodes}
@@ -212,14 +212,7 @@ class Execution:
             "nodes": self._nodes,
             "clocks": [pair._asdict() for pair in self._apart],
             "times": self._times,
-            "verification": {
-                "status": "none" if verdict is None else "passed" if verdict.passed else "failed",
-                "checked": None if verdict is None else verdict.checked,
-                "message": "" if verdict is None else verdict.message,
-                "quarantined": {
-                    kind: sum(i.quarantined.get(kind, 0) for i in self._job.inputs) for kind in QUARANTINED
-                },
-            },
+            "verification": verification(verdict, self._job.inputs),
             "measured": self._measured,
             "profiles": self._profiles,
             "calibration": self._calibration,
@@ -382,19 +375,6 @@ class Execution:
     def _verify(self, positions: Sequence[int], answer: Mapping[str, Any]) -> Verdict:
         workload = self._job.application.workload
         return workload.compare(answer, workload.reference(positions, self._job.inputs))
-
-    def _in_order(self, positions: Mapping[str, int]) -> list[int]:
-        """Positions of all spout executors in the topology's order.
-
-        Raises:
-            RunError: one of them did not say where it stands.
-        """
-        topology = self._job.application.topology
-        spouts = [e.name for e in topology.executors if topology.component[e.component].kind == "spout"]
-        missing = [name for name in spouts if name not in positions]
-        if missing:
-            raise RunError(f"the positions of {', '.join(missing)} are missing")
-        return [positions[name] for name in spouts]
 
     @property
     def _measured_s(self) -> float:
