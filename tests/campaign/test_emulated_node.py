@@ -81,8 +81,8 @@ def test_what_a_node_writes_stays_in_it(cluster: Description) -> None:
 
 
 def test_nothing_of_roots_on_the_host_lets_anybody_in_or_out(cluster: Description) -> None:
-    assert said(cluster, 1, "ls -A /root/.ssh") == "authorized_keys"
-    assert len(said(cluster, 1, "cat /root/.ssh/authorized_keys").splitlines()) == 1
+    assert said(cluster, 1, "ls -A ~/.ssh") == "authorized_keys"
+    assert len(said(cluster, 1, "cat ~/.ssh/authorized_keys").splitlines()) == 1
     hosts_key = Path("/etc/ssh/ssh_host_ed25519_key.pub")
     if hosts_key.exists():
         assert hosts_key.read_text().split()[1] not in said(cluster, 1, "cat /etc/ssh/*.pub")
