@@ -205,7 +205,7 @@ class Campaign:
         except DiskFullError:
             raise
         except Exception as fault:  # noqa: BLE001 - one run, maybe with somebody else's code, must not end the campaign
-            for folder in (work, partial):
+            for folder in (self._work, partial):
                 check_room(folder)
             error = fault if isinstance(fault, MillraceError) else RunError(f"{type(fault).__name__}: {fault}")
             with writing(self._store.folder):
