@@ -108,7 +108,9 @@ def test_half_a_handshake_is_turned_away_after_its_time_and_not_before(members: 
         sock.close()
 
 
-@pytest.mark.parametrize("opening", [b"", b"ML", Connector(KEY, "r", EPOCH, 2, 3).hello()])
+@pytest.mark.parametrize(
+    "opening", [b"", b"ML", Connector(KEY, "r", EPOCH, 2, 3).hello()], ids=["nothing", "a part", "a hello"]
+)
 def test_a_flood_takes_bounded_room_and_peers_still_get_through(members: Members, opening: bytes) -> None:
     for number in range(4):
         members.join({0, 1, 2, 3} - {number})
