@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from inventory.ansible_hosts import Hosts, load_hosts
+from inventory.calibrated import with_calibrations
 from inventory.documents import Document, read
 from inventory.errors import InputError
 from inventory.finding import find_inventory
@@ -23,7 +24,7 @@ def read_cluster(name_or_path: str | Path) -> Document:
     """
     path = find_inventory(str(name_or_path))
     document = _as_cluster_file(path)
-    return load_hosts(path).cluster_document if document is None else document
+    return with_calibrations(load_hosts(path).cluster_document if document is None else document, path)
 
 
 def read_hosts(name_or_path: str | Path) -> Hosts:

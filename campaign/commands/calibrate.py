@@ -1,0 +1,64 @@
+"""`millrace calibrate`: the energy model of one node, fitted to what its meters say."""
+
+import click
+
+from campaign.cli import Settings
+from campaign.energy.calibrating import Calibration, calibrate
+from campaign.share_done import share_done
+from inventory.documents import dump_json
+
+EXAMPLE = """\b
+Examples:
+  millrace calibrate inventory/lab.yml n1
+  millrace calibrate inventory/lab.yml n1 --step-s 60 --json
+"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("inventory")
+@click.argument("node")
+@click.option(
+    "--settle-s",
+    type=click.FloatRange(0),
+    default=10.0,
+    show_default=True,
+    help="How long each step settles; longer for a meter that lags behind.",
+)
+@click.option(
+    "--step-s",
+    type=click.FloatRange(0, min_open=True),
+    default=20.0,
+    show_default=True,
+    help="How long each step is metered; longer for a coarse meter.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@click.pass_obj
+def command(settings: Settings, inventory: str, node: str, settle_s: float, step_s: float, as_json: bool) -> None:
+    """Fit the energy model of NODE of INVENTORY: P = p_s + p_d (f/f_ref)^kappa u.
+
+    The node is metered at loads of 0, 25, 50, 75 and 100 %, at three clocks where they can be set; that takes seven
+    minutes, in which nothing else should run there. Clocks are put back at the end, and after Ctrl-C. The result is
+    kept beside the inventory and taken for the node's `power` where the inventory does not state one. A node without a
+    measured source of energy is refused (exit status 3).
+    """
+    with share_done(f"calibrating {node}", settings.quiet, settings.color) as tell:
+        result = calibrate(inventory, node, settle_s, step_s, tell)
+    if as_json:
+        click.echo(dump_json({**result.document(), "file": str(result.path)}), nl=False)
+    else:
+        _show(result)
+
+
+def _show(result: Calibration) -> None:
+    for number, step in enumerate(result.found.steps):
+        clock = f"{step.hz / 1e9:.2f} GHz" if step.hz else "clock not known"
+        held = "  held out" if number in result.fit.held_out else ""
+        watts = f"{step.watts:8.3f} W +- {step.bound_watts:.3f} W ({result.found.source})"
+        click.echo(f"  {step.busy:6.1%} busy, {clock}: {watts}{held}")
+    model = result.fit.model
+    kappa = f"{model.kappa:g}" if result.fit.kappa_is_fitted else f"{model.kappa:g} (not fitted: one clock only)"
+    click.secho(f"  p_s {model.p_s:.3f} W, p_d {model.p_d:.3f} W, kappa {kappa}", bold=True)
+    click.echo(f"  error: {result.fit.rmse_watts:.3f} W (RMSE), {result.fit.mape:.1%} on the steps held out")
+    if result.found.clocks:
+        click.echo(f"  {result.found.clocks}")
+    click.echo(f"  kept in {result.path}")

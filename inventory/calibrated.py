@@ -1,0 +1,69 @@
+"""Energy models of nodes, as `millrace calibrate` has found them: a file per node, beside the inventory.
+
+A node whose `power` the inventory does not state has that of its calibration, or of another node of its class.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from inventory.ansible_listing import FACTS
+from inventory.cluster import EnergyModel
+from inventory.documents import Document, read
+
+FOLDER = "power"
+
+
+class Calibrated(Struct, frozen=True, kw_only=True):
+    """What is read of such a file; it holds more.
+
+    Attributes:
+        node, node_class: which node, and its class if it has one.
+        power: the model.
+    """
+
+    node: str
+    node_class: str | None = None
+    power: EnergyModel
+
+
+def folder_of(inventory: Path) -> Path:
+    """Where the calibrations of an inventory's nodes lie."""
+    around = inventory if inventory.is_dir() else inventory.parent
+    return around / FACTS / FOLDER / inventory.stem
+
+
+def calibrations(inventory: Path) -> dict[str, Calibrated]:
+    """Node -> its calibration.
+
+    Raises:
+        InputError: a file is no calibration.
+    """
+    found = (read(path).convert(Calibrated) for path in sorted(folder_of(inventory).glob("*.json")))
+    return {each.node: each for each in found}
+
+
+def with_calibrations(document: Document, inventory: Path) -> Document:
+    """The same cluster file; nodes that state no `power` have what was found of them.
+
+    Raises:
+        InputError: see `calibrations`.
+    """
+    found = calibrations(inventory)
+    nodes = document.data.get("nodes") if found and isinstance(document.data, dict) else None
+    for node in nodes if isinstance(nodes, list) else ():
+        if isinstance(node, dict) and node.get("power") is None:
+            model = _model(node, found)
+            if model is not None:
+                node["power"] = {"p_s": model.p_s, "p_d": model.p_d, "kappa": model.kappa}
+    return document
+
+
+def _model(node: Mapping[str, Any], found: Mapping[str, Calibrated]) -> EnergyModel | None:
+    own = found.get(str(node.get("id")))
+    if own is not None:
+        return own.power
+    of_class = [each for each in found.values() if each.node_class and each.node_class == node.get("class")]
+    return of_class[0].power if of_class else None

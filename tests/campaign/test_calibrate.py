@@ -1,0 +1,160 @@
+"""`millrace calibrate` on machines whose meter follows a known model, and on one that has none; the fit by itself."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from living import HIGH_KHZ, LOW_KHZ, LivingMachine, Truth
+
+from agents.power.calibration import LOADS, Step
+from agents.power.host import ROOT_VARIABLE
+from agents.power.model import power
+from agents.power.settings import Model
+from campaign.cli import run
+from campaign.energy.fit import fit
+from inventory.cluster import EnergyModel, cluster_of
+from inventory.errors import RunError
+from inventory.reading import read_cluster
+
+TRUTH = Truth(12.0, 48.0, 2.0)
+CLUSTER = """\
+nodes:
+  - {id: n1, class: fast}
+  - {id: n2, class: fast}
+  - {id: n3, class: fast, power: {p_s: 1, p_d: 2}}
+  - {id: n4}
+"""
+LONG_S = 100.0
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cluster file; locks and state have a folder of their own."""
+    (tmp_path / "runtime").mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    path = tmp_path / "lab.yaml"
+    path.write_text(CLUSTER)
+    return path
+
+
+def steps_of(truth: Model, hz: list[float], error: float = 0.0) -> list[Step]:
+    return [
+        Step(load, clock, load, clock, power(truth, load, clock / 3e9) * (1 + error * (-1) ** number), 0.1)
+        for number, (clock, load) in enumerate((clock, load) for clock in hz for load in LOADS)
+    ]
+
+
+@given(st.floats(0, 500), st.floats(1, 500), st.integers(100, 400))
+def test_the_fit_finds_the_parameters_that_made_the_steps(p_s: float, p_d: float, kappa: int) -> None:
+    found = fit(steps_of(Model(p_s + 1, p_d, kappa / 100), [3e9, 2e9, 1e9]), 3e9)
+    assert found.kappa_is_fitted
+    assert found.model.kappa == kappa / 100
+    assert found.model.p_s == pytest.approx(p_s + 1, rel=1e-6)
+    assert found.model.p_d == pytest.approx(p_d, rel=1e-6)
+    assert found.mape < 1e-6
+    assert len(found.held_out) == 3
+
+
+def test_the_error_is_that_of_steps_that_had_no_part_in_the_fit() -> None:
+    found = fit(steps_of(Model(10, 40, 3), [3e9, 2e9, 1e9], error=0.05), 3e9)
+    assert 0.02 < found.mape < 0.12
+    assert found.rmse_watts > 0
+
+
+def test_one_clock_tells_nothing_of_kappa() -> None:
+    found = fit(steps_of(Model(10, 40, 2), [3e9]), 3e9)
+    assert not found.kappa_is_fitted
+    assert found.model.kappa == 3.0
+    assert (found.model.p_s, found.model.p_d) == (pytest.approx(10), pytest.approx(40))
+
+
+def test_power_that_does_not_rise_with_load_is_no_model() -> None:
+    with pytest.raises(RunError, match="does not rise"):
+        fit([Step(load, 3e9, load, 3e9, 30 - load, 0.1) for load in LOADS], 3e9)
+
+
+def test_the_parameters_of_a_living_machine_come_back_and_schedulers_have_them(
+    cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with LivingMachine(tmp_path / "root", TRUTH) as machine:
+        monkeypatch.setenv(ROOT_VARIABLE, str(machine.root))
+        status = run(["--quiet", "calibrate", str(cluster), "n1", "--settle-s", "0.2", "--step-s", "0.8", "--json"])
+        out, err = capsys.readouterr()
+        assert status == 0, err
+        assert machine.limits == (str(LOW_KHZ), str(HIGH_KHZ))
+    answer = json.loads(out)
+    assert len(answer["steps"]) == 15
+    assert {step["set_hz"] for step in answer["steps"]} == {3e9, 2e9, 1e9}
+    assert answer["clocks"] is None
+    assert answer["source"] == "rapl"
+    assert answer["kappa_fitted"] is True
+    model = answer["power"]
+    # CPU times come in hundredths of a second: so much of a step may be in the next one.
+    assert model["p_s"] == pytest.approx(TRUTH.p_s, rel=0.15, abs=1.0)
+    assert model["p_d"] == pytest.approx(TRUTH.p_d, rel=0.15)
+    assert model["kappa"] == pytest.approx(TRUTH.kappa, abs=0.4)
+    assert answer["mape"] < 0.10
+    kept = json.loads(Path(answer["file"]).read_text())
+    assert kept["power"] == model
+    nodes = cluster_of(read_cluster(cluster)).by_id
+    assert nodes["n1"].power == EnergyModel(**model)
+    # A node of the same class goes by it, too; what the inventory states comes first.
+    assert nodes["n2"].power == nodes["n1"].power
+    assert nodes["n3"].power == EnergyModel(1, 2)
+    assert nodes["n4"].power is None
+
+
+def test_a_node_without_a_meter_is_refused_with_every_readers_reason(
+    cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path))
+    assert run(["calibrate", str(cluster), "n1"]) == 3
+    told = capsys.readouterr().err
+    assert "node n1: there is no measured source of energy" in told
+    assert "rapl: no zone with an energy counter" in told
+    assert not (tmp_path / "facts").exists()
+
+
+def test_an_unknown_node_is_named_with_the_nearest(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["calibrate", str(cluster), "n11"]) == 2
+    assert "has no node 'n11'; did you mean 'n1'" in capsys.readouterr().err
+
+
+def test_ctrl_c_puts_the_clocks_back_and_leaves_nothing(cluster: Path, tmp_path: Path) -> None:
+    with LivingMachine(tmp_path / "root", TRUTH) as machine:
+        child = _start(cluster, machine.root, tmp_path)
+        _wait(lambda: machine.limits[0] == str(HIGH_KHZ))
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=LONG_S)
+        assert child.returncode == 130, err
+        assert machine.limits == (str(LOW_KHZ), str(HIGH_KHZ))
+    assert not (tmp_path / "facts").exists()
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def _start(cluster: Path, root: Path, folder: Path) -> "subprocess.Popen[str]":
+    (folder / "tmp").mkdir()
+    environment = {"TMPDIR": str(folder / "tmp"), ROOT_VARIABLE: str(root)}
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", "from campaign.cli import main; main()", "calibrate", str(cluster), "n1"],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def _wait(condition: Any) -> None:
+    deadline = time.monotonic() + LONG_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
