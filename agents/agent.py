@@ -3,6 +3,7 @@
     Hello ->                            at once, with facts
     <- Welcome                          who it is; its data address and folder are tried
     <- MeterIdle, -> Idled              the node is metered without workers, before a run or after it
+    <- SetCpus, RestoreCpus, -> CpusSet  the node's CPUs are set for a run, and put back after it
     <- Start                            a run begins: another one, if any is left, ends first; or it begins again, with
                                         the workers that live
     <- Grow                             the run gets more workers
@@ -36,8 +37,10 @@ from agents.facts import gather
 from agents.folders import NodeFolder, plain_name
 from agents.limits import enter_groups, home_of_environment
 from agents.lines import Lines
+from agents.node_cpus import NodeCpus
 from agents.node_run import NodeRun
 from agents.output import Output
+from agents.power.host import MeteredHost
 from agents.probing import HostFiles
 from agents.protocol import (
     SILENCE_S,
@@ -61,7 +64,9 @@ from agents.protocol import (
     MeterIdle,
     Prepare,
     Pulse,
+    RestoreCpus,
     Sampling,
+    SetCpus,
     Start,
     Stop,
     TimeSlot,
@@ -99,6 +104,7 @@ class Agent(asyncio.Protocol):
         self._lines = Lines()
         self._welcome: Welcome | None = None
         self._run: NodeRun | None = None
+        self._cpus: NodeCpus | None = None
         self._epoch = 0
         self._heard_s = time.monotonic()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -119,6 +125,9 @@ class Agent(asyncio.Protocol):
             if self._run is not None:
                 await self._run.end()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            if self._cpus is not None:
+                # Last: until here workers may be at work.
+                await asyncio.to_thread(self._cpus.restore)
 
     def stop(self, reason: str, status: int = 1) -> None:
         """End the agent; the first reason counts."""
@@ -156,6 +165,10 @@ class Agent(asyncio.Protocol):
                 self._begin(self._welcome, command)
             case MeterIdle():
                 self._do(self._meter_idle(command))
+            case SetCpus():
+                self._do(self._set_cpus(self._cpus_of(self._welcome), command))
+            case RestoreCpus():
+                self._do(self._restore_cpus(self._cpus_of(self._welcome)))
             case _:
                 self._obey_for_run(command)
 
@@ -210,7 +223,6 @@ class Agent(asyncio.Protocol):
     async def _meter_idle(self, command: MeterIdle) -> None:
         # Meters take a moment to load, which runs without them have no use for.
         from agents.power.baseline import StoppedError, measure_idle
-        from agents.power.host import MeteredHost
         from agents.power.settings import settings_of
 
         host = MeteredHost.here()
@@ -224,6 +236,18 @@ class Agent(asyncio.Protocol):
         except (MillraceError, OSError) as fault:
             baseline = IdleBaseline(reason=str(fault))
         self._send(Idled(baseline=baseline))
+
+    def _cpus_of(self, welcome: Welcome) -> NodeCpus:
+        if self._cpus is None:
+            owner = f"campaign {welcome.campaign or 'without a name'}, agent of {welcome.node}, process {os.getpid()}"
+            self._cpus = NodeCpus(MeteredHost.here(), owner)
+        return self._cpus
+
+    async def _set_cpus(self, cpus: NodeCpus, command: SetCpus) -> None:
+        self._send(await asyncio.to_thread(cpus.set, command))
+
+    async def _restore_cpus(self, cpus: NodeCpus) -> None:
+        self._send(await asyncio.to_thread(cpus.restore))
 
     async def _finish(self, run: NodeRun, epoch: int) -> None:
         await run.end()
@@ -294,7 +318,7 @@ def main(silence_s: float = SILENCE_S, command: Sequence[str] = WORKER) -> int:
     except UnfitError as fault:
         _log.error("%s", fault)
         return _UNFIT
-    _put_back_cpus(HostFiles())
+    _put_back_cpus(MeteredHost.here())
     settle_without_pandas()
     return asyncio.run(_speak(source, target, silence_s, command))
 

@@ -15,8 +15,10 @@ from pathlib import Path
 from msgspec import structs
 
 from agents.children import Child
+from agents.cpu_watch import CpuWatch
 from agents.folders import NodeFolder, RunFolder
 from agents.inputs import Inputs
+from agents.power.host import MeteredHost
 from agents.profiling import Profiling
 from agents.protocol import (
     Failed,
@@ -73,6 +75,7 @@ class NodeRun:
         self._children: dict[int, Child] = {}
         self._leaving: dict[int, asyncio.Task[None]] = {}
         self._sampler: Sampler | None = None
+        self._watch: CpuWatch | None = None
         self._profiling: Profiling | None = None
         self._tending: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -119,6 +122,8 @@ class NodeRun:
 
     def mark(self, message: Mark) -> None:
         """Write the event, take a sample, tell the workers."""
+        if self._watch is not None:
+            self._watch.mark(message.kind)
         if self._sampler is not None:
             self._sampler.mark(message.kind)
         self.pass_on(message)
@@ -196,12 +201,15 @@ class NodeRun:
             workers=lambda: {child.slot: child.pid for child in list(self._children.values()) if child.alive},
         )
         loop = asyncio.get_running_loop()
+        watch = self._watch = CpuWatch(MeteredHost.here(), host.shared, lambda: [host.agent, *host.workers().values()])
         writer = TraceWriter(self._folder.traces, self._spec.run, welcome.node, AGENT)
 
         def on_fault(reason: str) -> None:
             loop.call_soon_threadsafe(self._failed, reason)
 
         def on_rows(rows: Sequence[Row]) -> None:
+            for event in watch.look():
+                sampler.event(*event)
             vitals = vitals_of(self.epoch, rows)
             if vitals is not None:
                 loop.call_soon_threadsafe(self._send, vitals)
@@ -221,6 +229,8 @@ class NodeRun:
         # The last sample is taken while the workers still live, so that their CPU time is in it.
         ends = [child.end() for child in self._children.values()]
         *_, sampled = await asyncio.gather(*ends, *self._leaving.values(), self._stop_sampler())
+        if sampled and self._watch is not None:
+            self._watch.close()
         if not sampled:
             self._failed(f"a sensor does not return: the last samples of {self._welcome.node} are missing")
 

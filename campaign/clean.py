@@ -10,6 +10,7 @@ from pathlib import Path
 
 from agents.cpu.control import put_back, told
 from agents.cpu.journal import HeldError
+from agents.power.host import MeteredHost
 from agents.probing import HostFiles
 from campaign.emulation.cluster import take_down
 from campaign.emulation.description import Description, description_in
@@ -99,7 +100,7 @@ def clean(host: HostFiles | None = None) -> Cleaning:
                 path.unlink()
                 outcome.done.append(f"lock file {path}")
     # Last: the guardian of an agent that has just been ended is at work by then.
-    _put_back_cpus(host or HostFiles(), outcome)
+    _put_back_cpus(host or MeteredHost.here(), outcome)
     return outcome
 
 

@@ -1,6 +1,7 @@
 """Controller -> agent, and what an agent passes on to its workers."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from agents.protocol.pieces import Message, Move, Place, RunSpec
 
@@ -31,6 +32,24 @@ class MeterIdle(Message, frozen=True, tag="meter_idle"):
 
     settle_s: float
     measure_s: float
+
+
+class SetCpus(Message, frozen=True, tag="set_cpus"):
+    """Set the node's CPUs, and keep what was found. Answered by `CpusSet`.
+
+    Attributes:
+        settings: those of `agents.cpu.wish.CpuWish` that are given.
+        hz: fix all clocks at that; None: do not.
+        check: only say what is impossible.
+    """
+
+    settings: Mapping[str, Any]
+    hz: int | None = None
+    check: bool = False
+
+
+class RestoreCpus(Message, frozen=True, tag="restore_cpus"):
+    """Put the node's CPUs back as they were found. Answered by `CpusSet`; the end of the agent does the same."""
 
 
 class Start(Message, frozen=True, tag="start"):
@@ -164,6 +183,8 @@ Command = (
     Welcome
     | Heartbeat
     | MeterIdle
+    | SetCpus
+    | RestoreCpus
     | Start
     | Grow
     | Connect

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-VERSION = 4
+VERSION = 5
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line that is accepted."""
@@ -63,6 +63,26 @@ class IdleBaseline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     domains: Mapping[str, float] = {}
     attempts: int = 0
     flags: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class CpuSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One file of the kernel that was set, in the file's own unit (clocks are in kHz).
+
+    Attributes:
+        setting: which, in words, like `governor of policy0`.
+        before: what it held.
+        asked: what was asked for.
+        got: what was read back; None when it could not be.
+        ok: whether that is what was asked for, up to the driver's steps.
+        reason: why not, in words; empty when there is nothing to say.
+    """
+
+    setting: str
+    before: str
+    asked: str
+    got: str | None
+    ok: bool
     reason: str = ""
 
 

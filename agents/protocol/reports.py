@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from agents.protocol.pieces import IdleBaseline, Message, Place
+from agents.protocol.pieces import CpuSetting, IdleBaseline, Message, Place
 
 
 class Hello(Message, frozen=True, tag="hello"):
@@ -228,6 +228,18 @@ class Idled(Message, frozen=True, tag="idled"):
     baseline: IdleBaseline
 
 
+class CpusSet(Message, frozen=True, tag="cpus_set"):
+    """Answer to `SetCpus` and `RestoreCpus`.
+
+    Attributes:
+        settings: what took effect.
+        refused: what is impossible here, in words; when there is any, nothing was set.
+    """
+
+    settings: tuple[CpuSetting, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
 class Profiled(Message, frozen=True, tag="profiled"):
     """Answer to the end of `Sampling`: one entry per worker process."""
 
@@ -290,4 +302,4 @@ WorkerReport = (
     | Drained
     | Failed
 )
-Report = Hello | Pulse | Vitals | Idled | Profiled | Finished | WorkerReport
+Report = Hello | Pulse | Vitals | Idled | CpusSet | Profiled | Finished | WorkerReport

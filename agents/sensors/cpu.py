@@ -29,17 +29,17 @@ def process_cpu_ns(pid: int) -> int | None:
         return None
 
 
-def core_busy_ns() -> dict[str, int]:
+def core_busy_ns(stat: Path | None = None) -> dict[str, int]:
     """CPU number -> busy time in ns since boot, of the cores on line.
 
     Busy is user, nice, system, irq and softirq (guests are part of user); idle, iowait and steal are not work.
 
     Raises:
-        OSError: `/proc/stat` cannot be read.
+        OSError: `stat`, which is `/proc/stat` unless given, cannot be read.
     """
     tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
     busy: dict[str, int] = {}
-    for line in _STAT.read_text().splitlines():
+    for line in (stat or _STAT).read_text().splitlines():
         name, *fields = line.split()
         if name.startswith("cpu") and name != "cpu":
             user, nice, system, _idle, _iowait, irq, softirq = map(int, fields[:7])

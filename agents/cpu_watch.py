@@ -1,0 +1,167 @@
+"""What happens to a node's CPUs during a run that makes its figures doubtful.
+
+The processor throttles itself for heat, somebody else changes what CPUs are set to, or works on the node beside the
+run. Each becomes an event in the traces.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+from agents.cpu import frequency, governor, hotplug, turbo
+from agents.cpu.plan import is_kernels_own
+from agents.cpu.topology import FOLDER
+from agents.power.host import MeteredHost, Readable
+from agents.sensors.cpu import core_busy_ns, process_cpu_ns
+
+THROTTLED, CHANGED, BACKGROUND = "cpu_throttled", "cpu_changed", "background_load"
+"""Kinds of events."""
+
+MOST_BACKGROUND = 0.05
+"""Of all cores. What the kernel does for the run itself, above all on the network, is in it."""
+
+_FIRST_MARK, _LAST_MARK = "measure_start", "measure_end"
+
+
+class Event(NamedTuple):
+    """A row of the trace table `event`, without its time."""
+
+    kind: str
+    subject: str
+    detail: str
+    value: float
+
+
+class CpuWatch:
+    """Looked through once a second, always by one thread.
+
+    Args:
+        host: the node's files.
+        shared: whether the machine carries other nodes too: then nobody can tell who works beside the run.
+        processes: gives the ids of the agent and its workers.
+    """
+
+    def __init__(self, host: MeteredHost, shared: bool, processes: Callable[[], Iterable[int]]) -> None:
+        self._host, self._processes = host, processes
+        self._counters = _opened(host)
+        self._throttled = {path: _number(file) for path, file in self._counters.items()}
+        self._settings = {path: host.read_if_there(path) for path in _paths(host)}
+        self._load = None if shared or not is_kernels_own(host) else _Load(host)
+        self._marks: list[str] = []
+
+    def mark(self, kind: str) -> None:
+        """An event of the run, of which the next look takes note; from any thread."""
+        self._marks.append(kind)
+
+    def look(self) -> list[Event]:
+        """What has happened since the last look."""
+        return [*self._heat(), *self._changes(), *self._background()]
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for file in self._counters.values():
+            file.close()
+
+    def _heat(self) -> Iterable[Event]:
+        for path, file in self._counters.items():
+            now, before = _number(file), self._throttled[path]
+            if now is not None and before is not None and now > before:
+                what = path.split("/")[-1].removesuffix("_throttle_count")
+                detail = f"the {what} has throttled itself for heat {now - before} times"
+                yield Event(THROTTLED, path.split("/")[-3], detail, float(now - before))
+            self._throttled[path] = now
+
+    def _changes(self) -> Iterable[Event]:
+        for path, before in self._settings.items():
+            now = self._host.read_if_there(path)
+            if now != before:
+                self._settings[path] = now
+                subject = path.removeprefix(FOLDER + "/").removeprefix("cpufreq/")
+                yield Event(CHANGED, subject, f"{before} -> {now}: not by this run", 1.0)
+
+    def _background(self) -> Iterable[Event]:
+        if self._load is None:
+            return
+        marks, self._marks = self._marks, []
+        processes = list(self._processes())
+        if _FIRST_MARK in marks:
+            self._load.begin(processes)
+        else:
+            self._load.go_on(processes)
+        if _LAST_MARK in marks:
+            share = self._load.share()
+            if share is not None and share > MOST_BACKGROUND:
+                detail = f"{share:.0%} of all cores worked for others than this run in the measured interval"
+                yield Event(BACKGROUND, "node", detail, share)
+
+
+class _Load:
+    """CPU time of the whole node, and of some of its processes, since `begin`."""
+
+    def __init__(self, host: MeteredHost) -> None:
+        self._host = host
+        self._stat = host.root / "proc/stat"
+        self._begun_ns = self._ours_ns = 0
+        self._cores: dict[str, int] = {}
+        self._seen: dict[int, int] = {}
+
+    def begin(self, processes: Iterable[int]) -> None:
+        """Count from now on."""
+        self._begun_ns = self._host.monotonic_ns()
+        self._cores = self._busy_ns()
+        self._seen = {}
+        self.go_on(processes)
+        self._ours_ns = 0
+
+    def go_on(self, processes: Iterable[int]) -> None:
+        """Take note of what these have done: a process that ends takes its time with it."""
+        for process in processes:
+            used_ns = process_cpu_ns(process)
+            if used_ns is not None:
+                self._ours_ns += used_ns - self._seen.get(process, 0)
+                self._seen[process] = used_ns
+
+    def share(self) -> float | None:
+        """The share of all cores that worked for others; None when it cannot be said."""
+        now = self._busy_ns()
+        length_ns = self._host.monotonic_ns() - self._begun_ns
+        if not self._begun_ns or not length_ns or not now or now.keys() != self._cores.keys():
+            return None
+        busy_ns = sum(now.values()) - sum(self._cores.values())
+        return max(0.0, (busy_ns - self._ours_ns) / (length_ns * len(now)))
+
+    def _busy_ns(self) -> dict[str, int]:
+        with suppress(OSError, ValueError):
+            return core_busy_ns(self._stat)
+        return {}
+
+
+def _opened(host: MeteredHost) -> dict[str, Readable]:
+    """The counters of throttling, held open: of every core, and of every package once."""
+    found: dict[str, Readable] = {}
+    packages: set[str | None] = set()
+    for cpu in host.names(FOLDER):
+        if not cpu.removeprefix("cpu").isdigit():
+            continue
+        package = host.read_if_there(f"{FOLDER}/{cpu}/topology/physical_package_id")
+        kinds = ["core"] + ["package"] * (package not in packages)
+        packages.add(package)
+        for kind in kinds:
+            path = f"{FOLDER}/{cpu}/thermal_throttle/{kind}_throttle_count"
+            with suppress(OSError):
+                found[path] = host.meter(path)
+    return found
+
+
+def _paths(host: MeteredHost) -> list[str]:
+    """What others might change."""
+    features = (frequency, governor, turbo, hotplug)
+    return [path for feature in features for path in feature.paths(host)]
+
+
+def _number(file: Readable) -> int | None:
+    """A counter's value; None while its CPU is off."""
+    try:
+        return int(file.read())
+    except (OSError, ValueError):
+        return None
