@@ -1,0 +1,258 @@
+"""What run.json says of a run's energy, by traces whose answer is worked out by hand."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agents.protocol import IdleBaseline
+from agents.trace import AGENT, TraceWriter, collect
+from campaign.energy.account import account
+from campaign.energy.consumers import CpuTimes, divide
+from campaign.energy.curves import curve_of_differences
+from campaign.energy.idle import Idle
+from campaign.energy.machines import Machine, machines_of, metered
+from campaign.measured import read_table
+from workloads.rates import NS
+
+SECONDS = 4
+START, END = 100 * NS, 104 * NS
+WATTS, IDLE_WATTS = 100.0, 40.0
+IDLE = Idle(*[IdleBaseline(watts=IDLE_WATTS, domains={"package-0": IDLE_WATTS})] * 2)
+
+
+def writer(folder: Path, node: str, slot: int) -> TraceWriter:
+    made = TraceWriter(folder, "r", node, slot)
+    for at, kind in ((START, "measure_start"), (END, "measure_end")):
+        made.add("event", at, kind, "", None, None)
+    return made
+
+
+def meter(agent: TraceWriter, flags: dict[int, str] | None = None, shared: bool = False) -> None:
+    """A hundred watts, ten times a second, from a second before to a second after; `flags` by number of the sample."""
+    for number in range(61):
+        at = START - NS + number * NS // 10
+        flag = "first" if number == 0 else (flags or {}).get(number, "")
+        joules = None if flag == "reset" else WATTS * number / 10
+        watts = None if flag else WATTS
+        values = ("package-0", "package", "rapl", True, number, 2**32, joules, watts, 0.2, 1000, flag, shared)
+        agent.add("power", at, *values)
+
+
+def cpu(agent: TraceWriter, workers: dict[int, float]) -> None:
+    """Two cores that are always busy, and the agent."""
+    for second in range(-1, SECONDS + 2):
+        at = START + second * NS + NS // 3
+        for core in ("0", "1"):
+            agent.add("cpu", at, "core", core, 1.0, False)
+        agent.add("cpu", at, "agent", "n1", 0.01, False)
+        for slot, cores in workers.items():
+            agent.add("cpu", at, "worker", str(slot), cores, False)
+
+
+def ran(folder: Path, node: str = "n1") -> list[TraceWriter]:
+    """Slot 0: `src[0]` and `mid[0]`; slot 1: `snk[0]`; a hundred tuples a second."""
+    first, second = writer(folder, node, 0), writer(folder, node, 1)
+    for number in range(SECONDS + 2):
+        at = START + number * NS
+        for made, name, role, busy_ms in (
+            (first, "src[0]", "spout", 250),
+            (first, "mid[0]", "bolt", 500),
+            (second, "snk[0]", "sink", 250),
+        ):
+            made.add("throughput", at, name, name[:3], role, 100, 100, None, None, None)
+            made.add("executor", at, name, busy_ms * 10**6, 0, 0)
+        first.add("channel", at, "src[0]", "mid[0]", "d", "intra_worker", node, 100, 1, None)
+        first.add("channel", at, "mid[0]", "snk[0]", "d", "inter_worker", node, 100, 1, 5000)
+    return [first, second]
+
+
+def accounted(
+    folder: Path, *writers: TraceWriter, idle: Idle = IDLE, addresses: dict[str, str] | None = None
+) -> dict[str, Any]:
+    for made in writers:
+        made.close()
+    collect([folder], folder / "parquet")
+    machines = machines_of(addresses or {"n1": "10.0.0.1"})
+    return account(folder / "parquet", "r", machines, {machine.metered: idle for machine in machines}, {})
+
+
+def usual(folder: Path, **meter_flags: Any) -> list[TraceWriter]:
+    agent = writer(folder, "n1", AGENT)
+    meter(agent, **meter_flags)
+    cpu(agent, {0: 1.0, 1: 0.5})
+    return [agent, *ran(folder)]
+
+
+def test_energy_goes_to_whom_it_belongs(tmp_path: Path) -> None:
+    found = accounted(tmp_path, *usual(tmp_path))
+    assert found["joules"] == pytest.approx(400)
+    assert 0 < found["bound_joules"] < 2
+    assert found["idle_joules"] == pytest.approx(160)
+    assert found["net_joules"] == pytest.approx(240)
+    assert found["tuples"] == 400
+    assert found["joules_per_tuple"] == pytest.approx(1.0)
+    assert found["net_joules_per_tuple"] == pytest.approx(0.6)
+    # 60 W for two CPU seconds a second: 30 J each. src 7.5, mid 15, the way out of slot 0 7.5; snk and its way in 7.5.
+    assert found["consumers"] == {
+        "executors": pytest.approx(4 * 30),
+        "transport": pytest.approx(4 * 15),
+        "rest": pytest.approx(4 * 15),
+        "idle": pytest.approx(160),
+    }
+    (machine,) = found["machines"]
+    assert [(w["worker"], w["cpu_s"], w["joules"]) for w in machine["workers"]] == [
+        (0, pytest.approx(4.0), pytest.approx(120)),
+        (1, pytest.approx(2.0), pytest.approx(60)),
+    ]
+    assert {e["executor"]: e["joules"] for e in machine["executors"]} == pytest.approx(
+        {"src[0]": 30, "mid[0]": 60, "snk[0]": 30}
+    )
+    assert found["hops"]["intra_worker"] == {
+        "tuples": 400,
+        "joules": pytest.approx(60),
+        "joules_per_tuple": pytest.approx(0.15),
+    }
+    assert found["hops"]["inter_worker"]["joules"] == pytest.approx(90)
+    assert found["hops"]["inter_worker"]["joules_per_tuple"] == pytest.approx(0.225)
+    assert found["hops"]["inter_node"] == {"tuples": 0, "joules": None, "joules_per_tuple": None}
+    rows = pyarrow.parquet.read_table(tmp_path / "parquet" / "energy.parquet").to_pylist()
+    assert sum(row["joules"] for row in rows) == pytest.approx(400)
+    assert {row["consumer"] for row in rows} == {"executor", "transport", "rest", "idle"}
+    assert all((row["cpu_ns"] is None) == (row["consumer"] == "idle") for row in rows)
+
+
+@pytest.mark.parametrize(("flags", "said"), [({20: "reset"}, "reset"), ({20: "first"}, "reset")])
+def test_a_step_that_is_missing_leaves_everything_missing_and_nothing_zero(
+    tmp_path: Path, flags: dict[int, str], said: str
+) -> None:
+    """A counter that fell, and an agent that was started again."""
+    found = accounted(tmp_path, *usual(tmp_path, flags=flags))
+    for key in ("joules", "bound_joules", "net_joules", "joules_per_tuple", "hops", "consumers"):
+        assert found[key] is None
+    assert said in found["reason"]
+    assert found["why_not_attributed"] == found["reason"]
+    assert pyarrow.parquet.read_table(tmp_path / "parquet" / "energy.parquet").num_rows == 0
+
+
+def test_without_an_idle_baseline_there_is_gross_and_no_net_and_the_reason(tmp_path: Path) -> None:
+    idle = Idle(IdleBaseline(reason="nobody measured it"))
+    found = accounted(tmp_path, *usual(tmp_path), idle=idle)
+    assert found["joules_per_tuple"] == pytest.approx(1.0)
+    assert found["net_joules"] is None
+    assert found["hops"] is None
+    assert "nobody measured it" in found["why_not_attributed"]
+
+
+def test_without_cpu_times_nobody_is_blamed(tmp_path: Path) -> None:
+    agent = writer(tmp_path, "n1", AGENT)
+    meter(agent)
+    found = accounted(tmp_path, agent, *ran(tmp_path))
+    assert found["net_joules"] == pytest.approx(240)
+    assert found["consumers"] is None
+    assert "sensor cpu" in found["why_not_attributed"]
+
+
+def test_a_node_without_a_meter_leaves_the_sum_missing_and_says_why(tmp_path: Path) -> None:
+    other = writer(tmp_path, "n2", AGENT)
+    other.add("event", START - NS, "sensor_absent", "power", "rapl: it is locked", None)
+    addresses = {"n1": "10.0.0.1", "n2": "10.0.0.2"}
+    found = accounted(tmp_path, *usual(tmp_path), other, addresses=addresses)
+    assert found["joules"] is None
+    assert "n2: no energy source (rapl: it is locked)" in found["reason"]
+    assert [machine["joules"] for machine in found["machines"]] == [pytest.approx(400), None]
+
+
+def test_nodes_on_addresses_of_one_host_count_once_and_share_its_energy(tmp_path: Path) -> None:
+    agents = [writer(tmp_path, node, AGENT) for node in ("n1", "n2")]
+    for agent in agents:
+        meter(agent, shared=True)
+        cpu(agent, {0: 0.5, 1: 0.25})
+    addresses = {"n1": "127.0.0.2", "n2": "127.0.0.3"}
+    found = accounted(tmp_path, *agents, *ran(tmp_path), *ran(tmp_path, "n2"), addresses=addresses)
+    assert found["joules"] == pytest.approx(400)
+    (machine,) = found["machines"]
+    assert machine["nodes"] == ["n1", "n2"]
+    assert {(w["node"], w["worker"]): w["joules"] for w in machine["workers"]} == {
+        ("n1", 0): pytest.approx(60),
+        ("n1", 1): pytest.approx(30),
+        ("n2", 0): pytest.approx(60),
+        ("n2", 1): pytest.approx(30),
+    }
+
+
+def test_baselines_that_differ_are_flagged_and_their_mean_counts(tmp_path: Path) -> None:
+    before, after = (IdleBaseline(watts=watts, domains={"package-0": watts}) for watts in (38.0, 42.0))
+    found = accounted(tmp_path, *usual(tmp_path), idle=Idle(before, after))
+    assert found["idle_joules"] == pytest.approx(160)
+    assert "drift" in found["flags"]
+    assert found["machines"][0]["idle"]["after"]["watts"] == 42.0
+
+
+def test_a_worker_that_was_started_again_is_not_given_the_time_in_between(tmp_path: Path) -> None:
+    agent = writer(tmp_path, "n1", AGENT)
+    for second in range(-1, SECONDS + 2):
+        at = START + second * NS
+        agent.add("cpu", at, "core", "0", 1.0, False)
+        agent.add("cpu", at, "agent", "n1", 0.01, False)
+        # It is killed after second 0; its successor is seen first in second 2, which gives no row yet.
+        if second not in (1, 2):
+            agent.add("cpu", at, "worker", "0", 1.0, False)
+    agent.close()
+    collect([tmp_path], tmp_path / "parquet")
+    tables = (read_table(tmp_path / "parquet", "cpu", "scope", "name", "cores"),)
+    times = CpuTimes(Machine(("n1",)), *tables, read_table(tmp_path / "parquet", "executor", "executor", "busy_ns"))
+    assert times.workers["n1", 0].between(START, END) == pytest.approx(2 * NS)
+
+
+amounts = st.lists(st.floats(0, 50), min_size=50, max_size=50)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(amounts, st.floats(0, 200), st.lists(st.floats(0, 2), min_size=6, max_size=6))
+def test_the_rows_of_a_domain_are_its_energy_whatever_it_drew_and_whoever_ran(
+    tmp_path_factory: pytest.TempPathFactory, drawn: list[float], idle_watts: float, cores: list[float]
+) -> None:
+    folder = tmp_path_factory.mktemp("traces")
+    agent = writer(folder, "n1", AGENT)
+    total = 0.0
+    for number in range(51):
+        flag = "" if number else "first"
+        values = ("package-0", "package", "rapl", True, number, 2**32, total, None, 0.2, 1000, flag, False)
+        agent.add("power", START - NS // 2 + number * NS // 10, *values)
+        total += drawn[number] if number < 50 else 0.0
+    for second, used in enumerate(cores):
+        at = START + second * NS - NS // 7
+        agent.add("cpu", at, "core", "0", 1.0, False)
+        agent.add("cpu", at, "agent", "n1", 0.01, False)
+        agent.add("cpu", at, "worker", "0", used, False)
+    writers = [agent, *ran(folder)]
+    for made in writers:
+        made.close()
+    collect([folder], folder / "parquet")
+    domains = metered(
+        read_table(
+            folder / "parquet",
+            "power",
+            *("domain", "role", "source", "in_total", "raw", "joules", "watts", "bound_joules", "t_half_ns", "flags"),
+        ),
+        "n1",
+        START,
+        END,
+    )
+    times = CpuTimes(
+        Machine(("n1",)),
+        read_table(folder / "parquet", "cpu", "scope", "name", "cores"),
+        read_table(folder / "parquet", "executor", "executor", "busy_ns"),
+    )
+    parts = list(divide(Machine(("n1",)), domains, {"package-0": idle_watts}, times, START, END))
+    assert min(part.joules for part in parts) >= 0
+    assert sum(part.joules for part in parts) == pytest.approx(domains[0].energy.joules or 0.0, rel=1e-3, abs=0.2)
+
+
+def test_a_curve_rests_where_nothing_is_known() -> None:
+    curve = curve_of_differences([(10, 8, 4.0), (20, 16, 8.0)])
+    assert [curve.at(t) for t in (0, 8, 9, 10, 14, 18, 20, 30)] == [0, 0, 2, 4, 4, 8, 12, 12]
