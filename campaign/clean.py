@@ -6,16 +6,14 @@ campaign that still runs is left alone.
 """
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from agents.cpu.control import put_back, told
 from agents.cpu.journal import HeldError
 from agents.power.host import MeteredHost
 from agents.probing import HostFiles
 from campaign.emulation.cluster import take_down
-from campaign.emulation.description import Description, description_in
 from campaign.lock import is_held
-from campaign.state import exclusive, read_state, runtime_folder, undo
+from campaign.state import Owner, exclusive, read_state, runtime_folder, undo
 from inventory.errors import UnfitError
 
 
@@ -34,8 +32,8 @@ class Cleaning:
     running: list[str] = field(default_factory=list)
 
 
-def idle_clusters() -> list[Description]:
-    """Emulated clusters of this user that are up while no campaign runs on this host.
+def idle_clusters() -> list[Owner]:
+    """Owners of emulated clusters of this user that are up while no campaign runs on this host.
 
     Raises:
         UnfitError: the user's folder for state files is not safe to use.
@@ -45,8 +43,9 @@ def idle_clusters() -> list[Description]:
         if any(is_held(path) for path in folder.glob("cluster-*.lock")):
             return []
         records = [read_state(path) for path in sorted(folder.glob("campaign-*.jsonl"))]
-    kept = [description_in(Path(record.header.owner.campaign)) for record in records if record is not None]
-    return [description for description in kept if description is not None]
+    # Only the process that keeps a cluster makes control groups.
+    kept = [record.header.owner for record in records if record and any(entry.group for entry in record.entries)]
+    return [owner for owner in kept if owner.process.is_alive()]
 
 
 def clean_all() -> Cleaning:
@@ -57,9 +56,9 @@ def clean_all() -> Cleaning:
         RunError: a cluster cannot be taken down.
     """
     done = []
-    for description in idle_clusters():
-        take_down(description)
-        done.append(f"emulated cluster {description.wish.folder} ({', '.join(description.members)})")
+    for owner in idle_clusters():
+        take_down(owner.process)
+        done.append(f"emulated cluster in {owner.campaign}, since {owner.since}")
     outcome = clean()
     outcome.done[:0] = done
     return outcome

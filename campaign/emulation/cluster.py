@@ -12,7 +12,7 @@ import msgspec
 
 from campaign.emulation.description import Description, Wish, description_in
 from campaign.emulation.keeper import KEEP, LOG, READY
-from campaign.process import end
+from campaign.process import Process, end
 from inventory.errors import InputError, RunError, UnfitError
 
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "sshd": "openssh-server",
@@ -36,7 +36,7 @@ class EmulatedCluster:
 
     def down(self) -> None:
         """Take it down."""
-        take_down(self.description)
+        take_down(self.description.keeper)
         self._keeper.wait()
 
 
@@ -101,15 +101,15 @@ def bring_up(wish: Wish, tell: Callable[[str], None]) -> EmulatedCluster:
     return EmulatedCluster(keeper, description)
 
 
-def take_down(description: Description) -> None:
-    """Take a cluster down, whoever has brought it up.
+def take_down(keeper: Process) -> None:
+    """Take the cluster down that a process keeps, whoever has brought it up.
 
     Raises:
         RunError: its keeper does not end.
     """
     # It ends its nodes and removes what it has made; SIGKILL would leave that to `millrace clean`.
-    if end([description.keeper], patience_s=30.0):
-        raise RunError(f"process {description.keeper.pid}, which keeps the emulated cluster, does not end")
+    if end([keeper], patience_s=30.0):
+        raise RunError(f"process {keeper.pid}, which keeps the emulated cluster, does not end")
 
 
 def _check_share(wish: Wish) -> None:

@@ -57,6 +57,7 @@ class Keeper:
         self._refused: list[Refused] = []
         self._faults: list[str] = []
         self._watch = Watch()
+        self._server = self._stack.enter_context(socket.socket(socket.AF_UNIX))
 
     def __enter__(self) -> "Keeper":
         return self
@@ -64,9 +65,14 @@ class Keeper:
     def __exit__(self, *_: object) -> None:
         forget_description(self.folder)
         self._stack.close()
-        for name in ("nodes", SOCKET, *PROGRAMS):
-            path = self.folder / name
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        self._clear()
+
+    def _clear(self) -> None:
+        """Remove what is of no use without the cluster; logs stay."""
+        shutil.rmtree(self.folder / "nodes", ignore_errors=True)
+        for path in self.folder.glob("*"):
+            if path.is_socket() or path.name in PROGRAMS:
+                path.unlink(missing_ok=True)
 
     def up(self) -> None:
         """Bring it up.
@@ -74,6 +80,7 @@ class Keeper:
         Raises:
             MillraceError: this host cannot do it, or something went wrong; leaving the block removes what was made.
         """
+        self._clear()
         state = self._stack.enter_context(RunState(self.folder))
         plan = NetworkPlan(new_prefix(), tuple(self.wish.machines), self.wish.links)
         hierarchy = find_hierarchy()
@@ -128,18 +135,16 @@ class Keeper:
         me = identify(os.getpid())
         if me is None:
             raise UnfitError("/proc is not mounted: processes cannot be told apart")
+        self._server.bind(str(self.folder / SOCKET))
+        self._server.listen()
         Description(self.wish, plan, shaping, me, members).write()
 
     def keep(self, must_end: Callable[[], bool]) -> None:
         """Stand behind the nodes' files, and answer, until the end."""
         kept = False
         looked = monotonic()
-        with selectors.DefaultSelector() as selector, socket.socket(socket.AF_UNIX) as server:
-            path = self.folder / SOCKET
-            path.unlink(missing_ok=True)
-            server.bind(str(path))
-            path.chmod(0o600)
-            server.listen()
+        server = self._server
+        with selectors.DefaultSelector() as selector:
             for source in (0, server, self._watch):
                 selector.register(source, selectors.EVENT_READ)
             while not must_end():

@@ -44,6 +44,8 @@ def write_programs(folder: Path, network: Path) -> None:
     """
     for name in PROGRAMS:
         script = folder / name
+        # Ansible keeps connections open, and knows them by the node's address, which nodes of other clusters have, too.
         options = f"-i {folder}/key -o IdentitiesOnly=yes -o UserKnownHostsFile={folder}/known_hosts"
+        options += f" -o ControlPath={folder}/%h"
         script.write_text(f'#!/bin/sh\nexec nsenter --net={network} {name} {options} "$@"\n')
         script.chmod(0o700)

@@ -91,7 +91,7 @@ def standing_for(playbook: str, hosts: Hosts, check: bool, partial: bool, quiet:
                 yield
         finally:
             if playbook == "restore" and not check and not partial:
-                take_down(description)
+                take_down(description.keeper)
             elif started is not None and check:
                 started.down()
 

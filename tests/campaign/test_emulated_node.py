@@ -36,6 +36,16 @@ def eventually(holds: Callable[[], bool]) -> bool:
     return False
 
 
+@pytest.fixture(scope="module", autouse=True)
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """State files of our own: what else runs on this host is none of our business."""
+    folder = tmp_path_factory.mktemp("runtime")
+    folder.chmod(0o700)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(folder))
+        yield folder
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Description]:
     """Two nodes that are up; afterwards nothing of them is left, and the host is as it was."""
@@ -185,6 +195,18 @@ def test_a_full_disk_is_the_nodes_own(cluster: Description) -> None:
 def test_an_ssh_server_that_is_killed_comes_back(cluster: Description) -> None:
     on(cluster, 1, "kill -9 $(cat /proc/1/task/1/children | cut -d' ' -f1)")
     assert eventually(lambda: on(cluster, 1, "true").returncode == 0)
+
+
+def test_a_connection_that_is_kept_open_serves_no_node_of_another_cluster(cluster: Description, tmp_path: Path) -> None:
+    other = up(load_hosts(inventory_in(tmp_path, MACHINES[1:])))
+    try:
+        kept = ["-o", "ControlMaster=auto", "-o", "ControlPersist=60", "root@10.77.0.1"]
+        said(cluster, 1, "touch /run/first")
+        for folder, status in ((cluster.wish.folder, 0), (other.description.wish.folder, 1)):
+            command = [f"{folder}/ssh", *kept, "test -e /run/first"]
+            assert subprocess.run(command, check=False, timeout=30, stderr=subprocess.DEVNULL).returncode == status
+    finally:
+        other.down()
 
 
 BRING_UP = """

@@ -99,9 +99,10 @@ class Desk:
         """Run a campaign; a host that is too busy to be a cluster gets three attempts."""
         for _ in range(3):
             done = millrace("run", str(agenda), "--out", str(self.results), *words, program=WITHOUT_REPORT)
-            if "calibration fell short" not in done.stderr:
+            _, short, reason = done.stderr.partition("calibration fell short")
+            if not short:
                 return done
-        pytest.skip("host busy")
+        pytest.skip(f"host busy{reason.splitlines()[0]}")
 
     @property
     def results(self) -> Path:
@@ -132,6 +133,16 @@ class Desk:
         if run.poll() is not None:
             pytest.fail(f"it ended too early: {run.communicate()[0]}")
         return run
+
+
+@pytest.fixture(scope="module", autouse=True)
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """State files and locks of our own: other campaigns of this host are none of our business."""
+    folder = tmp_path_factory.mktemp("runtime")
+    folder.chmod(0o700)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(folder))
+        yield
 
 
 def changes(before: dict[str, list[str]], after: dict[str, list[str]]) -> list[str]:
@@ -279,7 +290,7 @@ def test_restoring_gives_every_node_back_as_it_was_found(provisioned: Desk, bare
     assert description_in(Path(provisioned.description.wish.folder)) is None
 
 
-STRONG, WEAK = 1.0, 0.4
+STRONG, WEAK = 0.75, 0.3
 
 
 def test_throughput_is_as_unequal_as_the_nodes(tmp_path: Path) -> None:
