@@ -193,12 +193,14 @@ class NodeRun:
 
     def _start_sampler(self, sensors: tuple[str, ...]) -> Sampler:
         welcome = self._welcome
+        shared = ipaddress.ip_address(welcome.address).is_loopback
         host = Host(
             node=welcome.node,
             address=welcome.address,
-            shared=ipaddress.ip_address(welcome.address).is_loopback,
+            shared=shared,
             agent=os.getpid(),
             workers=lambda: {child.slot: child.pid for child in list(self._children.values()) if child.alive},
+            power=None if shared else welcome.power,
         )
         loop = asyncio.get_running_loop()
         watch = self._watch = CpuWatch(MeteredHost.here(), host.shared, lambda: [host.agent, *host.workers().values()])

@@ -15,6 +15,7 @@ from agents.children import ending
 from agents.protocol import HEARTBEAT_S, SILENCE_S, Bye, Heartbeat, Hello, Message, Pulse, Report, Welcome
 from campaign.clock import Offset, OffsetEstimate
 from campaign.transport import Remote, Transport
+from inventory.energy_model import EnergyModel
 from inventory.errors import RunError
 
 HELLO_S = 60.0
@@ -56,8 +57,10 @@ class Channel:
         """The node's monotonic clock against ours, now; None before the first heartbeat was answered."""
         return self._offset.at(time.monotonic_ns())
 
-    async def open(self, address: str, campaign: str, on_start: Callable[[int], None]) -> None:
-        """Start the agent and shake hands; `on_start` gets its pid when it runs on this host.
+    async def open(
+        self, address: str, campaign: str, on_start: Callable[[int], None], power: EnergyModel | None = None
+    ) -> None:
+        """Start the agent and shake hands; `on_start` gets its pid when it runs on this host; `power` is the node's.
 
         Raises:
             RunError: it does not start, does not answer in time, or speaks another version.
@@ -71,6 +74,7 @@ class Channel:
             address=address,
             folder=self.transport.folder,
             campaign=campaign,
+            power=power,
         )
         self._tasks.append(asyncio.create_task(self._listen(remote)))
         await self.send(welcome)

@@ -13,6 +13,7 @@ from campaign.channel import Channel
 from campaign.clock import Offset
 from campaign.control.news import all_of
 from campaign.transport import Transport
+from inventory.energy_model import EnergyModel
 from inventory.errors import RunError
 
 IDLE_GRACE_S = 30.0
@@ -21,10 +22,11 @@ IDLE_GRACE_S = 30.0
 
 @dataclass(frozen=True)
 class Member:
-    """A node of the run: its data address and how it is reached."""
+    """A node of the run: its data address, how it is reached, and its energy model where the inventory has one."""
 
     address: str
     transport: Transport
+    power: EnergyModel | None = None
 
 
 class Listener(Protocol):
@@ -154,7 +156,8 @@ class Agents:
     async def _open(self, node: str) -> None:
         channel = self._channels[node]
         try:
-            await channel.open(self.members[node].address, self._campaign, partial(self._on_start, node))
+            member = self.members[node]
+            await channel.open(member.address, self._campaign, partial(self._on_start, node), member.power)
         except BaseException:
             await asyncio.shield(channel.close())
             raise

@@ -10,8 +10,8 @@ from typing import Any
 from msgspec import Struct
 
 from inventory.ansible_listing import FACTS
-from inventory.cluster import EnergyModel
-from inventory.documents import Document, read
+from inventory.documents import Document, read, to_plain
+from inventory.energy_model import EnergyModel
 
 FOLDER = "power"
 
@@ -57,7 +57,7 @@ def with_calibrations(document: Document, inventory: Path) -> Document:
         if isinstance(node, dict) and node.get("power") is None:
             model = _model(node, found)
             if model is not None:
-                node["power"] = {"p_s": model.p_s, "p_d": model.p_d, "kappa": model.kappa}
+                node["power"] = to_plain(model)
     return document
 
 

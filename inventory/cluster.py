@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from inventory.amounts import NonNegative, Positive
 from inventory.documents import Document, read
+from inventory.energy_model import EnergyModel
 from inventory.errors import nearest
 
 Count = Annotated[int, Meta(ge=0)]
@@ -32,14 +33,6 @@ class Facts(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     bogomips: Positive | None = None
     isa: tuple[str, ...] | None = None
     measured_flops_per_cycle: Positive | None = None
-
-
-class EnergyModel(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Static power `p_s` (W), dynamic power `p_d` (W) at full load and top clock, exponent `kappa` of the clock."""
-
-    p_s: NonNegative
-    p_d: NonNegative
-    kappa: Positive = 3.0
 
 
 class Node(

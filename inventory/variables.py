@@ -12,7 +12,8 @@ import yaml
 from msgspec import Struct
 
 from inventory.amounts import NonNegative, Positive
-from inventory.cluster import AtLeastOne, EnergyModel, Name, Share, SlotCount
+from inventory.cluster import AtLeastOne, Name, Share, SlotCount
+from inventory.energy_model import EnergyModel
 
 ROLES = Path(__file__).parent.parent / "ansible" / "roles"
 PREFIX = "millrace_"
@@ -52,6 +53,7 @@ class Variables(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_p
         home: where the node's environment is.
         state: what provisioning knows of the host.
         work: where agents have their folders; `work` in `state` when it is left out.
+        user: whom agents run as, and campaigns log in as.
         emulate: the machine that a namespace stands for.
     """
 
@@ -73,6 +75,7 @@ class Variables(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_p
     home: Name = "/opt/millrace"
     state: Name = "/var/lib/millrace"
     work: Name | None = None
+    user: Name = "millrace"
     emulate: Emulated | None = None
 
 

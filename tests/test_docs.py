@@ -11,7 +11,8 @@ import pytest
 
 from agents.trace import TABLES
 from campaign.cli import run
-from inventory.cluster import Cluster, EnergyModel, ExistingWorker, Facts, Network, Node
+from inventory.cluster import Cluster, ExistingWorker, Facts, Network, Node
+from inventory.energy_model import EnergyModel
 from scheduler.account import Account
 from scheduler.account.crossing import CutLink, CutPair
 from scheduler.account.hosts import HostAccount

@@ -6,10 +6,10 @@ for them: 30 % of it static, 70 % dynamic, kappa 3, and half of the result uncer
 """
 
 from agents.power.domain import Domain, Reader, Reading
-from agents.power.settings import Model
 from agents.power.tdp import Design, design_power
 from agents.power.usage import STAT, CpuUsage, Usage
 from agents.probing import Finding
+from inventory.energy_model import EnergyModel
 
 STATIC, DYNAMIC, KAPPA = 0.3, 0.7, 3.0
 UNCALIBRATED_ERROR = 0.5
@@ -71,19 +71,19 @@ class ModelReader(Reader):
     def close(self) -> None:
         """Nothing is held."""
 
-    def _parameters(self) -> tuple[Model, str] | str:
+    def _parameters(self) -> tuple[EnergyModel, str] | str:
         """The parameters and where they come from, or why there are none."""
         model = self.settings.model
         if model is not None:
             return model, f"P = {model.p_s:g} W + {model.p_d:g} W (f/f_ref)^{model.kappa:g} u"
         found = design_power(self.host)
         if isinstance(found, Design):
-            model = Model(STATIC * found.watts, DYNAMIC * found.watts, KAPPA)
+            model = EnergyModel(STATIC * found.watts, DYNAMIC * found.watts, KAPPA)
             return model, f"uncalibrated, by design power ({found.words}), +-{UNCALIBRATED_ERROR:.0%}"
         return found
 
 
-def power(model: Model, busy: float, ratio: float) -> float:
+def power(model: EnergyModel, busy: float, ratio: float) -> float:
     """P in watts, at a busy share and a clock in parts of the reference."""
     scale: float = ratio**model.kappa
     return model.p_s + model.p_d * scale * busy

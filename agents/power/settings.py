@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 
 from agents.probing import HostFiles
 from inventory.documents import read
+from inventory.energy_model import EnergyModel
 
 PATH = "etc/millrace/power.yaml"
 
@@ -49,23 +50,6 @@ class Program(Struct, frozen=True, forbid_unknown_fields=True):
     silence_s: Annotated[float, Meta(gt=0)] = 10.0
 
 
-class Model(Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of the energy model: P = p_s + p_d (f / f_ref)^kappa u.
-
-    Attributes:
-        p_s, p_d: static power, and dynamic power with all CPUs busy at the reference clock, in watts.
-        kappa: exponent of the clock.
-        f_ref_ghz: the reference clock; the highest one when it is left out.
-        mape: mean relative error where it was calibrated, 0.05 is 5 %; unknown when it is left out.
-    """
-
-    p_s: Annotated[float, Meta(ge=0)]
-    p_d: Annotated[float, Meta(ge=0)]
-    kappa: Annotated[float, Meta(gt=0)] = 3.0
-    f_ref_ghz: Annotated[float, Meta(gt=0)] | None = None
-    mape: Annotated[float, Meta(ge=0)] | None = None
-
-
 class PowerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The file.
 
@@ -77,7 +61,7 @@ class PowerSettings(Struct, frozen=True, forbid_unknown_fields=True):
         rate_hz: samples per second.
         hwmon: see `Sensors`.
         external: the program of the reader `external`.
-        model: parameters of the reader `model`.
+        model: parameters of the reader `model`, in place of those of the inventory.
         powertop: whether PowerTOP runs beside the primary reader.
     """
 
@@ -88,7 +72,7 @@ class PowerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     rate_hz: Annotated[float, Meta(ge=FEWEST_HZ, le=MOST_HZ)] = DEFAULT_HZ
     hwmon: Sensors = Sensors()
     external: Program | None = None
-    model: Model | None = None
+    model: EnergyModel | None = None
     powertop: bool = False
 
 

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from agents.protocol.pieces import Message, Move, Place, RunSpec
+from inventory.energy_model import EnergyModel
 
 
 class Welcome(Message, frozen=True, tag="welcome"):
     """First message of the controller: who the agent is and where it may write.
 
     An agent passes it on to its workers with their `slot`. `folder` is the node's own: prepared inputs lie
-    in `inputs/`, and a run writes below `<run>/`.
+    in `inputs/`, and a run writes below `<run>/`. `power` is the node's energy model, where the inventory has one.
     """
 
     version: int
@@ -19,6 +20,7 @@ class Welcome(Message, frozen=True, tag="welcome"):
     folder: str
     campaign: str = ""
     slot: int = -1
+    power: EnergyModel | None = None
 
 
 class Heartbeat(Message, frozen=True, tag="heartbeat"):

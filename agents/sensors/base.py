@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from inventory.energy_model import EnergyModel
+
 GROUP = "millrace.sensors"
 """Entry-point group of sensors."""
 
@@ -32,6 +34,7 @@ class Host:
         shared: whether the machine carries other nodes too, so that its totals are not this node's alone.
         agent: process id of the node agent.
         workers: gives slot -> process id of the workers alive now.
+        power: the node's energy model, where one is known; never of a node that shares its machine.
     """
 
     node: str
@@ -39,6 +42,7 @@ class Host:
     shared: bool
     agent: int
     workers: Callable[[], Mapping[int, int]]
+    power: EnergyModel | None = None
 
 
 class Sensor:

@@ -7,6 +7,8 @@ second, and every `read`, so every mark too, takes one sample more. The rows car
 from collections import deque
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from agents.power.header import header
 from agents.power.host import MeteredHost
 from agents.power.metering import Metering, Note
@@ -37,7 +39,8 @@ class PowerSensor(Sensor):
 
     def probe(self) -> str | None:
         machine = MeteredHost.here()
-        metering = Metering(machine, settings_of(machine))
+        settings = settings_of(machine)
+        metering = Metering(machine, replace(settings, model=settings.model or self.host.power))
         if metering.source is None:
             metering.close()
             return metering.sources.why_none

@@ -58,7 +58,8 @@ def _show(result: Calibration) -> None:
     model = result.fit.model
     kappa = f"{model.kappa:g}" if result.fit.kappa_is_fitted else f"{model.kappa:g} (not fitted: one clock only)"
     click.secho(f"  p_s {model.p_s:.3f} W, p_d {model.p_d:.3f} W, kappa {kappa}", bold=True)
-    click.echo(f"  error: {result.fit.rmse_watts:.3f} W (RMSE), {result.fit.mape:.1%} on the steps held out")
+    if model.mape is not None:
+        click.echo(f"  error: {result.fit.rmse_watts:.3f} W (RMSE), {model.mape:.1%} on the steps held out")
     if result.found.clocks:
         click.echo(f"  {result.found.clocks}")
     click.echo(f"  kept in {result.path}")

@@ -16,7 +16,7 @@ from campaign.emulation.network import NetworkPlan
 from campaign.emulation.node_init import SSH_PORT
 from campaign.process import Process
 from inventory.ansible_hosts import Host, Hosts
-from inventory.cluster import EnergyModel
+from inventory.energy_model import EnergyModel
 
 TIER = 2
 """`millrace_tier` of an inventory whose nodes are namespaces of this host."""

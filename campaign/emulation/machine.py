@@ -6,7 +6,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from inventory.amounts import Positive
-from inventory.cluster import AtLeastOne, EnergyModel, Name
+from inventory.cluster import AtLeastOne, Name
+from inventory.energy_model import EnergyModel
 
 LOWEST = 0.4
 """Lowest clock of a machine that names none, as a part of its highest."""

@@ -46,15 +46,12 @@ class Calibration:
 
     def document(self) -> dict[str, Any]:
         """What is written."""
-        model = self.fit.model
         return {
             "node": self.node.id,
             "node_class": self.node.node_class,
-            "power": {"p_s": model.p_s, "p_d": model.p_d, "kappa": model.kappa},
+            "power": to_plain(self.fit.model),
             "kappa_fitted": self.fit.kappa_is_fitted,
-            "f_ref_ghz": model.f_ref_ghz,
             "rmse_watts": self.fit.rmse_watts,
-            "mape": self.fit.mape,
             "held_out": list(self.fit.held_out),
             "source": self.found.source,
             "cpu_model": self.found.cpu_model,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from agents.power.calibration import Step
 from agents.power.model import KAPPA, power
-from agents.power.settings import Model
+from inventory.energy_model import EnergyModel
 from inventory.errors import RunError
 
 LEAST_KAPPA, MOST_KAPPA, GRAIN = 1.0, 4.0, 0.01
@@ -23,15 +23,13 @@ class Fit(NamedTuple):
     """A fitted model.
 
     Attributes:
-        model: its parameters, with the error.
-        mape: mean absolute percentage error on the steps that were held out, 0.05 is 5 %.
+        model: its parameters; `mape` is the mean absolute percentage error on the steps that were held out.
         kappa_is_fitted: whether clocks differed enough; else kappa is 3.
         rmse_watts: root of the mean squared error on the other steps.
         held_out: numbers of the steps that were held out.
     """
 
-    model: Model
-    mape: float
+    model: EnergyModel
     kappa_is_fitted: bool
     rmse_watts: float
     held_out: tuple[int, ...]
@@ -62,10 +60,10 @@ def fit(steps: Sequence[Step], f_ref_hz: float | None) -> Fit:
     ]
     mape = statistics.fmean(relative)
     ghz = f_ref_hz / 1e9 if f_ref_hz else None
-    return Fit(Model(best.p_s, best.p_d, best.kappa, ghz, mape), mape, apart, (error / len(used)) ** 0.5, held_out)
+    return Fit(EnergyModel(best.p_s, best.p_d, best.kappa, ghz, mape), apart, (error / len(used)) ** 0.5, held_out)
 
 
-def _line(steps: Sequence[Step], ratios: Sequence[float], kappa: float) -> Model:
+def _line(steps: Sequence[Step], ratios: Sequence[float], kappa: float) -> EnergyModel:
     """The best static and dynamic power for one kappa; static power is not below 0."""
     x = [ratio**kappa * step.busy for ratio, step in zip(ratios, steps, strict=True)]
     y = [step.watts for step in steps]
@@ -74,10 +72,10 @@ def _line(steps: Sequence[Step], ratios: Sequence[float], kappa: float) -> Model
     slope, intercept = statistics.linear_regression(x, y)
     if intercept < 0:
         slope, intercept = statistics.linear_regression(x, y, proportional=True)
-    return Model(intercept, max(slope, 0.0), round(kappa, 2))
+    return EnergyModel(intercept, max(slope, 0.0), round(kappa, 2))
 
 
-def _error(model: Model, steps: Sequence[Step], f_ref_hz: float | None) -> float:
+def _error(model: EnergyModel, steps: Sequence[Step], f_ref_hz: float | None) -> float:
     return sum((power(model, step.busy, _ratio(step, f_ref_hz)) - step.watts) ** 2 for step in steps)
 
 

@@ -8,9 +8,13 @@ from metering import metered, zones
 from recorded_host import Recorded, Script
 from trees import meters
 
-from agents.power.host import MeteredHost
-from agents.power.settings import Model, PowerSettings
+from agents.power.host import ROOT_VARIABLE, MeteredHost
+from agents.power.settings import PowerSettings
 from agents.power.tdp import Design, design_power
+from agents.sensors.base import Host
+from agents.sensors.power import PowerSensor
+from agents.trace import TABLES
+from inventory.energy_model import EnergyModel
 
 FREQ = "sys/devices/system/cpu/cpufreq/policy0"
 
@@ -47,7 +51,7 @@ def clock(cur_khz: int) -> dict[str, str]:
 @pytest.mark.parametrize(("khz", "watts"), [(3_000_000, 10 + 40 * 0.75), (1_500_000, 10 + 40 * 0.25 * 0.75)])
 def test_power_follows_busy_share_and_clock(tmp_path: Path, khz: int, watts: float) -> None:
     host = machine(tmp_path, 1.0, 0.5, **clock(khz))
-    answer = metered(host, settings=PowerSettings(source="model", model=Model(10, 40, 2, mape=0.06)))
+    answer = metered(host, settings=PowerSettings(source="model", model=EnergyModel(10, 40, 2, mape=0.06)))
     assert answer.total.joules == pytest.approx(watts * 10, rel=0.02)
     assert answer.total.source == "model"
     assert answer.total.flags == ("modelled",)
@@ -97,3 +101,19 @@ def test_design_power_counts_chips_and_a_virtual_machines_share_of_one(
 ) -> None:
     found = design_power(MeteredHost(meters.plant(tmp_path, {"proc/cpuinfo": cpuinfo(name, cpus, flags, sockets)})))
     assert (found.watts if isinstance(found, Design) else None) == watts
+
+
+def test_a_node_without_a_meter_follows_the_model_of_its_inventory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"proc/stat": stat(0.0, 0.0)(0.0), "proc/cpuinfo": cpuinfo("Unheard-of", 2)}
+    monkeypatch.setenv(ROOT_VARIABLE, str(meters.plant(tmp_path, files)))
+    sensor = PowerSensor(Host("n1", "10.0.0.1", False, 1, dict, EnergyModel(7.5, 40, mape=0.04)))
+    assert sensor.probe() is None
+    rows = [
+        dict(zip(TABLES["power"].names[4:], row.values, strict=True)) for row in sensor.read(0) if row.table == "power"
+    ]
+    sensor.close()
+    assert {(row["source"], row["watts"], row["flags"].removeprefix("first,")) for row in rows} == {
+        ("model", 7.5, "modelled")
+    }

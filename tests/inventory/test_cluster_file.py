@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inventory.cluster import Cluster, EnergyModel, ExistingWorker, Facts, Network, Node, cluster_of, load_cluster
+from inventory.cluster import Cluster, ExistingWorker, Facts, Network, Node, cluster_of, load_cluster
 from inventory.documents import dump_json, dump_yaml, parse
+from inventory.energy_model import EnergyModel
 from inventory.errors import InputError
 from inventory.finding import find_inventory
 
