@@ -73,7 +73,7 @@ def _nodes(account: Account) -> Table:
             _number(host.load),
             *([_number(host.others_load)] if others else []),
             _number(host.capacity),
-            f"{share} too much" if host.overloaded else share,
+            f"{share}, too much" if host.overloaded else share,
             f"{host.slots_used + host.slots_others} of {host.slots}",
             *([f"{_number(host.memory_mb or 0.0)} of {_number(host.memory_limit_mb)}"] if memory else []),
         )

@@ -77,7 +77,7 @@ def test_people_see_loads_links_decisions_and_what_is_possible(place: Place) -> 
 def test_a_placement_that_overloads_a_node_says_so_and_is_not_held_against_the_bound(place: Place) -> None:
     Path("tight.yml").write_text("nodes: [{id: m, capacity: 3, slots: 1}, {id: n, capacity: 9, slots: 1}]")
     out = place("--explain", cluster="tight.yml")
-    assert _row(out.split("load against")[1].split("heaviest")[0], "m")[4] == "133% too much"
+    assert _row(out.split("load against")[1].split("heaviest")[0], "m")[4] == "133%, too much"
     assert "This placement exceeds a capacity" in out
     assert "above the optimum" not in out
 
