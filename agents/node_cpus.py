@@ -46,14 +46,9 @@ class NodeCpus:
         return answer
 
     def _set(self, command: SetCpus) -> Answer:
-        answer = self._control.apply(CpuWish.from_document(command.settings))
-        if command.hz is None or answer.refused:
-            return answer
-        fixed = self._control.set_frequency(command.hz)
-        # What was a limit of the range a moment ago is what the clock is fixed at now.
-        overruled = {setting.path for setting in fixed.settings}
-        kept = tuple(setting for setting in answer.settings if setting.path not in overruled)
-        return Answer(answer.changed or fixed.changed, kept + fixed.settings, fixed.refused)
+        if command.hz is not None:
+            return self._control.set_frequency(command.hz)
+        return self._control.apply(CpuWish.from_document(command.settings))
 
 
 def _answered(work: Callable[[], Answer]) -> CpusSet:

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from agents.sensors.base import GROUP as SENSORS
+from campaign.cpu.entry import ByClass, CpuEntry
 from campaign.energy.idle import IdleEntry
 from campaign.gating import GatesEntry
 from campaign.order import Order
@@ -58,6 +59,13 @@ class SchedulerEntry(Struct, frozen=True, forbid_unknown_fields=True):
     gates: GatesEntry | None = None
 
 
+class CpuVariant(Struct, frozen=True, forbid_unknown_fields=True):
+    """CPU settings under a label: every workload meets every scheduler under each of them."""
+
+    label: FileName
+    nodes: ByClass
+
+
 class OnFailure(Struct, frozen=True, forbid_unknown_fields=True):
     """How often a failed run is tried again, and then: `skip` to the next run, or `stop` and skip all that are left."""
 
@@ -83,6 +91,7 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     baseline: str | None = None
     sensors: tuple[str, ...] = ("cpu", "memory", "network", "power")
     idle: IdleEntry = IdleEntry()
+    cpu: ByClass | tuple[CpuVariant, ...] | None = None
 
     @property
     def labels(self) -> list[str]:
@@ -93,6 +102,11 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def scheduler_names(self) -> list[str]:
         """The schedulers' names, as listed."""
         return [entry if isinstance(entry, str) else entry.name for entry in self.schedulers]
+
+    @property
+    def cpu_labels(self) -> list[str]:
+        """The labels of CPU settings, as listed; one empty label where there is nothing to tell apart."""
+        return [variant.label for variant in self.cpu] if isinstance(self.cpu, tuple) else [""]
 
     @property
     def gates(self) -> dict[str, GatesEntry]:
@@ -130,6 +144,7 @@ def agenda_of(document: Document) -> Agenda:
     Raises:
         InputError: the document is wrong; the message names file, line, key, value and the nearest valid choice.
     """
+    _check_cpu_shape(document)
     agenda = document.convert(Agenda)
     _check_names(document, agenda)
     if agenda.baseline is not None and agenda.baseline not in agenda.scheduler_names:
@@ -152,10 +167,30 @@ def _check_names(document: Document, agenda: Agenda) -> None:
         _check_known(document, steps, "scheduler", agenda.scheduler_names[at], SCHEDULERS)
         if agenda.scheduler_names.index(agenda.scheduler_names[at]) != at:
             raise document.error(steps, f"the scheduler {agenda.scheduler_names[at]!r} is listed twice")
+    for at, label in enumerate(agenda.cpu_labels):
+        if agenda.cpu_labels.index(label) != at:
+            raise document.error(("cpu", at, "label"), f"second CPU settings are called {label!r}")
     for at, sensor in enumerate(agenda.sensors):
         _check_known(document, ("sensors", at), "sensor", sensor, SENSORS)
         if agenda.sensors.index(sensor) != at:
             raise document.error(("sensors", at), f"the sensor {sensor!r} is listed twice")
+
+
+def _check_cpu_shape(document: Document) -> None:
+    """Tell which of its two shapes is meant, so that what is wrong is said of that one.
+
+    Settings without a class of nodes around them would be read as classes without settings.
+    """
+    entry = document.data.get("cpu") if isinstance(document.data, dict) else None
+    for key in entry if isinstance(entry, dict) else ():
+        if key in CpuEntry.__struct_fields__:
+            raise document.error(("cpu", key), f"{key!r} stands below a class of nodes, or '*': cpu: {{'*': {{...}}}}")
+    if entry == []:
+        raise document.error(("cpu",), "lists nothing; leave it out, or give settings with a 'label'")
+    if isinstance(entry, dict):
+        document.convert(dict[str, CpuEntry], ("cpu",))
+    elif isinstance(entry, list):
+        document.convert(tuple[CpuVariant, ...], ("cpu",))
 
 
 def _check_known(document: Document, steps: tuple[str | int, ...], kind: str, name: str, group: str) -> None:

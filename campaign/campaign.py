@@ -18,12 +18,13 @@ from campaign.cluster import Member
 from campaign.disk import DiskFullError, check_room, noticing_full_disk, writing
 from campaign.energy.idle import SENSOR
 from campaign.interrupts import SIGNALS, ignore_interrupts
+from campaign.job import Conditions, Job
 from campaign.live import FAILING, INTERRUPTED, Board, in_words, write_live
 from campaign.order import Run
 from campaign.plan import Inputs, Plan
 from campaign.progress import View
 from campaign.reach import Reach
-from campaign.run import Conditions, Execution, Job, forget
+from campaign.run import Execution, forget
 from campaign.state import RunState
 from campaign.store import FAILED, OK, SKIPPED, Store
 from campaign.timeline import move_plans
@@ -225,6 +226,7 @@ class Campaign:
             members=members,
             attempt=attempt,
             moves=move_plans(plan.agenda.timeline, run.workload),
+            cpus=plan.cpus[run.cpu],
             place_without=functools.partial(plan.place_without, run),
         )
         return Execution(job, self._conditions, partial, work, self._board, self._state)

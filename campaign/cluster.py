@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from agents.facts import gather
-from agents.protocol import Failed, IdleBaseline, Idled, Message, MeterIdle, Report
+from agents.protocol import CpusSet, Failed, IdleBaseline, Idled, Message, MeterIdle, Report, RestoreCpus, SetCpus
 from campaign.channel import Channel
 from campaign.clock import Offset
 from campaign.control.news import all_of
@@ -16,8 +16,15 @@ from campaign.transport import Transport
 from inventory.energy_model import EnergyModel
 from inventory.errors import RunError
 
-IDLE_GRACE_S = 30.0
-"""What an agent may take to answer with its idle baseline, beyond the time that it measures for."""
+GRACE_S = 30.0
+"""What an agent may take to answer a question, beyond the time that its work takes."""
+
+Question = MeterIdle | SetCpus | RestoreCpus
+"""What a node answers once, whether it has a run or not."""
+
+Answer = Idled | CpusSet
+
+A = TypeVar("A", Idled, CpusSet)
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ class Agents:
         self._unheard: list[tuple[str, Report | str]] = []
         self._facts: dict[str, Mapping[str, Any]] = {}
         self._offsets: dict[str, Offset] = {}
-        self._idling: dict[str, asyncio.Future[IdleBaseline]] = {}
+        self._asked: dict[str, asyncio.Future[Answer]] = {}
         self._clock = gather()["clock"]
         self._campaign, self._on_start = campaign, on_start
         self._channels = {node: self._channel(node) for node in members}
@@ -126,18 +133,36 @@ class Agents:
             node: which.
             settle_s, measure_s: how long it settles, and is metered.
         """
-        answer: asyncio.Future[IdleBaseline] = asyncio.get_running_loop().create_future()
-        self._idling[node] = answer
         try:
-            await self.tell(node, MeterIdle(settle_s=settle_s, measure_s=measure_s))
-            async with asyncio.timeout(settle_s + 2 * measure_s + IDLE_GRACE_S):
-                return await answer
-        except TimeoutError:
-            return IdleBaseline(reason=f"the agent of {node} did not answer in time")
+            question = MeterIdle(settle_s=settle_s, measure_s=measure_s)
+            return (await self.ask(node, question, Idled, settle_s + 2 * measure_s)).baseline
         except RunError as fault:
             return IdleBaseline(reason=str(fault))
+
+    async def ask(self, node: str, question: Question, kind: type[A], seconds: float) -> A:
+        """What a node answers; one question at a time.
+
+        Args:
+            node: which.
+            question: what it is told.
+            kind: what that is answered with.
+            seconds: what it may take, beyond `GRACE_S`.
+
+        Raises:
+            RunError: its agent is gone, fails, or does not answer in time.
+        """
+        asked = self._asked[node] = asyncio.get_running_loop().create_future()
+        try:
+            await self.tell(node, question)
+            async with asyncio.timeout(seconds + GRACE_S):
+                answer = await asked
+        except TimeoutError:
+            raise RunError(f"the agent of {node} did not answer in time") from None
         finally:
-            del self._idling[node]
+            del self._asked[node]
+        if not isinstance(answer, kind):
+            raise RunError(f"the agent of {node} answers {type(answer).__name__}, {kind.__name__} was expected")
+        return answer
 
     async def restart(self, node: str) -> None:
         """Start the agent of a node anew; what is left of the old one ends.
@@ -165,9 +190,9 @@ class Agents:
 
     def _hear(self, node: str, what: Report | str) -> None:
         """Pass on a report, or the reason why an agent is gone."""
-        if isinstance(what, str | Failed | Idled):
-            self._end_idling(node, what)
-        if isinstance(what, Idled):
+        if isinstance(what, str | Failed | Idled | CpusSet):
+            self._answer(node, what)
+        if isinstance(what, Idled | CpusSet):
             return
         if self._listener is None:
             self._unheard.append((node, what))
@@ -176,14 +201,14 @@ class Agents:
         else:
             self._listener.take(node, what)
 
-    def _end_idling(self, node: str, what: str | Failed | Idled) -> None:
-        answer = self._idling.get(node)
+    def _answer(self, node: str, what: str | Failed | Answer) -> None:
+        answer = self._asked.get(node)
         if answer is not None and not answer.done():
             match what:
-                case Idled():
-                    answer.set_result(what.baseline)
+                case str() | Failed():
+                    answer.set_exception(RunError(what if isinstance(what, str) else what.reason))
                 case _:
-                    answer.set_result(IdleBaseline(reason=what if isinstance(what, str) else what.reason))
+                    answer.set_result(what)
 
     async def _close(self) -> None:
         # A closing that is cancelled half-way would leave processes behind; it takes a few seconds at most.

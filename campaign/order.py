@@ -1,4 +1,4 @@
-"""Which runs a campaign has, and in which order: every workload under every scheduler, repeated.
+"""Which runs a campaign has, and in which order: every workload under every scheduler and CPU settings, repeated.
 
 Interleaving spreads whatever drifts on a machine (heat, other users, page cache) over all schedulers instead of letting
 it hit one of them; the shuffle within each repetition keeps any one from always following the same other.
@@ -12,7 +12,10 @@ Order = Literal["interleaved", "sequential"]
 
 
 class Run(NamedTuple):
-    """One run: its number in the campaign (from 1), the workload's label, the scheduler, the repetition (from 1)."""
+    """One run: its number in the campaign (from 1), the workload's label, the scheduler, the repetition (from 1).
+
+    `cpu` is the label of its CPU settings, empty where they have none.
+    """
 
     number: int
     workload: str
@@ -20,26 +23,32 @@ class Run(NamedTuple):
     repetition: int
     name: str
     seed: int
+    cpu: str = ""
 
 
 def runs_of(
-    workloads: Sequence[str], schedulers: Sequence[str], repetitions: int, order: Order, seed: int
+    workloads: Sequence[str],
+    schedulers: Sequence[str],
+    repetitions: int,
+    order: Order,
+    seed: int,
+    cpus: Sequence[str] = ("",),
 ) -> list[Run]:
     """All runs in the order in which they are to be done; the same arguments give the same list everywhere.
 
     `interleaved` does one repetition after the other, each in a shuffled order of its own; `sequential` does all
-    repetitions of one workload under one scheduler before the next.
+    repetitions of one combination before the next.
     """
-    pairs = [(workload, scheduler) for workload in workloads for scheduler in schedulers]
+    combinations = [(workload, scheduler, cpu) for workload in workloads for scheduler in schedulers for cpu in cpus]
     rounds = range(1, repetitions + 1)
     if order == "sequential":
-        wanted = [(workload, scheduler, k) for workload, scheduler in pairs for k in rounds]
+        wanted = [(*combination, k) for combination in combinations for k in rounds]
     else:
         # Sorting by a hash is a shuffle that no library version can change.
         wanted = [
-            (workload, scheduler, k)
+            (*combination, k)
             for k in rounds
-            for workload, scheduler in sorted(pairs, key=lambda pair: _digest(seed, "order", k, *pair))
+            for combination in sorted(combinations, key=lambda each: _digest(seed, "order", k, *filter(None, each)))
         ]
     width = max(3, len(str(len(wanted))))
     return [
@@ -48,17 +57,18 @@ def runs_of(
             workload,
             scheduler,
             k,
-            f"{number:0{width}d}-{workload}-{scheduler}-r{k}",
+            "-".join(filter(None, (f"{number:0{width}d}", workload, scheduler, cpu, f"r{k}"))),
             run_seed(seed, workload, k),
+            cpu,
         )
-        for number, (workload, scheduler, k) in enumerate(wanted, 1)
+        for number, (workload, scheduler, cpu, k) in enumerate(wanted, 1)
     ]
 
 
 def run_seed(seed: int, workload: str, repetition: int) -> int:
     """Seed of a run, 32 bits.
 
-    It leaves the scheduler out: within a repetition all schedulers meet the same random choices of a workload
+    It leaves scheduler and CPU settings out: within a repetition all of them meet the same random choices of a workload
     (common random numbers), which takes that noise out of their comparison.
     """
     return int.from_bytes(_digest(seed, "run", workload, repetition)[:4], "big")

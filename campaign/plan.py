@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from agents.protocol import Gates, Place
 from campaign.addresses import with_addresses
 from campaign.agenda import Agenda, SchedulerEntry, WorkloadEntry
+from campaign.cpu.entry import ByNode, settings_of
 from campaign.gating import Gating, check_targets, gating_of
 from campaign.order import Run, runs_of
 from campaign.timeline import check_timeline
@@ -75,6 +76,7 @@ class Plan:
         placed: by (workload's label, scheduler).
         schedulers: by name.
         gating: scheduler, by name -> the communication schedule that its runs follow, of those that do.
+        cpus: label of CPU settings -> those of every node.
         runs: in order.
         document: where the agenda stands, for messages.
         hosts: the Ansible inventory that the cluster comes from; None: a cluster file.
@@ -86,6 +88,7 @@ class Plan:
     placed: Mapping[tuple[str, str], Placed]
     schedulers: Mapping[str, Checked]
     gating: Mapping[str, Gating]
+    cpus: Mapping[str, ByNode]
     runs: tuple[Run, ...]
     document: Document
     hosts: Hosts | None = None
@@ -115,10 +118,11 @@ def plan_of(document: Document, agenda: Agenda, inventory: Document) -> Plan:
     Raises:
         InputError: the cluster cannot be used, a parameter is wrong, a topology cannot run, a scheduler finds no
             place for one, or the timeline asks for what cannot be.
-        UnfitError: a plug-in cannot be loaded.
+        UnfitError: a plug-in cannot be loaded, or CPUs cannot be set because nodes share a machine.
         RunError: a scheduler gives a wrong answer.
     """
     cluster = with_addresses(inventory)
+    cpus = _cpus(document, agenda, cluster)
     applications = {
         label: _application(document, ("workloads", at), label, entry)
         for at, (label, entry) in enumerate(zip(agenda.labels, agenda.workloads, strict=True))
@@ -160,13 +164,15 @@ def plan_of(document: Document, agenda: Agenda, inventory: Document) -> Plan:
             for name, scheduler in schedulers.items()
         ),
     )
-    runs = runs_of(agenda.labels, agenda.scheduler_names, agenda.repetitions, agenda.order, agenda.seed)
+    runs = runs_of(
+        agenda.labels, agenda.scheduler_names, agenda.repetitions, agenda.order, agenda.seed, agenda.cpu_labels
+    )
     hosts = inventory.hosts if isinstance(inventory, ClusterOfHosts) else None
-    return Plan(resolved, cluster, applications, placed, schedulers, gating, tuple(runs), document, hosts)
+    return Plan(resolved, cluster, applications, placed, schedulers, gating, cpus, tuple(runs), document, hosts)
 
 
 def only(plan: Plan, choice: str | None) -> list[Run]:
-    """The runs that `choice` names: `workload=LABEL`, `scheduler=NAME`, separated by commas; None for all.
+    """The runs that `choice` names: `workload=LABEL`, `scheduler=NAME`, `cpu=LABEL`, with commas; None for all.
 
     A key that is given several times takes every one of its values.
 
@@ -174,11 +180,14 @@ def only(plan: Plan, choice: str | None) -> list[Run]:
         InputError: the choice is not of that form, or names what the campaign does not have.
     """
     names = {"workload": plan.agenda.labels, "scheduler": plan.agenda.scheduler_names}
+    if isinstance(plan.agenda.cpu, tuple):
+        names["cpu"] = plan.agenda.cpu_labels
+    forms = " or ".join(f"{name}={'NAME' if name == 'scheduler' else 'LABEL'}" for name in names)
     wanted: dict[str, set[str]] = {}
     for part in choice.split(",") if choice is not None else ():
         key, _, value = (word.strip() for word in part.partition("="))
         if key not in names:
-            raise InputError(f"--only: got {part!r}, expected workload=LABEL or scheduler=NAME{nearest(key, names)}")
+            raise InputError(f"--only: got {part!r}, expected {forms}{nearest(key, names)}")
         if value not in names[key]:
             raise InputError(f"--only: the agenda has no {key} {value!r}{nearest(value, names[key])}")
         wanted.setdefault(key, set()).add(value)
@@ -216,6 +225,19 @@ def _application(document: Document, steps: Steps, label: str, entry: WorkloadEn
     except InputError as fault:
         raise document.error((*steps, "rate"), str(fault)) from None
     return Application(label, entry.name, workload, as_plain(workload.params), topology, entry.rate)
+
+
+def _cpus(document: Document, agenda: Agenda, cluster: Cluster) -> dict[str, ByNode]:
+    match agenda.cpu:
+        case None:
+            return {"": {}}
+        case tuple(variants):
+            return {
+                variant.label: settings_of(document, ("cpu", at, "nodes"), variant.nodes, cluster)
+                for at, variant in enumerate(variants)
+            }
+        case by_class:
+            return {"": settings_of(document, ("cpu",), by_class, cluster)}
 
 
 def _scheduler(document: Document, at: int, name: str) -> Checked:

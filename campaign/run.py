@@ -4,8 +4,7 @@ import asyncio
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,26 +13,26 @@ from agents.facts import gather
 from agents.protocol import ExecutorSpec, IdleBaseline, InputFile, RunSpec, workers_of
 from agents.trace import AGENT, TraceWriter
 from campaign.clocks import Apart, Clocks
-from campaign.cluster import Agents, Member
+from campaign.cluster import Agents
 from campaign.collect import HERE, collect_answer, collect_logs, collect_profiles, collect_traces
 from campaign.control.failures import RunFailedError
 from campaign.control.flow import Flow
 from campaign.control.journal import CONTROLLER
-from campaign.control.moves import MovePlan
 from campaign.control.news import unless
 from campaign.control.session import Session
 from campaign.control.tending import Course
 from campaign.control.world import Seats, SlotRecord, World
 from campaign.copies import FolderCopies
+from campaign.cpu.setting import RunCpus
+from campaign.cpu.suspect import reasons
 from campaign.emulation.calibrated import Calibrated
 from campaign.energy.account import account
-from campaign.energy.idle import NOT_MEASURED, Idle, IdleEntry, measure_idle
+from campaign.energy.idle import NOT_MEASURED, Idle, measure_idle
 from campaign.energy.machines import machines_of
+from campaign.job import Conditions, Job
 from campaign.latency_log import LATENCY_LOG, write_latency_log
 from campaign.live import Board
 from campaign.measured import measure
-from campaign.order import Run
-from campaign.plan import Application, Placed
 from campaign.reach import Reach
 from campaign.state import RunState
 from campaign.store import FAILED, OK
@@ -41,57 +40,13 @@ from campaign.verifying import in_order, verification
 from inventory.documents import to_plain
 from inventory.errors import MillraceError, RunError
 from workloads.rates import NS
-from workloads.workload import PreparedInput, Verdict
+from workloads.workload import Verdict
 
 EPOCH = 1
 """Every run has agents of its own, for which this is the first start of a topology."""
 
 SLOTS_HELD = 5_000
 """So many rows of time slots are held in memory before they are written."""
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """What is the same for all runs of a campaign.
-
-    `idle`: how nodes are metered without workers, None without the sensor `power`. `tier` is that of
-    `campaign.reach.Reach`; `accepts_shortfall`: runs take place although nodes or links got too
-    little of what was asked for.
-    """
-
-    campaign: str
-    warmup_s: float
-    duration_s: float
-    sensors: tuple[str, ...]
-    idle: IdleEntry | None
-    checkpoint_s: float
-    profile: bool
-    tier: int
-    accepts_shortfall: bool
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run, and all that it needs.
-
-    Attributes:
-        run: which one.
-        application, placed: what runs where.
-        inputs: the prepared inputs.
-        members: all nodes of the cluster, by id.
-        attempt: which attempt it is, from 1.
-        moves: what the agenda's timeline asks for.
-        place_without: places the application on other nodes than those given.
-    """
-
-    run: Run
-    application: Application
-    placed: Placed
-    inputs: Sequence[PreparedInput]
-    members: Mapping[str, Member]
-    attempt: int
-    moves: Sequence[MovePlan]
-    place_without: Callable[[Set[str]], Placed]
 
 
 class Execution:
@@ -121,6 +76,9 @@ class Execution:
         self._stage, self._stage_since = "", time.monotonic()
         self._nodes: dict[str, Any] = {}
         self._machines = machines_of({node: member.address for node, member in job.members.items()})
+        shared = {node for machine in self._machines if len(machine.nodes) > 1 for node in machine.nodes}
+        self._cpus = RunCpus(job.cpus, job.placed.answer.frequencies_hz, shared)
+        self._suspect: list[str] = []
         self._idle: dict[str, Idle] = {}
         self._apart: list[Apart] = []
         self._verdict: Verdict | None = None
@@ -167,6 +125,8 @@ class Execution:
             self._profiles = await collect_profiles(within_reach, self._job.run.name, session.profiles.of, target)
         offsets = {node: known["clock"]["offset_ns"] for node, known in self._nodes.items()}
         figures = await asyncio.to_thread(measure, traces, self._measured_s, offsets, self._apart)
+        seen = await asyncio.to_thread(reasons, traces, [machine.metered for machine in self._machines])
+        self._suspect = self._cpus.doubts + seen
         figures["energy"] = await asyncio.to_thread(self._account_energy, traces, offsets)
         await asyncio.to_thread(self._log_latencies, traces, offsets)
         journal = session.journal
@@ -206,6 +166,9 @@ class Execution:
             "tier": self._conditions.tier,
             "placement": self._job.placed.answer,
             "gates": self._job.placed.gates,
+            "cpu_settings": run.cpu or None,
+            "cpu": self._cpus.rows,
+            "suspect": self._suspect,
             "inputs": [
                 {"name": i.name, "sha256": i.sha256, "records": i.records, "origin": i.origin} for i in self._job.inputs
             ],
@@ -227,6 +190,7 @@ class Execution:
             async with Agents(job.members, conditions.campaign, self._agent_started) as agents:
                 course = Course(conditions.sensors, conditions.checkpoint_s, tuple(job.moves))
                 clocks = Clocks(agents.offset, self._traces, job.run.name)
+                await self._cpus.set(agents, job.members)
                 before = await self._meter_idle(agents)
                 session = Session(self._spec(agents), self._world(agents, clocks, traces), course)
                 agents.listen(session)
@@ -236,6 +200,7 @@ class Execution:
                     self._enter("finishing")
                     await session.finish()
                 after = await self._meter_idle(agents, session.lost_nodes)
+                await self._cpus.restore(agents, session.lost_nodes)
                 self._idle = {
                     machine.metered: Idle(
                         before.get(machine.metered, NOT_MEASURED), after.get(machine.metered, NOT_MEASURED)
@@ -287,6 +252,7 @@ class Execution:
         async def restart(node: str) -> None:
             self._supplied.discard(node)
             await agents.restart(node)
+            await self._cpus.set_again(agents, node)
 
         async def place(lost: Set[str]) -> Seats:
             placed = await asyncio.to_thread(self._job.place_without, lost)

@@ -41,11 +41,11 @@ class SetCpus(Message, frozen=True, tag="set_cpus"):
 
     Attributes:
         settings: those of `agents.cpu.wish.CpuWish` that are given.
-        hz: fix all clocks at that; None: do not.
-        check: only say what is impossible.
+        hz: instead of settings: fix all clocks at that.
+        check: only say which settings are impossible.
     """
 
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any] = {}
     hz: int | None = None
     check: bool = False
 

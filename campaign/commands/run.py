@@ -13,6 +13,7 @@ from analysis.render import render
 from campaign.campaign import Campaign, Ending
 from campaign.clean import clean
 from campaign.cli import INTERRUPTED, Settings
+from campaign.cpu.checking import check_cpus
 from campaign.disk import writing
 from campaign.interrupts import interrupted_once
 from campaign.live import FINISHED, REPORTING, finish_live, in_words
@@ -48,7 +49,7 @@ RUN_FAILED = 1
     help="Go on with the campaign in DIR, which holds campaign.json; finished runs stay as they are.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the runs and where everything would be placed; start nothing.")
-@click.option("--only", "choice", metavar="K=V,...", help="Only these runs: workload=LABEL, scheduler=NAME.")
+@click.option("--only", "choice", metavar="K=V,...", help="Only these runs: workload=LABEL, scheduler=NAME, cpu=LABEL.")
 @click.option(
     "--accept-shortfall",
     is_flag=True,
@@ -144,6 +145,7 @@ def _carry_out(
         work = state.partial(Path(tempfile.gettempdir()) / f"millrace-{state.path.stem}")
         with writing(work):
             work.mkdir(mode=0o700)
+        check_cpus(opened.plan, runs, reach, state, work / "check")
         inputs = _prepared(opened, runs, work / "inputs", settings)
         opened.check_inputs(inputs)
         view = view_for(settings.quiet, settings.color)

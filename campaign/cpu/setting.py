@@ -1,0 +1,117 @@
+"""CPUs of a run's nodes: set by their agents before its workers start, put back after its end."""
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from agents.protocol import CpusSet, RestoreCpus, SetCpus
+from campaign.cluster import Agents
+from campaign.cpu.entry import ByNode
+from inventory.documents import to_plain
+from inventory.errors import RunError
+
+ANSWER_S = 30.0
+"""What setting may take; a CPU that goes on or off takes up to a second."""
+
+DECLARED = "nodes that share a machine have their clocks by declaration"
+
+
+class RunCpus:
+    """What one run wants of CPUs, and what became of it.
+
+    Args:
+        wishes: the agenda's settings.
+        clocks: node -> clock in Hz that the scheduler gives it; one that cannot be set does not fail the run.
+        shared: nodes that are not machines of their own.
+    """
+
+    def __init__(self, wishes: ByNode, clocks: Mapping[str, int], shared: Collection[str]) -> None:
+        self._wishes, self._clocks, self._shared = wishes, clocks, shared
+        self._rows: dict[tuple[str, str], dict[str, Any]] = {}
+        self._again: list[str] = []
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """For `run.json`: `{node, setting, before, asked, got, ok, reason}`; `ok` None: it was not to be set."""
+        return list(self._rows.values())
+
+    @property
+    def doubts(self) -> list[str]:
+        """What makes the run suspect, in words."""
+        missed = [row for row in self.rows if row["ok"] is False]
+        return [
+            *(f"{row['node']}: {row['setting']}: asked for {row['asked']}, {_got(row)}" for row in missed),
+            *(f"{node}: its agent died, and its CPUs were set anew" for node in dict.fromkeys(self._again)),
+        ]
+
+    async def set(self, agents: Agents, nodes: Iterable[str]) -> None:
+        """Set the CPUs of these nodes.
+
+        Raises:
+            RunError: one cannot fulfil what the agenda asks for, or is gone.
+        """
+        await asyncio.gather(*(self._set(agents, node) for node in nodes))
+
+    async def set_again(self, agents: Agents, node: str) -> None:
+        """Set the CPUs of a node whose agent has been started anew: they were put back when the old one died.
+
+        Raises:
+            RunError: see `set`.
+        """
+        if node in self._wishes or node in self._clocks:
+            await self._set(agents, node)
+            self._again.append(node)
+
+    async def restore(self, agents: Agents, lost: Collection[str]) -> None:
+        """Put everything back; on lost nodes their guardians have done it.
+
+        Raises:
+            RunError: something is not as it was before.
+        """
+        nodes = [node for node in {**self._wishes, **self._clocks} if node not in lost]
+        answers = await asyncio.gather(*(ask(agents, node, RestoreCpus()) for node in nodes))
+        left = [
+            f"{node}: {setting.setting} is {setting.got}, was {setting.asked}"
+            for node, answer in zip(nodes, answers, strict=True)
+            for setting in answer.settings
+            if not setting.ok
+        ]
+        if left:
+            raise RunError(f"CPU settings could not be put back: {'; '.join(left)}")
+
+    async def _set(self, agents: Agents, node: str) -> None:
+        if node in self._wishes:
+            answer = await ask(agents, node, SetCpus(settings=self._wishes[node]))
+            if answer.refused:
+                raise RunError(f"CPU settings are refused by {node}: {'; '.join(answer.refused)}")
+            self._note(node, answer)
+        if node in self._clocks:
+            await self._fix_clock(agents, node, self._clocks[node])
+
+    async def _fix_clock(self, agents: Agents, node: str, hz: int) -> None:
+        reason, ok = DECLARED, None
+        if node not in self._shared:
+            answer = await ask(agents, node, SetCpus(hz=hz))
+            self._note(node, answer)
+            if not answer.refused:
+                return
+            reason, ok = "; ".join(answer.refused), False
+        row = {"setting": "clock", "before": "", "asked": str(hz // 1000), "got": None, "ok": ok, "reason": reason}
+        self._rows[node, "clock"] = {"node": node, **row}
+
+    def _note(self, node: str, answer: CpusSet) -> None:
+        for setting in answer.settings:
+            self._rows[node, setting.setting] = {"node": node, **to_plain(setting), "reason": setting.reason}
+
+
+async def ask(agents: Agents, node: str, question: SetCpus | RestoreCpus) -> CpusSet:
+    """What a node's agent answers to a command about its CPUs.
+
+    Raises:
+        RunError: it is gone, or does not answer.
+    """
+    return await agents.ask(node, question, CpusSet, ANSWER_S)
+
+
+def _got(row: Mapping[str, Any]) -> str:
+    return f"got {row['got']}" + (f" ({row['reason']})" if row["reason"] else "")

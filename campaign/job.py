@@ -1,0 +1,58 @@
+"""What one run is asked to do, and under which conditions."""
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from campaign.cluster import Member
+from campaign.control.moves import MovePlan
+from campaign.cpu.entry import ByNode
+from campaign.energy.idle import IdleEntry
+from campaign.order import Run
+from campaign.plan import Application, Placed
+from workloads.workload import PreparedInput
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What is the same for all runs of a campaign.
+
+    `idle`: how nodes are metered without workers, None without the sensor `power`. `tier` is that of
+    `campaign.reach.Reach`; `accepts_shortfall`: runs take place although nodes or links got too
+    little of what was asked for.
+    """
+
+    campaign: str
+    warmup_s: float
+    duration_s: float
+    sensors: tuple[str, ...]
+    idle: IdleEntry | None
+    checkpoint_s: float
+    profile: bool
+    tier: int
+    accepts_shortfall: bool
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run, and all that it needs.
+
+    Attributes:
+        run: which one.
+        application, placed: what runs where.
+        inputs: the prepared inputs.
+        members: all nodes of the cluster, by id.
+        attempt: which attempt it is, from 1.
+        moves: what the agenda's timeline asks for.
+        cpus: node -> CPU settings.
+        place_without: places the application on other nodes than those given.
+    """
+
+    run: Run
+    application: Application
+    placed: Placed
+    inputs: Sequence[PreparedInput]
+    members: Mapping[str, Member]
+    attempt: int
+    moves: Sequence[MovePlan]
+    cpus: ByNode
+    place_without: Callable[[Set[str]], Placed]

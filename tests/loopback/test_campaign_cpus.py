@@ -1,0 +1,100 @@
+"""Campaigns that set CPUs, in a tree of files: results say what took effect, and whoever is killed, all comes back."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from fake_kernel import all_files
+from trees.processors import CPU, acpi_shared, virtual, write
+
+from agents.cpu.journal import journal_path
+from agents.power.host import ROOT_VARIABLE
+
+pytestmark = pytest.mark.loopback
+
+ONE = "nodes:\n  - {id: n1, address: 127.0.0.2, class: big, slots: 2}\n"
+GOVERNOR = f"{CPU}/cpufreq/policy0/scaling_governor"
+
+
+@pytest.fixture
+def root(desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine; the desk's cluster is this one node."""
+    (desk.folder / "one.yaml").write_text(ONE)
+    (tmp_path / "root").mkdir()
+    monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path / "root"))
+    return tmp_path / "root"
+
+
+def agenda(desk, cpu: object, **changes: object) -> str:
+    asked = {"inventory": "one.yaml", "schedulers": ["even"], "sensors": [], "cpu": cpu}
+    return desk.agenda(**{**asked, **changes})
+
+
+def test_each_label_is_set_and_put_back_and_what_disturbs_a_run_is_a_reason_to_suspect_it(desk, root) -> None:
+    before = all_files(acpi_shared().build(root))
+    cpu = [
+        {"label": "slow", "nodes": {"*": {"max_ghz": 1.2, "turbo": False}, "big": {"max_ghz": 1.6}}},
+        {"label": "fast", "nodes": {"*": {"governor": "performance"}}},
+    ]
+    process = desk.start("run", agenda(desk, cpu, checkpoint_s=0.5, duration_s=3))
+    desk.wait_for_stage(1, "measuring")
+    write(root, f"{CPU}/cpufreq/policy2/scaling_min_freq", "1200000")
+    desk.wait_for_stage(2, "measuring")
+    assert (root / GOVERNOR).read_text().strip() == "performance"
+    (agent,) = desk.processes("agents")[:1]
+    os.kill(agent.pid, signal.SIGKILL)
+    outcome = desk.end_of(process)
+    assert outcome.status == 0, outcome
+    slow, fast = desk.results().values()
+    assert [(r["cpu_settings"], r["status"]) for r in (slow, fast)] == [("slow", "ok"), ("fast", "ok")]
+    rows = {row["setting"]: row for row in slow["cpu"]}
+    assert rows.keys() == {"turbo", "upper clock limit of policy0", "upper clock limit of policy2"}
+    assert rows["upper clock limit of policy0"] == {
+        "node": "n1",
+        "setting": "upper clock limit of policy0",
+        "before": "3000000",
+        "asked": "1600000",
+        "got": "1600000",
+        "ok": True,
+        "reason": "",
+    }
+    assert slow["suspect"] == ["n1: policy2/scaling_min_freq: 800000 -> 1200000: not by this run"]
+    assert [(row["setting"], row["got"]) for row in fast["cpu"]] == [
+        ("governor of policy0", "performance"),
+        ("governor of policy2", "performance"),
+    ]
+    assert fast["suspect"] == ["n1: its agent died, and its CPUs were set anew"]
+    assert all_files(root) == before
+    assert not journal_path(root).exists()
+
+
+def test_a_killed_controller_leaves_no_setting_behind(desk, root) -> None:
+    before = all_files(acpi_shared().build(root))
+    process = desk.start("run", agenda(desk, {"*": {"governor": "performance"}}, duration_s=60))
+    desk.wait_for_stage(1, "measuring")
+    assert all_files(root) != before
+    process.send_signal(signal.SIGKILL)
+    desk.wait_for(lambda: not journal_path(root).exists(), "the end of the journal")
+    assert all_files(root) == before
+    desk.wait_for_silence()
+
+
+def test_what_a_node_cannot_is_refused_before_anything_is_written(desk, root) -> None:
+    acpi_shared().build(root)
+    cpu = [{"label": "a", "nodes": {"*": {"governor": "performance"}}}, {"label": "b", "nodes": {"big": {"cores": 9}}}]
+    outcome = desk.run("run", agenda(desk, cpu))
+    assert outcome.status == 3, outcome
+    assert "node n1: cores: 9" in outcome.err
+    assert "possible: 1 to 4" in outcome.err
+    assert not (desk.folder / "results").exists()
+
+
+def test_a_machine_without_cpufreq_and_nodes_that_share_one_are_refused(desk, root) -> None:
+    virtual().build(root)
+    outcome = desk.run("run", agenda(desk, {"*": {"max_ghz": 2}}))
+    assert outcome.status == 3, outcome
+    assert "node n1: max_ghz: 2: no cpufreq policy (usual in virtual machines)" in outcome.err
+    outcome = desk.run("run", "--dry-run", agenda(desk, {"*": {"max_ghz": 2}}, inventory="two.yaml"))
+    assert outcome.status == 3, outcome
+    assert "the nodes n1, n2 are one machine" in outcome.err
