@@ -54,7 +54,8 @@ class Host(Struct, frozen=True, kw_only=True):
         name: in the inventory.
         address: data address: `millrace_address`, else `ansible_host`, else the name.
         ssh_host: what to connect to, which may be an alias of `~/.ssh/config`.
-        ssh_port, ssh_user, ssh_key: as the inventory says; None leaves it to the SSH configuration.
+        ssh_port, ssh_key: as the inventory says; None leaves it to the SSH configuration.
+        ssh_user: who logs in for campaigns, `millrace_user`; Ansible logs in as `ansible_user`.
         ssh_args: further arguments of OpenSSH that the inventory gives.
         home: where the node's environment is; `work`: where agents have their folders.
         slots, rack, node_class: as in a cluster file.
@@ -67,7 +68,7 @@ class Host(Struct, frozen=True, kw_only=True):
     address: str
     ssh_host: str
     ssh_port: int | None
-    ssh_user: str | None
+    ssh_user: str
     ssh_key: Path | None
     ssh_args: tuple[str, ...]
     home: str
@@ -86,8 +87,6 @@ class _Connection(Struct, frozen=True):
     ansible_host: str | None = None
     ansible_port: AtLeastOne | None = None
     ansible_ssh_port: AtLeastOne | None = None
-    ansible_user: str | None = None
-    ansible_ssh_user: str | None = None
     ansible_ssh_private_key_file: str | None = None
     ansible_private_key_file: str | None = None
     ansible_ssh_common_args: str = ""
@@ -221,7 +220,7 @@ class Hosts:
             address=says.address or how.ansible_host or name,
             ssh_host=how.ansible_host or name,
             ssh_port=how.ansible_port or how.ansible_ssh_port,
-            ssh_user=how.ansible_user or how.ansible_ssh_user,
+            ssh_user=says.user,
             ssh_key=Path(key).expanduser() if key else None,
             ssh_args=tuple(shlex.split(f"{how.ansible_ssh_common_args} {how.ansible_ssh_extra_args}")),
             home=says.home,

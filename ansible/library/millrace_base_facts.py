@@ -32,7 +32,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 target: {description: "What wheels are built for, such as C(3.11-x86_64-glibc2.36).", type: str, returned: always}
-has_user: {description: Whether the user is there., type: bool, returned: always}
+user_home: {description: The user's home; none when there is no such user., type: str, returned: always}
 has_home: {description: Whether the folder is there., type: bool, returned: always}
 installed: {description: Digest of the environment in use if it is complete., type: str, returned: always}
 missing: {description: Packages whose program is not there., type: list, returned: always}
@@ -61,13 +61,12 @@ def target(module, python):
     return f"{major}.{minor}-{platform.machine()}-glibc{version}"
 
 
-def has_user(name):
-    """Whether there is such a user."""
+def home_of(user):
+    """The user's home; None when there is no such user."""
     try:
-        pwd.getpwnam(name)
+        return pwd.getpwnam(user).pw_dir
     except KeyError:
-        return False
-    return True
+        return None
 
 
 def main():
@@ -86,7 +85,7 @@ def main():
     module.exit_json(
         changed=False,
         target=target(module, asked["python"]),
-        has_user=has_user(asked["user"]),
+        user_home=home_of(asked["user"]),
         has_home=Path(asked["home"]).is_dir(),
         installed=installed(Path(asked["home"])),
         missing=sorted({package for name, package in programs if shutil.which(name, path=SYSTEM_FOLDERS) is None}),

@@ -130,8 +130,9 @@ def _check_way(hosts: Hosts, host: Host, first: Host) -> None:
         raise hosts.document.error((host.name, KEY), f"{host.ssh_key}: {first.name} has another, {first.ssh_key}")
     if host.ssh_port not in (None, SSH_PORT):
         raise hosts.document.error((host.name, "ansible_port"), f"{host.ssh_port}: an emulated node has {SSH_PORT}")
-    if host.ssh_user != "root":
-        raise hosts.document.error((host.name, "ansible_user"), f"{host.ssh_user}: an emulated node only knows root")
+    user = host.variables.get("ansible_user")
+    if user != "root":
+        raise hosts.document.error((host.name, "ansible_user"), f"{user}: Ansible is root on an emulated node")
     known = f"UserKnownHostsFile={host.ssh_key.parent / KNOWN_HOSTS}" if host.ssh_key else ""
     if known not in host.ssh_args:
         given = shlex.join(host.ssh_args) or "nothing"

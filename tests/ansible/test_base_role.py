@@ -1,5 +1,6 @@
 """What nodes install: built on the controller, installed without an index, and never half."""
 
+import pwd
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,9 @@ def test_a_host_says_for_what_its_wheels_must_be_built():
     facts = found()
     version = ".".join(map(str, sys.version_info[:2]))
     assert facts["target"].startswith(f"{version}-")
-    assert (facts["has_user"], facts["has_home"], facts["installed"], facts["missing"]) == (True, False, None, [])
+    assert (facts["has_home"], facts["installed"], facts["missing"]) == (False, None, [])
+    assert facts["user_home"] == pwd.getpwnam("root").pw_dir
+    assert found(user="no-such-user")["user_home"] is None
 
 
 def test_packages_of_missing_programs_are_named_once():

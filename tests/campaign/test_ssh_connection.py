@@ -73,7 +73,14 @@ async def hello(connection: Connection) -> bytes:
 
 
 def with_config(host: Host, config: Path) -> Host:
-    return replace(host, ssh_host="node", ssh_port=None, ssh_user=None, ssh_key=None, ssh_args=("-F", str(config)))
+    return replace(
+        host,
+        ssh_host="node",
+        ssh_port=None,
+        ssh_user=os.environ.get("USER") or "root",
+        ssh_key=None,
+        ssh_args=("-F", str(config)),
+    )
 
 
 def test_output_and_status_of_a_command_come_back(nodes: Lab) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from campaign.ssh.settings import arguments_of
 from inventory.ansible_hosts import Hosts, load_hosts
 from inventory.ansible_listing import Listing, listing
 from inventory.cluster import Node
@@ -78,13 +79,21 @@ def changed(listed: Listing, host: str, **variables: object) -> Listing:
 def test_hosts_say_how_they_are_reached(listed: Listing) -> None:
     hosts = Hosts(listed).by_name
     zeta = hosts["zeta"]
-    assert (zeta.ssh_host, zeta.ssh_port, zeta.ssh_user) == ("10.0.0.7", 2200, "operator")
+    assert (zeta.ssh_host, zeta.ssh_port) == ("10.0.0.7", 2200)
     assert zeta.ssh_key == Path("~/.ssh/lab").expanduser()
     assert zeta.ssh_args == ("-o", "ProxyJump=gate a")
     assert hosts["alpha"].address == "192.0.2.2"
     assert (hosts["beta"].address, hosts["beta"].ssh_port, hosts["beta"].ssh_key) == ("10.0.0.9", None, None)
     assert (zeta.home, zeta.work) == ("/opt/millrace", "/var/lib/millrace/work")
     assert zeta.groups == ("big", "workers", "all")
+
+
+def test_campaigns_log_in_as_the_user_of_the_agents(listed: Listing) -> None:
+    assert Hosts(listed).by_name["zeta"].ssh_user == "millrace"  # playbooks: operator
+    named = Hosts(changed(listed, "zeta", millrace_user="racer")).by_name["zeta"]
+    assert arguments_of(named)[-5:] == ["-l", "racer", "-i", str(named.ssh_key), "10.0.0.7"]
+    with pytest.raises(InputError, match="only plays resolve"):
+        Hosts(changed(listed, "zeta", millrace_user="{{ somebody }}"))
 
 
 def test_workers_are_the_nodes_in_the_inventorys_order(listed: Listing) -> None:

@@ -148,6 +148,7 @@ class Lab:
         }
         common = {
             "ansible_user": getpass.getuser(),
+            "millrace_user": getpass.getuser(),
             "ansible_ssh_private_key_file": str(self.key),
             "ansible_ssh_common_args": f"-F none -o UserKnownHostsFile={self.known_hosts} -o IdentitiesOnly=yes",
             "millrace_tier": 1,
