@@ -13,6 +13,7 @@ from agents.worker.frame import Frame, FrameReader
 from inventory.errors import RunError
 
 _MOST_PIECES = 512
+_MOST_AT_ONCE = 1024 * 1024
 _SOCKET_BUFFER = 1024 * 1024
 
 
@@ -81,7 +82,7 @@ class Link:
                 out[0] = memoryview(out[0])[sent:]
 
     def receive(self) -> Iterator[Frame]:
-        """Frames that have arrived; reads at most one buffer, so that one link cannot starve the others.
+        """Frames that have arrived; reads no more than so much, so that one link cannot starve the others.
 
         Raises:
             FrameError: the peer does not speak the protocol.
@@ -90,16 +91,22 @@ class Link:
         if self._first_bytes:
             first, self._first_bytes = self._first_bytes, b""
             yield from self._reader.feed(first)
-        try:
-            received = self.sock.recv_into(self._reader.space())
-        except BlockingIOError:
-            return
-        except OSError as fault:
-            raise LinkError(f"link to worker {self.peer}: {fault.strerror}") from None
-        if not received:
-            raise LinkError(f"link to worker {self.peer}: closed by the other side")
-        self.received_bytes += received
-        yield from self._reader.received(received)
+        most = _MOST_AT_ONCE
+        while most > 0:
+            space = self._reader.space()
+            try:
+                received = self.sock.recv_into(space)
+            except BlockingIOError:
+                return
+            except OSError as fault:
+                raise LinkError(f"link to worker {self.peer}: {fault.strerror}") from None
+            if not received:
+                raise LinkError(f"link to worker {self.peer}: closed by the other side")
+            self.received_bytes += received
+            yield from self._reader.received(received)
+            if received < len(space):
+                return
+            most -= received
 
     def close(self) -> None:
         """Close the connection, if there is one."""

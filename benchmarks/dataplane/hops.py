@@ -11,6 +11,7 @@ whose operators do nothing, less a plain call of the same operator with the same
 import argparse
 import ctypes
 import os
+import select
 import socket
 import sys
 import time
@@ -104,7 +105,9 @@ def ours(schema: dict[str, str], rows: list[Row], batches: int) -> tuple[float, 
         incoming = RemoteIncoming(KEY, ("a", "default"), inputs, window(1), Codec(schema), 1, link)
         inputs.join(incoming)
         left = batches * len(rows)
+        sock.setblocking(False)
         while left:
+            select.select([sock], [], [])
             for received in link.receive():
                 incoming.receive(received)
             while isinstance(entry := inputs.take(), Delivery):
