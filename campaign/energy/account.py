@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from agents.trace import AGENT, TABLES
-from campaign.energy.consumers import CpuTimes, Part, divide
+from campaign.energy.consumers import CLAMPED, CpuTimes, Part, divide
 from campaign.energy.idle import Idle
 from campaign.energy.machines import Machine, Metered, metered
 from campaign.energy.per_tuple import Delivered, per_hop, per_tuple
@@ -99,6 +99,8 @@ def _of_machine(
     if why:
         return document, None
     parts = list(divide(machine, terms, idle.watts, times, start_ns, end_ns))
+    if any(CLAMPED in part.flags for part in parts):
+        document["flags"].append(CLAMPED)
     return document | _used(parts, times, start_ns, end_ns), parts
 
 

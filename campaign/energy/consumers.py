@@ -12,6 +12,9 @@ from campaign.energy.curves import Curve, curve_of_differences, steps
 from campaign.energy.machines import Machine, Metered
 from workloads.rates import NS
 
+CLAMPED = "clamped"
+"""Flag of a step in which a domain drew less than when idle, or more CPU time was used than there was."""
+
 Worker = tuple[str, int]
 """Node and slot."""
 
@@ -94,7 +97,7 @@ def divide(
         for each in domains:
             joules = each.curve.between(since_ns, t_ns)
             parts = attribute(joules, idle_watts[each.domain.name] * (t_ns - since_ns) / NS, all_ns, work)
-            flags = ",".join(["clamped"] * parts.clamped + list(each.domain.flags))
+            flags = ",".join([CLAMPED] * parts.clamped + list(each.domain.flags))
             what = (t_ns, since_ns, each.domain.name, each.domain.source)
             for (node, slot), done, share in zip(workers, work, parts.workers, strict=True):
                 for name, used in share.executors.items():

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from living import HIGH_KHZ, LOW_KHZ, LivingMachine, Truth
+from sshd import lab
 
 from agents.power.calibration import LOADS, Step
 from agents.power.host import ROOT_VARIABLE
@@ -86,7 +87,7 @@ def test_the_parameters_of_a_living_machine_come_back_and_schedulers_have_them(
 ) -> None:
     with LivingMachine(tmp_path / "root", TRUTH) as machine:
         monkeypatch.setenv(ROOT_VARIABLE, str(machine.root))
-        status = run(["--quiet", "calibrate", str(cluster), "n1", "--settle-s", "0.2", "--step-s", "0.8", "--json"])
+        status = run(["--quiet", "calibrate", str(cluster), "n1", "--settle-s", "0.1", "--step-s", "0.6", "--json"])
         out, err = capsys.readouterr()
         assert status == 0, err
         assert machine.limits == (str(LOW_KHZ), str(HIGH_KHZ))
@@ -139,11 +140,34 @@ def test_ctrl_c_puts_the_clocks_back_and_leaves_nothing(cluster: Path, tmp_path:
     assert not list((tmp_path / "tmp").iterdir())
 
 
-def _start(cluster: Path, root: Path, folder: Path) -> "subprocess.Popen[str]":
-    (folder / "tmp").mkdir()
+@pytest.mark.sshd
+def test_over_ssh_a_node_is_calibrated_and_a_controller_that_is_killed_leaves_it_as_it_was(
+    cluster: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "lab").mkdir()
+    with lab(tmp_path / "lab", ["127.0.0.2"]) as nodes, LivingMachine(tmp_path / "root", TRUTH) as machine:
+        node = nodes.nodes["n1"]
+        python = node.home / "venv" / "bin" / "python"
+        python.write_text(python.read_text().replace("PYTHONPATH", f"{ROOT_VARIABLE}={machine.root} PYTHONPATH"))
+        quick = _start(nodes.inventory, tmp_path, tmp_path, "--settle-s", "0", "--step-s", "0.2")
+        out, err = quick.communicate(timeout=LONG_S)
+        assert quick.returncode == 0, err
+        assert "p_s" in out
+        assert (nodes.folder / "facts" / "power" / "lab" / "n1.json").is_file()
+        killed = _start(nodes.inventory, tmp_path, tmp_path)
+        _wait(lambda: machine.limits[0] == str(HIGH_KHZ))
+        killed.kill()
+        killed.communicate()
+        _wait(lambda: machine.limits == (str(LOW_KHZ), str(HIGH_KHZ)))
+        _wait(lambda: not node.started_here())
+
+
+def _start(cluster: Path, root: Path, folder: Path, *options: str) -> "subprocess.Popen[str]":
+    (folder / "tmp").mkdir(exist_ok=True)
     environment = {"TMPDIR": str(folder / "tmp"), ROOT_VARIABLE: str(root)}
+    command = [sys.executable, "-P", "-c", "from campaign.cli import main; main()", "calibrate", str(cluster), "n1"]
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", "from campaign.cli import main; main()", "calibrate", str(cluster), "n1"],
+        [*command, *options],
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

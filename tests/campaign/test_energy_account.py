@@ -188,8 +188,16 @@ def test_baselines_that_differ_are_flagged_and_their_mean_counts(tmp_path: Path)
     before, after = (IdleBaseline(watts=watts, domains={"package-0": watts}) for watts in (38.0, 42.0))
     found = accounted(tmp_path, *usual(tmp_path), idle=Idle(before, after))
     assert found["idle_joules"] == pytest.approx(160)
-    assert "drift" in found["flags"]
+    assert found["flags"] == ["drift"]
     assert found["machines"][0]["idle"]["after"]["watts"] == 42.0
+
+
+def test_a_machine_that_drew_less_than_when_idle_is_flagged_and_still_adds_up(tmp_path: Path) -> None:
+    greedy = IdleBaseline(watts=130.0, domains={"package-0": 130.0})
+    found = accounted(tmp_path, *usual(tmp_path), idle=Idle(greedy, greedy))
+    assert found["flags"] == ["clamped"]
+    assert found["net_joules"] == pytest.approx(-120)
+    assert found["consumers"] == {"executors": 0, "transport": 0, "rest": 0, "idle": pytest.approx(400)}
 
 
 def test_a_worker_that_was_started_again_is_not_given_the_time_in_between(tmp_path: Path) -> None:
