@@ -212,15 +212,18 @@ def section_of(
 
 
 def _about(campaign: Campaign, label: str) -> list[tuple[str, str]]:
-    asked = next((w for w in campaign.agenda.workloads if (w.get("label") or w.get("name")) == label), {})
+    run = next(run for run in campaign.counted if run.workload == label)
+    named = (run.file.label or run.file.workload) if run.file else label
+    asked = next((w for w in campaign.agenda.workloads if (w.get("label") or w.get("name")) == named), {})
     found = [("rate", rate_words(asked.get("rate")))]
     found += [(key, _plain(value)) for key, value in (asked.get("params") or {}).items() if value not in (None, "", {})]
-    run = next(run for run in campaign.counted if run.workload == label)
     for each in run.file.inputs if run.file else ():
         records = f"{_thin(each.records)} records, " if each.records is not None else ""
         found.append((f"input {each.name}", f"{records}{each.origin}"))
-    if asked.get("name") not in (None, label):
+    if asked.get("name") not in (None, named):
         found.insert(0, ("workload", str(asked["name"])))
+    if run.file and run.file.cpu_settings:
+        found.append(("CPU settings", run.file.cpu_settings))
     return [(key, words) for key, words in found if words]
 
 

@@ -36,6 +36,7 @@ class Agenda(Struct, frozen=True):
     duration_s: float | None = None
     workloads: Sequence[Mapping[str, Any]] = ()
     schedulers: Sequence[str | Mapping[str, Any]] = ()
+    cpu: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
     baseline: str | None = None
 
 
@@ -107,6 +108,7 @@ class RunFile(Struct, frozen=True):
     scheduler: str
     repetition: int
     label: str | None = None
+    cpu_settings: str | None = None
     reason: str | None = None
     attempt: int | None = None
     tier: int | str | None = None
@@ -130,8 +132,8 @@ class Run:
 
     @property
     def workload(self) -> str:
-        """The label under which its workload is compared."""
-        return (self.file.label or self.file.workload) if self.file else ""
+        """The label under which its workload is compared, with that of its CPU settings where there are several."""
+        return _with_cpu(self.file.label or self.file.workload, self.file.cpu_settings) if self.file else ""
 
     @property
     def scheduler(self) -> str:
@@ -209,7 +211,9 @@ class Campaign:
     @cached_property
     def workloads(self) -> tuple[str, ...]:
         """Labels of workloads: as the agenda lists them, then those that only runs name."""
-        listed = [str(w.get("label") or w.get("name")) for w in self.agenda.workloads]
+        labels = [str(w.get("label") or w.get("name")) for w in self.agenda.workloads]
+        cpus = [None] if isinstance(self.agenda.cpu, Mapping | None) else [str(c.get("label")) for c in self.agenda.cpu]
+        listed = [_with_cpu(label, cpu) for label in labels for cpu in cpus]
         return _in_order(listed, [run.workload for run in self.runs if run.file])
 
     @cached_property
@@ -331,6 +335,10 @@ def _check_placement(path: Path, placement: Any) -> None:
             node["id"]
     except (KeyError, TypeError, ValueError, AttributeError) as fault:
         raise InputError(f"{path}: placement: not a placement document: {type(fault).__name__} {fault}") from None
+
+
+def _with_cpu(label: str, cpu: str | None) -> str:
+    return f"{label} ({cpu})" if cpu else label
 
 
 def _in_order(listed: Sequence[str], named: Sequence[str]) -> tuple[str, ...]:

@@ -39,6 +39,17 @@ def test_workloads_and_schedulers_come_in_the_agendas_order(campaign_maker: Make
     assert found.baseline("even") == "even"
 
 
+def test_runs_under_other_cpu_settings_are_not_compared(campaign: Path) -> None:
+    document = json.loads((campaign / "campaign.json").read_text())
+    document["agenda"]["cpu"] = [{"label": "slow", "nodes": {}}, {"label": "fast", "nodes": {}}]
+    (campaign / "campaign.json").write_text(json.dumps(document))
+    for path in campaign.glob("runs/*/run.json"):
+        edit(path, cpu_settings="fast" if path.parent.name.endswith("r1") else "slow")
+    found = load_campaign(campaign)
+    assert found.workloads == ("exclamation (slow)", "exclamation (fast)")
+    assert {run.repetition for run in found.runs if run.workload == "exclamation (fast)"} == {1}
+
+
 def test_an_unknown_baseline_names_the_nearest_scheduler(campaign: Path) -> None:
     with pytest.raises(InputError, match=r"no run of the baseline 'top_storm'; did you mean 'top-storm'\?"):
         load_campaign(campaign).baseline("top_storm")
