@@ -75,14 +75,14 @@ def test_a_playbook_finds_roles_and_modules_from_any_folder(tmp_path):
     assert "preflight" in found.stdout.split("play #2")[0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("playbook", PLAYBOOKS, ids=lambda path: path.stem)
 def test_ansible_understands_every_playbook(playbook):
     checked = run("ansible-playbook", "-i", str(EXAMPLE), "--syntax-check", str(playbook))
     assert checked.returncode == 0, checked.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ansible_lint_finds_nothing_in_its_production_profile():
     linted = run(
         "ansible-lint", "--offline", "--nocolor", "-q", "ansible", "inventory/lab.example", "inventory/emulated.yml"

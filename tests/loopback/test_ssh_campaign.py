@@ -96,7 +96,7 @@ def test_a_controller_that_is_killed_leaves_no_process_on_any_node(desk: Any, no
     desk.wait_for_silence()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cut_of_five_seconds_is_survived_and_nothing_is_lost(desk: Any, nodes: Lab) -> None:
     campaign = start(desk, nodes)
     cut = nodes.nodes["n2"]
@@ -110,7 +110,7 @@ def test_a_cut_of_five_seconds_is_survived_and_nothing_is_lost(desk: Any, nodes:
     assert record["measured"]["recoveries"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_run_goes_on_when_the_sshd_of_a_node_is_killed(desk: Any, nodes: Lab) -> None:
     campaign = start(desk, nodes)
     struck = nodes.nodes["n2"]
@@ -125,7 +125,7 @@ def test_the_run_goes_on_when_the_sshd_of_a_node_is_killed(desk: Any, nodes: Lab
     assert nothing_runs(nodes)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_node_that_is_cut_off_for_good_stops_by_itself_and_the_run_goes_on_elsewhere(desk: Any, nodes: Lab) -> None:
     campaign = start(desk, nodes)
     cut = nodes.nodes["n1"]
