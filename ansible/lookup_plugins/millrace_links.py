@@ -35,8 +35,8 @@ class LookupModule(LookupBase):
     def run(self, terms, variables=None, **kwargs):
         """One list of links, in the order of the inventory."""
         try:
-            from campaign.emulation.links import links_wished
             from inventory.errors import InputError
+            from inventory.links import links_wished
         except ImportError as fault:
             raise AnsibleError(f"run Ansible from the environment that Millrace is installed in: {fault}") from fault
         self.set_options(var_options=variables, direct=kwargs)

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from campaign.emulation.calibrated import Calibrated
 from campaign.emulation.link_calibration import measure_rate, measure_round_trip
-from campaign.emulation.links import Link
 from campaign.emulation.network import EmulatedNetwork, NetworkPlan, new_prefix
 from campaign.emulation.shaping import choose
+from inventory.links import Link
 
 RATES = (1, 10, 100, 500, 1000)
 DELAYS = (0.25, 0.5, 1, 5, 20)

@@ -9,14 +9,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from campaign.emulation.groups import SMALLEST_SHARE
-from campaign.emulation.links import VARIABLE as LINKS
-from campaign.emulation.links import Link, links_wished
 from campaign.emulation.machine import Machine
 from campaign.emulation.network import NetworkPlan
 from campaign.emulation.node_init import SSH_PORT
 from campaign.process import Process
 from inventory.ansible_hosts import Host, Hosts
 from inventory.energy_model import EnergyModel
+from inventory.links import VARIABLE as LINKS
+from inventory.links import Link, links_wished
 
 TIER = 2
 """`millrace_tier` of an inventory whose nodes are namespaces of this host."""

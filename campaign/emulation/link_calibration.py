@@ -14,9 +14,9 @@ from time import monotonic
 
 from campaign.emulation.calibrated import Calibrated
 from campaign.emulation.entering import inside
-from campaign.emulation.links import FRAME, Link
 from campaign.emulation.network import Endpoint, NetworkPlan
 from inventory.errors import RunError
+from inventory.links import FRAME, Link
 
 _TOLERANCE = 0.05
 _ATTEMPTS = 3

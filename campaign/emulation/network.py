@@ -17,12 +17,12 @@ from msgspec import Struct
 
 from campaign.emulation.carrying import Shape
 from campaign.emulation.commands import ip, tc
-from campaign.emulation.links import Link
 from campaign.emulation.membership import NAMESPACES, remove_namespace
 from campaign.emulation.relay import RelayPlan, Tap
 from campaign.emulation.relaying import start_relay
 from campaign.emulation.shaping import Shaping, choose, kernel_commands, short_sends
 from inventory.errors import InputError, RunError
+from inventory.links import Link
 
 INTERFACE = "eth0"
 PREFIX_LENGTH = 24

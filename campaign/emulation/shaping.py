@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from campaign.emulation.links import FRAME, Link
+from inventory.links import FRAME, Link
 
 Shaping = Literal["none", "htb", "netem", "relay"]
 """What shapes a network's links: nothing, the kernel (rates only, or rates and delays), or the relay."""

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from campaign.emulation.links import FRAME, Link, links_wished
 from campaign.emulation.shaping import Kernel, choose, kernel_commands, short_sends
 from inventory.errors import InputError
+from inventory.links import FRAME, Link, links_wished
 
 NO_NETEM = Kernel(htb=True, netem=False)
 

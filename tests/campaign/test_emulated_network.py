@@ -19,11 +19,11 @@ import pytest
 from campaign.emulation.calibrated import Calibrated
 from campaign.emulation.entering import inside
 from campaign.emulation.link_calibration import calibrate_links
-from campaign.emulation.links import FRAME, Link
 from campaign.emulation.membership import NAMESPACES, members
 from campaign.emulation.network import EmulatedNetwork, Endpoint, NetworkPlan, new_prefix
 from campaign.emulation.shaping import probe
 from inventory.errors import RunError, UnfitError
+from inventory.links import FRAME, Link
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
 
@@ -238,7 +238,7 @@ def test_a_network_that_cannot_be_brought_up_leaves_nothing(tmp_path: Path) -> N
 PROGRAM = """
     import json, subprocess, sys, time
     from pathlib import Path
-    from campaign.emulation.links import Link
+    from inventory.links import Link
     from campaign.emulation.network import EmulatedNetwork, NetworkPlan
 
     class Names:

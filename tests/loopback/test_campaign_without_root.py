@@ -13,11 +13,11 @@ import msgspec
 import pytest
 from nobody import Nobody, nobody
 
-from campaign.emulation.links import Link
 from campaign.emulation.network import NetworkPlan, new_prefix
 from campaign.emulation.shaping import probe
 from campaign.emulation.unprivileged import Answer, Wish
 from campaign.process import marked
+from inventory.links import Link
 
 pytestmark = pytest.mark.loopback
 
