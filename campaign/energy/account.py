@@ -6,18 +6,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet
 
-from agents.trace import AGENT, TABLES
-from campaign.energy.consumers import CLAMPED, CpuTimes, Part, divide
+from agents.trace import AGENT
+from campaign.energy.consumers import CLAMPED, CpuTimes, divide
 from campaign.energy.idle import Idle
+from campaign.energy.ledger import Ledger
 from campaign.energy.machines import Machine, Metered, metered
 from campaign.energy.per_tuple import Delivered, per_hop, per_tuple
 from campaign.measured import Spans, read_table
 
 NOT_METERED = "no energy source"
-
-CONSUMERS = {"executor": "executors", "transport": "transport", "rest": "rest", "idle": "idle"}
 
 
 def account(
@@ -38,10 +36,8 @@ def account(
     """
     spans = Spans(read_table(traces, "event", "kind", "detail", "value"), offsets)
     tables = _Tables(traces)
-    found = [_of_machine(machine, tables, spans, idle.get(machine.metered, Idle())) for machine in machines]
-    parts = [part for _, of_machine in found for part in of_machine or ()]
-    _write(traces, run, parts)
-    documents = [document for document, _ in found]
+    with Ledger(traces, run) as ledger:
+        documents = [_of_machine(each, tables, spans, idle.get(each.metered, Idle()), ledger) for each in machines]
     delivered = Delivered(traces, spans)
     whole = _sum(documents)
     whole |= per_tuple(delivered.to_sinks, whole["joules"], whole["net_joules"])
@@ -49,12 +45,9 @@ def account(
     if unknown:
         whole |= {"hops": None, "consumers": None, "why_not_attributed": "; ".join(dict.fromkeys(unknown))}
     else:
-        sums = dict.fromkeys(CONSUMERS.values(), 0.0)
-        for part in parts:
-            sums[CONSUMERS[part.consumer]] += part.joules
         whole |= {
-            "hops": per_hop(delivered, parts),
-            "consumers": sums,
+            "hops": per_hop(delivered, ledger),
+            "consumers": ledger.consumers,
             "why_not_attributed": None,
         }
     return whole | {"machines": documents}
@@ -69,9 +62,7 @@ class _Tables:
         self.event = read_table(traces, "event", "kind", "subject", "detail")
 
 
-def _of_machine(
-    machine: Machine, tables: _Tables, spans: Spans, idle: Idle
-) -> tuple[dict[str, Any], Sequence[Part] | None]:
+def _of_machine(machine: Machine, tables: _Tables, spans: Spans, idle: Idle, ledger: Ledger) -> dict[str, Any]:
     start_ns, end_ns = spans.of(machine.metered, AGENT)
     seconds = (end_ns - start_ns) / 1e9
     domains = metered(tables.power, machine.metered, start_ns, end_ns)
@@ -97,11 +88,11 @@ def _of_machine(
     why = _why_not(machine, terms, reason, idle, times)
     document["why_not_attributed"] = why or None
     if why:
-        return document, None
-    parts = list(divide(machine, terms, idle.watts, times, start_ns, end_ns))
-    if any(CLAMPED in part.flags for part in parts):
+        return document
+    ledger.add(divide(machine, terms, idle.watts, times, start_ns, end_ns))
+    if machine.metered in ledger.clamped:
         document["flags"].append(CLAMPED)
-    return document | _used(parts, times, start_ns, end_ns), parts
+    return document | _used(ledger, times, start_ns, end_ns)
 
 
 def _net(terms: Sequence[Metered], reason: str, idle: Idle, seconds: float) -> dict[str, float | None]:
@@ -143,16 +134,12 @@ def _why_not(machine: Machine, terms: Sequence[Metered], reason: str, idle: Idle
     return "" if times.is_known else f"{machine.metered}: CPU times were not sampled (sensor cpu)"
 
 
-def _used(parts: Sequence[Part], times: CpuTimes, start_ns: int, end_ns: int) -> dict[str, Any]:
-    """Workers and executors with what they used in the whole interval."""
-    workers = dict.fromkeys(sorted(times.workers), 0.0)
-    executors: dict[tuple[str, int, str], float] = {}
-    for part in parts:
-        if part.consumer in ("executor", "transport"):
-            workers[part.node, part.worker] += part.joules
-        if part.consumer == "executor":
-            key = part.node, part.worker, part.name
-            executors[key] = executors.get(key, 0.0) + part.joules
+def _used(ledger: Ledger, times: CpuTimes, start_ns: int, end_ns: int) -> dict[str, Any]:
+    """Workers and executors of a machine with what they used in the whole interval."""
+    executors = {key: joules for key, joules in sorted(ledger.executors.items()) if key[0] in times.workers}
+    workers = {worker: ledger.transport[worker] for worker in sorted(times.workers)}
+    for (worker, _), joules in executors.items():
+        workers[worker] += joules
     return {
         "workers": [
             {
@@ -171,7 +158,7 @@ def _used(parts: Sequence[Part], times: CpuTimes, start_ns: int, end_ns: int) ->
                 "busy_s": times.executors[node, slot][name].between(start_ns, end_ns) / 1e9,
                 "joules": joules,
             }
-            for (node, slot, name), joules in sorted(executors.items())
+            for ((node, slot), name), joules in executors.items()
         ],
     }
 
@@ -191,12 +178,3 @@ def _sum(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "flags": list(dict.fromkeys(flag for document in documents for flag in document["flags"])),
         "reason": "; ".join(reasons) or None,
     }
-
-
-def _write(traces: Path, run: str, parts: Sequence[Part]) -> None:
-    schema = TABLES["energy"]
-    rows = [(run, part.node, part.worker, part.t_ns, *part[3:]) for part in parts]
-    table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
-    partial = traces / ".energy.parquet.partial"
-    pyarrow.parquet.write_table(table, partial)
-    partial.rename(traces / "energy.parquet")

@@ -18,6 +18,9 @@ CLAMPED = "clamped"
 Worker = tuple[str, int]
 """Node and slot."""
 
+Reading = tuple[int, float]
+"""A moment in nanoseconds, and what was read then."""
+
 
 class Part(NamedTuple):
     """A row of the table `energy`: columns from `node` on."""
@@ -40,21 +43,19 @@ class CpuTimes:
 
     def __init__(self, machine: Machine, cpu: pa.Table, executor: pa.Table) -> None:
         """Read the tables `cpu` and `executor`."""
-        rows = cpu.filter(pc.is_in(cpu["node"], pa.array(machine.nodes))).sort_by("t_ns").to_pylist()
-        looks = {
-            node: [r["t_ns"] for r in rows if r["scope"] == "agent" and r["node"] == node] for node in machine.nodes
-        }
-        cores = [row for row in rows if row["scope"] == "core" and row["node"] == machine.metered]
-        self.moments = sorted({row["t_ns"] for row in cores})
-        self._cores = [_rates(each) for each in _by(cores, "name").values()]
-        found = _by([row for row in rows if row["scope"] == "worker"], "node", "name")
+        looks = {node: _times(cpu, node, "agent") for node in machine.nodes}
+        cores = _only(cpu, node=machine.metered, scope="core")
+        self.moments = pc.unique(cores["t_ns"]).to_pylist()
+        self._cores = [_rates(each) for _, each in _groups(cores, "name", "cores")]
+        workers = cpu.filter(pc.and_(pc.equal(cpu["scope"], "worker"), pc.is_in(cpu["node"], pa.array(machine.nodes))))
         self.workers: dict[Worker, Curve] = {
-            (node, int(slot)): _rates(each, looks[node]) for (node, slot), each in found.items()
+            (node, int(slot)): _rates(each, looks[node])
+            for (node, slot), each in _groups(workers, "node", "name", "cores")
         }
-        busy = executor.filter(pc.is_in(executor["node"], pa.array(machine.nodes))).sort_by("t_ns").to_pylist()
+        busy = executor.filter(pc.is_in(executor["node"], pa.array(machine.nodes)))
         self.executors: dict[Worker, dict[str, Curve]] = {}
-        for (node, slot, name), each in _by(busy, "node", "worker", "executor").items():
-            curve = curve_of_differences((row["t_ns"], None, float(row["busy_ns"])) for row in each)
+        for (node, slot, name), each in _groups(busy, "node", "worker", "executor", "busy_ns"):
+            curve = curve_of_differences((t_ns, None, float(busy_ns)) for t_ns, busy_ns in each)
             self.executors.setdefault((node, slot), {})[name] = curve
 
     @property
@@ -111,7 +112,7 @@ def divide(
             yield Part(machine.metered, AGENT, *what, "idle", "", None, parts.idle, flags)
 
 
-def _rates(rows: Iterable[Mapping[str, Any]], looks: Sequence[int] = ()) -> Curve:
+def _rates(rows: Iterable[Reading], looks: Sequence[int] = ()) -> Curve:
     """From rows of cores used since the row before.
 
     Args:
@@ -122,20 +123,34 @@ def _rates(rows: Iterable[Mapping[str, Any]], looks: Sequence[int] = ()) -> Curv
     at = 0
     last_ns: int | None = None
     points: list[tuple[int, int | None, float]] = []
-    for row in rows:
-        t_ns = row["t_ns"]
+    for t_ns, cores in rows:
         while at < len(looks) and looks[at] < t_ns:
             at += 1
         known = [moment for moment in (looks[at - 1] if at else None, last_ns) if moment is not None]
         since_ns = max(known, default=t_ns - NS)
-        points.append((t_ns, since_ns, row["cores"] * (t_ns - since_ns)))
+        points.append((t_ns, since_ns, cores * (t_ns - since_ns)))
         last_ns = t_ns
     return curve_of_differences(points)
 
 
-def _by(rows: Iterable[Mapping[str, Any]], *columns: str) -> dict[Any, list[Mapping[str, Any]]]:
-    found: dict[Any, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        key = tuple(row[column] for column in columns)
-        found.setdefault(key if len(key) > 1 else key[0], []).append(row)
-    return found
+def _only(table: pa.Table, **values: str) -> pa.Table:
+    for column, value in values.items():
+        table = table.filter(pc.equal(table[column], value))
+    return table
+
+
+def _times(cpu: pa.Table, node: str, scope: str) -> list[int]:
+    times: list[int] = _only(cpu, node=node, scope=scope)["t_ns"].sort().to_pylist()
+    return times
+
+
+def _groups(table: pa.Table, *columns: str) -> Iterator[tuple[Any, Iterator[Reading]]]:
+    """Rows of each subject in order of time: its key, which all columns but the last make, and (t_ns, last column)."""
+    *keys, value = columns
+    for found in table.group_by(keys).aggregate([]).to_pylist():
+        rows = table
+        for column in keys:
+            rows = rows.filter(pc.equal(rows[column], found[column]))
+        rows = rows.sort_by("t_ns")
+        key = tuple(found[column] for column in keys)
+        yield key if len(key) > 1 else key[0], zip(rows["t_ns"].to_pylist(), rows[value].to_pylist(), strict=True)

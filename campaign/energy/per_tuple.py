@@ -5,13 +5,13 @@ outside its executors, which is to carry tuples, among those that it exchanged w
 worker therefore costs its processing, one between workers its processing and its way.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 
-from campaign.energy.consumers import Part, Worker
+from campaign.energy.consumers import Worker
+from campaign.energy.ledger import Ledger
 from campaign.measured import HOPS, Spans, read_table, total, weighted
 
 WITHIN = "intra_worker"
@@ -58,19 +58,12 @@ def per_tuple(tuples: float, joules: float | None, net_joules: float | None) -> 
     }
 
 
-def per_hop(delivered: Delivered, parts: Sequence[Part]) -> dict[str, dict[str, Any]]:
+def per_hop(delivered: Delivered, ledger: Ledger) -> dict[str, dict[str, Any]]:
     """Energy of the tuples of each kind of hop, by the convention above."""
-    of_executor: dict[str, float] = {}
-    of_worker: dict[Worker, float] = {}
-    for part in parts:
-        if part.consumer == "executor":
-            _add(of_executor, part.name, part.joules)
-        elif part.consumer == "transport":
-            _add(of_worker, (part.node, part.worker), part.joules)
     shares: dict[str, float] = dict.fromkeys(HOPS, 0.0)
-    for owner, used in of_executor.items():
-        _spread(shares, used, {hop: delivered.to_executor.get((owner, hop), 0.0) for hop in HOPS})
-    for worker, used in of_worker.items():
+    for (_, executor), used in ledger.executors.items():
+        _spread(shares, used, {hop: delivered.to_executor.get((executor, hop), 0.0) for hop in HOPS})
+    for worker, used in ledger.transport.items():
         _spread(shares, used, {hop: delivered.across.get((worker, hop), 0.0) for hop in HOPS})
     return {
         hop: {
@@ -84,8 +77,9 @@ def per_hop(delivered: Delivered, parts: Sequence[Part]) -> dict[str, dict[str, 
 
 def _homes(traces: Path) -> dict[tuple[str, str], int]:
     """(node, executor) -> the slot of that node in which it ran; of several the last."""
-    rows = read_table(traces, "executor", "executor").sort_by("t_ns").to_pylist()
-    return {(row["node"], row["executor"]): row["worker"] for row in rows}
+    rows = read_table(traces, "executor", "executor").sort_by("t_ns")
+    found = rows.group_by(["node", "executor"], use_threads=False).aggregate([("worker", "last")]).to_pylist()
+    return {(row["node"], row["executor"]): row["worker_last"] for row in found}
 
 
 def _spread(shares: dict[str, float], joules: float, tuples: dict[str, float]) -> None:
