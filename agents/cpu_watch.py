@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from agents.cpu import frequency, governor, hotplug, turbo
+from agents.cpu import frequency, governor, turbo
 from agents.cpu.plan import is_kernels_own
 from agents.cpu.topology import FOLDER
 from agents.power.host import MeteredHost, Readable
@@ -19,6 +19,9 @@ THROTTLED, CHANGED, BACKGROUND = "cpu_throttled", "cpu_changed", "background_loa
 
 MOST_BACKGROUND = 0.05
 """Of all cores. What the kernel does for the run itself, above all on the network, is in it."""
+
+MOST_HELD = 256
+"""Files that are kept open: a process may have a thousand, and a large host has more CPUs than that leaves room for."""
 
 _FIRST_MARK, _LAST_MARK = "measure_start", "measure_end"
 
@@ -42,10 +45,13 @@ class CpuWatch:
     """
 
     def __init__(self, host: MeteredHost, shared: bool, processes: Callable[[], Iterable[int]]) -> None:
-        self._host, self._processes = host, processes
-        self._counters = _opened(host)
-        self._throttled = {path: _number(file) for path, file in self._counters.items()}
-        self._settings = {path: host.read_if_there(path) for path in _paths(host)}
+        self._processes = processes
+        counters, settings = _counters(host), _settings(host)
+        held = set((counters + settings)[:MOST_HELD])
+        self._counters = {path: _File(host, path, path in held) for path in counters}
+        self._throttled = {path: file.number() for path, file in self._counters.items()}
+        self._files = {path: _File(host, path, path in held) for path in settings}
+        self._settings = {path: file.text() for path, file in self._files.items()}
         self._load = None if shared or not is_kernels_own(host) else _Load(host)
         self._marks: list[str] = []
 
@@ -59,12 +65,12 @@ class CpuWatch:
 
     def close(self) -> None:
         """Let go of the files."""
-        for file in self._counters.values():
+        for file in [*self._counters.values(), *self._files.values()]:
             file.close()
 
     def _heat(self) -> Iterable[Event]:
         for path, file in self._counters.items():
-            now, before = _number(file), self._throttled[path]
+            now, before = file.number(), self._throttled[path]
             if now is not None and before is not None and now > before:
                 what = path.split("/")[-1].removesuffix("_throttle_count")
                 detail = f"the {what} has throttled itself for heat {now - before} times"
@@ -72,8 +78,8 @@ class CpuWatch:
             self._throttled[path] = now
 
     def _changes(self) -> Iterable[Event]:
-        for path, before in self._settings.items():
-            now = self._host.read_if_there(path)
+        for path, file in self._files.items():
+            now, before = file.text(), self._settings[path]
             if now != before:
                 self._settings[path] = now
                 subject = path.removeprefix(FOLDER + "/").removeprefix("cpufreq/")
@@ -136,9 +142,38 @@ class _Load:
         return {}
 
 
-def _opened(host: MeteredHost) -> dict[str, Readable]:
-    """The counters of throttling, held open: of every core, and of every package once."""
-    found: dict[str, Readable] = {}
+class _File:
+    """A file that may go with its CPU, and come back as another; `held`: it is kept open from look to look."""
+
+    def __init__(self, host: MeteredHost, path: str, held: bool) -> None:
+        self._host, self._path, self._held = host, path, held
+        self._open: Readable | None = None
+
+    def text(self) -> str | None:
+        """What is in it; None while it is not there."""
+        try:
+            if self._open is None:
+                self._open = self._host.meter(self._path, is_replaced=not self._held)
+            return self._open.read().decode(errors="replace").strip()
+        except OSError:
+            self.close()
+            return None
+
+    def number(self) -> int | None:
+        """The same, as a whole number; None when it is none."""
+        text = self.text()
+        return int(text) if text is not None and text.isdigit() else None
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
+def _counters(host: MeteredHost) -> list[str]:
+    """The counters of throttling: of every core, and of every package once."""
+    found: list[str] = []
     packages: set[str | None] = set()
     for cpu in host.names(FOLDER):
         if not cpu.removeprefix("cpu").isdigit():
@@ -146,22 +181,11 @@ def _opened(host: MeteredHost) -> dict[str, Readable]:
         package = host.read_if_there(f"{FOLDER}/{cpu}/topology/physical_package_id")
         kinds = ["core"] + ["package"] * (package not in packages)
         packages.add(package)
-        for kind in kinds:
-            path = f"{FOLDER}/{cpu}/thermal_throttle/{kind}_throttle_count"
-            with suppress(OSError):
-                found[path] = host.meter(path)
+        paths = [f"{FOLDER}/{cpu}/thermal_throttle/{kind}_throttle_count" for kind in kinds]
+        found += [path for path in paths if host.exists(path)]
     return found
 
 
-def _paths(host: MeteredHost) -> list[str]:
-    """What others might change."""
-    features = (frequency, governor, turbo, hotplug)
-    return [path for feature in features for path in feature.paths(host)]
-
-
-def _number(file: Readable) -> int | None:
-    """A counter's value; None while its CPU is off."""
-    try:
-        return int(file.read())
-    except (OSError, ValueError):
-        return None
+def _settings(host: MeteredHost) -> list[str]:
+    """What others might change; the switches of single CPUs are all in one mask."""
+    return [path for feature in (frequency, governor, turbo) for path in feature.paths(host)] + [f"{FOLDER}/online"]

@@ -77,7 +77,8 @@ class Execution:
         self._nodes: dict[str, Any] = {}
         self._machines = machines_of({node: member.address for node, member in job.members.items()})
         shared = {node for machine in self._machines if len(machine.nodes) > 1 for node in machine.nodes}
-        self._cpus = RunCpus(job.cpus, job.placed.answer.frequencies_hz, shared)
+        clocks = {node: hz for node, hz in job.placed.answer.frequencies_hz.items() if node in job.members}
+        self._cpus = RunCpus(job.cpus, clocks, shared)
         self._suspect: list[str] = []
         self._idle: dict[str, Idle] = {}
         self._apart: list[Apart] = []
@@ -190,7 +191,9 @@ class Execution:
             async with Agents(job.members, conditions.campaign, self._agent_started) as agents:
                 course = Course(conditions.sensors, conditions.checkpoint_s, tuple(job.moves))
                 clocks = Clocks(agents.offset, self._traces, job.run.name)
-                await self._cpus.set(agents, job.members)
+                if self._cpus.nodes:
+                    self._enter("setting CPUs")
+                    await self._cpus.set(agents)
                 before = await self._meter_idle(agents)
                 session = Session(self._spec(agents), self._world(agents, clocks, traces), course)
                 agents.listen(session)

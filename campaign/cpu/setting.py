@@ -1,11 +1,12 @@
 """CPUs of a run's nodes: set by their agents before its workers start, put back after its end."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from agents.protocol import CpusSet, RestoreCpus, SetCpus
 from campaign.cluster import Agents
+from campaign.control.news import all_of
 from campaign.cpu.entry import ByNode
 from inventory.documents import to_plain
 from inventory.errors import RunError
@@ -26,9 +27,17 @@ class RunCpus:
     """
 
     def __init__(self, wishes: ByNode, clocks: Mapping[str, int], shared: Collection[str]) -> None:
-        self._wishes, self._clocks, self._shared = wishes, clocks, shared
+        self._wishes = wishes
+        self._clocks = {node: hz for node, hz in clocks.items() if node not in shared}
         self._rows: dict[tuple[str, str], dict[str, Any]] = {}
         self._again: list[str] = []
+        for node in sorted(clocks.keys() & set(shared)):
+            self._note_clock(node, clocks[node], None, DECLARED)
+
+    @property
+    def nodes(self) -> list[str]:
+        """The nodes on which something is to be set."""
+        return sorted(self._wishes.keys() | self._clocks.keys())
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -44,13 +53,13 @@ class RunCpus:
             *(f"{node}: its agent died, and its CPUs were set anew" for node in dict.fromkeys(self._again)),
         ]
 
-    async def set(self, agents: Agents, nodes: Iterable[str]) -> None:
-        """Set the CPUs of these nodes.
+    async def set(self, agents: Agents) -> None:
+        """Set the CPUs of all nodes.
 
         Raises:
             RunError: one cannot fulfil what the agenda asks for, or is gone.
         """
-        await asyncio.gather(*(self._set(agents, node) for node in nodes))
+        await all_of(self._set(agents, node) for node in self.nodes)
 
     async def set_again(self, agents: Agents, node: str) -> None:
         """Set the CPUs of a node whose agent has been started anew: they were put back when the old one died.
@@ -58,7 +67,7 @@ class RunCpus:
         Raises:
             RunError: see `set`.
         """
-        if node in self._wishes or node in self._clocks:
+        if node in self.nodes:
             await self._set(agents, node)
             self._again.append(node)
 
@@ -68,7 +77,7 @@ class RunCpus:
         Raises:
             RunError: something is not as it was before.
         """
-        nodes = [node for node in {**self._wishes, **self._clocks} if node not in lost]
+        nodes = [node for node in self.nodes if node not in lost]
         answers = await asyncio.gather(*(ask(agents, node, RestoreCpus()) for node in nodes))
         left = [
             f"{node}: {setting.setting} is {setting.got}, was {setting.asked}"
@@ -86,22 +95,18 @@ class RunCpus:
                 raise RunError(f"CPU settings are refused by {node}: {'; '.join(answer.refused)}")
             self._note(node, answer)
         if node in self._clocks:
-            await self._fix_clock(agents, node, self._clocks[node])
-
-    async def _fix_clock(self, agents: Agents, node: str, hz: int) -> None:
-        reason, ok = DECLARED, None
-        if node not in self._shared:
-            answer = await ask(agents, node, SetCpus(hz=hz))
+            answer = await ask(agents, node, SetCpus(hz=self._clocks[node]))
             self._note(node, answer)
-            if not answer.refused:
-                return
-            reason, ok = "; ".join(answer.refused), False
-        row = {"setting": "clock", "before": "", "asked": str(hz // 1000), "got": None, "ok": ok, "reason": reason}
-        self._rows[node, "clock"] = {"node": node, **row}
+            if answer.refused:
+                self._note_clock(node, self._clocks[node], False, "; ".join(answer.refused))
 
     def _note(self, node: str, answer: CpusSet) -> None:
         for setting in answer.settings:
-            self._rows[node, setting.setting] = {"node": node, **to_plain(setting), "reason": setting.reason}
+            self._rows[node, setting.setting] = {"node": node, **to_plain(setting)}
+
+    def _note_clock(self, node: str, hz: int, ok: bool | None, reason: str) -> None:
+        row = {"setting": "clock", "before": "", "asked": str(hz // 1000), "got": None, "ok": ok, "reason": reason}
+        self._rows[node, "clock"] = {"node": node, **row}
 
 
 async def ask(agents: Agents, node: str, question: SetCpus | RestoreCpus) -> CpusSet:

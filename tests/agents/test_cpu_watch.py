@@ -82,10 +82,10 @@ def test_what_others_set_is_told_once_with_both_values(tmp_path: Path) -> None:
     root = acpi_shared().build(tmp_path)
     watch, _ = watching(root)
     write(root, f"{CPU}/cpufreq/policy2/scaling_max_freq", "1200000")
-    write(root, f"{CPU}/cpu3/online", "0")
+    write(root, f"{CPU}/online", "0,1,2")
     assert watch.look() == [
         Event(CHANGED, "policy2/scaling_max_freq", "3000000 -> 1200000: not by this run", 1.0),
-        Event(CHANGED, "cpu3/online", "1 -> 0: not by this run", 1.0),
+        Event(CHANGED, "online", "0,1,2,3 -> 0,1,2: not by this run", 1.0),
     ]
     assert watch.look() == []
 

@@ -1,0 +1,72 @@
+"""What a run sets on CPUs through a real agent in a tree of files, and what makes a run suspect."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from fake_kernel import all_files
+from trees.processors import acpi_shared
+
+from agents.cpu_watch import BACKGROUND, CHANGED, THROTTLED
+from agents.power.host import ROOT_VARIABLE
+from agents.trace import AGENT, TraceWriter, collect
+from campaign.cluster import Agents, Member
+from campaign.cpu.setting import DECLARED, RunCpus
+from campaign.cpu.suspect import reasons
+from campaign.transport import LoopbackTransport
+from inventory.errors import RunError
+
+
+def test_a_scheduler_fixes_the_clock_of_a_machine_and_declares_that_of_a_shared_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "root").mkdir()
+    root = acpi_shared().build(tmp_path / "root")
+    before = all_files(root)
+    monkeypatch.setenv(ROOT_VARIABLE, str(root))
+    cpus = RunCpus({"n1": {"max_ghz": 2.0}}, {"n1": 9_000_000_000, "n2": 1_200_000_000}, ["n2"])
+    impossible = RunCpus({"n1": {"governor": "fast"}}, {}, [])
+
+    async def run() -> None:
+        members = {"n1": Member("127.0.0.2", LoopbackTransport(tmp_path / "n1"))}
+        async with Agents(members, "clocks", lambda _node, _pid: None) as agents:
+            with pytest.raises(RunError, match="CPU settings are refused by n1: governor: fast"):
+                await impossible.set(agents)
+            assert all_files(root) == before
+            await cpus.set(agents)
+            assert all_files(root) != before
+            await cpus.restore(agents, [])
+
+    asyncio.run(run())
+    assert all_files(root) == before
+    assert cpus.nodes == ["n1"]
+    rows = {(row["node"], row["setting"]): row for row in cpus.rows}
+    limit = rows["n1", "upper clock limit of policy0"]
+    assert (limit["asked"], limit["got"], limit["ok"]) == ("9000000", "3000000", False)
+    assert (rows["n2", "clock"]["ok"], rows["n2", "clock"]["reason"]) == (None, DECLARED)
+    # What the scheduler asks for comes last, and the driver's limit is told; what is declared is no doubt.
+    assert len(cpus.doubts) == 4
+    assert all(doubt.startswith("n1: ") and "asked for 9000000, got 3000000" in doubt for doubt in cpus.doubts)
+
+
+def test_what_nodes_saw_is_told_once_per_node_and_kind(tmp_path: Path) -> None:
+    for node in ("n1", "n2"):
+        writer = TraceWriter(tmp_path / "parts", "r", node, AGENT)
+        writer.add("event", 1, "measure_start", "", "", None)
+        writer.add("event", 2, THROTTLED, "cpu3", "the core has throttled itself for heat 2 times", 2.0)
+        writer.add("event", 3, THROTTLED, "cpu0", "the core has throttled itself for heat 1 times", 1.0)
+        for at in range(5):
+            writer.add("event", 4 + at, CHANGED, f"policy{at}/scaling_max_freq", "3 -> 2: not by this run", 1.0)
+        writer.add("event", 9, BACKGROUND, "node", "8% of all cores worked for others", 0.08)
+        writer.close()
+    collect([tmp_path / "parts"], tmp_path / "traces")
+    assert reasons(tmp_path / "traces", ["n1"]) == [
+        "n1: throttled itself for heat 3 times (cpu0, cpu3)",
+        "n1: policy0/scaling_max_freq: 3 -> 2: not by this run",
+        "n1: policy1/scaling_max_freq: 3 -> 2: not by this run",
+        "n1: policy2/scaling_max_freq: 3 -> 2: not by this run",
+        "n1: 2 more CPU settings were changed, not by this run",
+        "n1: 8% of all cores worked for others",
+    ]
+    assert len(reasons(tmp_path / "traces", ["n1", "n2"])) == 12
+    assert reasons(tmp_path / "traces", ["n3"]) == []
