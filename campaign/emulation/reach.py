@@ -12,7 +12,7 @@ from campaign.emulation.calibration import calibrate, short_of
 from campaign.emulation.cluster import why_not
 from campaign.emulation.description import Description
 from campaign.emulation.entering import inside
-from campaign.emulation.standing import cluster_of, start
+from campaign.emulation.standing import cluster_of, start, use_of
 from campaign.reach import Calibration
 from campaign.ssh.reach import SshReach
 from campaign.state import RunState
@@ -53,6 +53,7 @@ class EmulatedReach(SshReach):
                 description = cluster.description
                 play("provision", self._inventory, Choice(only_errors=True), settings)
             self._description = description
+            stack.enter_context(use_of(self._inventory))
             stack.enter_context(inside(description.network.controller.path))
             stack.enter_context(super().up(state))
             yield

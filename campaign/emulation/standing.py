@@ -13,7 +13,6 @@ from campaign.emulation.asking import ask
 from campaign.emulation.cluster import EmulatedCluster, bring_up, take_down
 from campaign.emulation.description import TIER, Description, description_in, wish_of
 from campaign.lock import ClusterLock
-from campaign.reach import LoopbackReach
 from inventory.ansible_hosts import Hosts
 from inventory.errors import RunError, UnfitError
 
@@ -68,32 +67,41 @@ def standing_for(playbook: str, hosts: Hosts, check: bool, partial: bool, quiet:
         quiet: say nothing of how far it is.
 
     Raises:
-        MillraceError: the cluster is not up, or cannot be brought up; a campaign uses the one that is to be restored.
+        MillraceError: the cluster is not up, or cannot be brought up, or is in use.
     """
     if not is_emulated(hosts):
         yield
         return
-    description = cluster_of(hosts, as_asked=playbook != "restore")
-    started = None
-    if description is None and playbook == "provision":
-        started = start(hosts, quiet)
-        description = started.description
-        if not check:
-            started.stay()
-    if description is None:
-        raise UnfitError(
-            f"no emulated cluster of {hosts.path} is up; bring it up with: millrace provision {hosts.path}"
-        )
-    folder = Path(description.wish.folder)
-    with ClusterLock(LoopbackReach.lock, folder) if playbook == "restore" else nullcontext():
+    with use_of(hosts):
+        description = cluster_of(hosts, as_asked=playbook != "restore")
+        started = None
+        if description is None and playbook == "provision":
+            started = start(hosts, quiet)
+            description = started.description
+            if not check:
+                started.stay()
+        if description is None:
+            raise UnfitError(
+                f"no emulated cluster of {hosts.path} is up; bring it up with: millrace provision {hosts.path}"
+            )
         try:
-            with unlimited(folder) if playbook in _UNLIMITED else nullcontext():
+            with unlimited(Path(description.wish.folder)) if playbook in _UNLIMITED else nullcontext():
                 yield
         finally:
             if playbook == "restore" and not check and not partial:
                 take_down(description.keeper)
             elif started is not None and check:
                 started.down()
+
+
+def use_of(hosts: Hosts) -> ClusterLock:
+    """Keep plays and campaigns of others, and `millrace clean`, away from the inventory's cluster, up or not.
+
+    Raises:
+        InputError: the inventory does not describe one.
+    """
+    folder = wish_of(hosts).folder
+    return ClusterLock(f"emulated in {folder}", Path(folder))
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from campaign.emulation.calibration import calibrate_cpu, calibrate_memory, shor
 from campaign.emulation.cluster import why_not
 from campaign.emulation.description import Description, description_in, wish_of
 from campaign.emulation.groups import Group, find_hierarchy
+from campaign.emulation.standing import standing_for
 from campaign.process import identify
 from inventory.ansible_hosts import load_hosts
 from inventory.errors import InputError, UnfitError
@@ -289,3 +290,12 @@ def test_a_wrong_machine_is_named_with_its_file_and_host(tmp_path: Path, change:
     with pytest.raises(InputError, match=words) as fault:
         wish_of(hosts)
     assert "emulated.yml:" in str(fault.value)
+
+
+def test_a_cluster_that_is_being_played_on_is_left_alone_by_clean(cluster: Description) -> None:
+    hosts = load_hosts(Path(cluster.wish.folder).parent / "emulated.yml")
+    with standing_for("verify", hosts, check=False, partial=False, quiet=True):
+        clean_all()
+        assert said(cluster, 1, "echo up") == "up"
+        with pytest.raises(UnfitError, match="in use by pid"), standing_for("restore", hosts, False, False, True):
+            pass

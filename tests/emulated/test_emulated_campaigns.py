@@ -316,8 +316,8 @@ def test_throughput_is_as_unequal_as_the_nodes(tmp_path: Path) -> None:
                 sensors=[],
                 workloads=[
                     {
-                        "name": "wordcount",
-                        "params": {"workers": 1, "parallelism": {"spout": 1, "split": 1, "count": 1}},
+                        "name": "linear",
+                        "params": {"workers": 1, "operators": 2, "tasks": 1, "cost_us": 200},
                         "rate": {"kind": "max"},
                     }
                 ],
