@@ -12,9 +12,22 @@ from pathlib import Path
 
 from analysis.clocks import without_withheld
 from analysis.columns import SPARK_COLUMNS
-from analysis.figures import KINDS, draw_all
+from analysis.energy import comparison
+from analysis.energy.comparison import Cell, cells_of
+from analysis.energy.rows import (
+    DOMAIN_COLUMNS,
+    ENERGY_COLUMNS,
+    HOP_COLUMNS,
+    domain_rows,
+    energy_rows,
+    hop_rows,
+    of_meters,
+)
+from analysis.energy.view import energy_view, meter_data
+from analysis.figures import ENERGY_KINDS, KINDS, POWER_CAPTION, draw_all, draw_energy, draw_power
+from analysis.figures.data import WorkloadData
 from analysis.html import render_page
-from analysis.page import Figure, Section, page_of, section_of
+from analysis.page import EnergyPart, Figure, Section, page_of, section_of
 from analysis.results import Campaign
 from analysis.statistics import Interval
 from analysis.summary import (
@@ -33,6 +46,12 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "runs": RUN_COLUMNS,
     "comparison": COMPARISON_COLUMNS,
     "differences": DIFFERENCE_COLUMNS,
+    "energy": ENERGY_COLUMNS,
+    "energy_domains": DOMAIN_COLUMNS,
+    "energy_hops": HOP_COLUMNS,
+    "energy_comparison": comparison.COMPARISON_COLUMNS,
+    "energy_differences": comparison.DIFFERENCE_COLUMNS,
+    "energy_front": comparison.FRONT_COLUMNS,
     **SPARK_COLUMNS,
 }
 """Every table of the report -> its columns."""
@@ -47,17 +66,33 @@ def build(campaign: Campaign, tables: Mapping[str, Rows], folder: Path, baseline
         folder: where to.
         baseline: the scheduler that others are compared with.
     """
-    tables = {**tables, "latency": without_withheld(campaign, tables["latency"])}
+    tables = {
+        **tables,
+        "latency": without_withheld(campaign, tables["latency"]),
+        "power": of_meters(campaign, tables["power"]),
+    }
     runs = run_rows(campaign, tables)
     differences = difference_rows(campaign, runs, baseline)
-    derived = {"runs": runs, "comparison": comparison_rows(campaign, runs), "differences": differences}
+    energy = energy_rows(campaign, runs)
+    cells = cells_of(campaign, energy)
+    tables |= {
+        "runs": runs,
+        "comparison": comparison_rows(campaign, runs),
+        "differences": differences,
+        "energy": energy,
+        "energy_domains": domain_rows(campaign),
+        "energy_hops": hop_rows(campaign),
+        "energy_comparison": comparison.comparison_rows(cells),
+        "energy_differences": comparison.difference_rows(cells, baseline),
+        "energy_front": comparison.front_rows(cells),
+    }
     (folder / "tables").mkdir()
-    for name, rows in {**derived, **tables}.items():
+    for name, rows in tables.items():
         _write_csv(folder / "tables" / f"{name}.csv", COLUMNS[name], rows)
     (folder / "figures").mkdir()
     intervals = {(r["workload"], r["scheduler"], r["metric"]): _interval(r) for r in differences}
     sections = [
-        _section(campaign, label, slug, tables, runs, intervals, folder / "figures")
+        _section(campaign, label, slug, tables, cells, intervals, folder / "figures")
         for label, slug in _slugs(campaign.workloads).items()
         if any(run.workload == label for run in campaign.counted)
     ]
@@ -71,17 +106,41 @@ def _section(
     label: str,
     slug: str,
     tables: Mapping[str, Rows],
-    runs: Rows,
+    cells: Sequence[Cell],
     differences: Mapping[tuple[str, str, str], Interval],
     folder: Path,
 ) -> Section:
-    data = workload_data(campaign, label, tables, runs)
-    figures = []
-    for name, svg in draw_all(data, slug):
-        file = f"{slug}-{name}.svg"
-        (folder / file).write_text(svg, encoding="utf-8")
-        figures.append(Figure(file, KINDS[name].caption, svg))
-    return section_of(campaign, data, slug, figures, tables, runs, differences)
+    data = workload_data(campaign, label, tables, tables["runs"])
+    figures = [_figure(folder, f"{slug}-{name}", KINDS[name].caption, svg) for name, svg in draw_all(data, slug)]
+    energy = _energy(campaign, data, slug, tables, cells, folder)
+    return section_of(campaign, data, slug, figures, energy, tables, tables["runs"], differences)
+
+
+def _energy(
+    campaign: Campaign, data: WorkloadData, slug: str, tables: Mapping[str, Rows], cells: Sequence[Cell], folder: Path
+) -> EnergyPart:
+    """Every file of energy has its meter in its name."""
+    runs = [run for run in campaign.counted if run.workload == data.label]
+    view = energy_view(data.label, runs, data.looks, tables, cells)
+    power = draw_power(view.power, slug, data.label) if view.power else None
+    meters = _slugs([ranking.meter.words for ranking in view.rankings])
+    return EnergyPart(
+        view,
+        _figure(folder, f"{slug}-power", POWER_CAPTION, power) if power else None,
+        [
+            [
+                _figure(folder, f"{slug}-{name}-{meter}", f"{ENERGY_KINDS[name].caption} Source: {words}.", svg)
+                for name, svg in draw_energy(meter_data(ranking), f"{slug}-{meter}", data.label)
+            ]
+            for ranking, (words, meter) in zip(view.rankings, meters.items(), strict=True)
+        ],
+    )
+
+
+def _figure(folder: Path, name: str, caption: str, svg: str) -> Figure:
+    file = f"{name}.svg"
+    (folder / file).write_text(svg, encoding="utf-8")
+    return Figure(file, caption, svg)
 
 
 def _slugs(labels: Sequence[str]) -> dict[str, str]:

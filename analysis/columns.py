@@ -23,6 +23,15 @@ SPARK_COLUMNS: Mapping[str, tuple[str, ...]] = {
         *("run", "slots", "idle_slots", "slot_ms", "parts", "tuples", "most_parts", "stalled_slots"),
         *("stall_predicted_ms", "stall_ms", "waiting", "largest_outbox"),
     ),
+    "power": (
+        *("run", "node", "domain", "role", "source", "modelled", "in_total", "second", "step_s", "watts"),
+        *("flags", "shared"),
+    ),
+    "consumers": (
+        *("run", "node", "worker", "consumer", "executor", "source", "modelled", "cpu_s", "joules"),
+        "clamped",
+    ),
+    "moments": ("run", "second", "node", "kind", "subject", "detail"),
     "events": ("run", "kind", "subject", "times", "mean_value", "detail"),
 }
 """Tables that Spark makes -> their columns; rows are sorted by them from left to right."""

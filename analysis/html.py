@@ -8,6 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from analysis.figures.data import quantity
 from analysis.figures.theme import colour_rules, inline, variables
 from analysis.page import Page
 from analysis.statistics import Interval, Spread
@@ -30,6 +31,7 @@ def render_page(page: Page) -> str:
         "span": span,
         "spread": spread_words,
         "signed": signed,
+        "difference": difference,
         "size": size,
         "executors": executors_in_short,
         "groupby_order": in_groups,
@@ -42,14 +44,21 @@ def render_page(page: Page) -> str:
     return template.render(page=page, theme=theme, colours=Markup(colour_rules())) + "\n"  # noqa: S704
 
 
-def number(value: Any, digits: int = 0) -> str:
-    """A number with thin spaces between thousands; a dash for what was not measured."""
+def number(value: Any, digits: int | None = 0) -> str:
+    """A number with thin spaces between thousands; a dash for what was not measured.
+
+    Args:
+        value: the number.
+        digits: behind the point; None: three significant ones.
+    """
     if value is None:
         return _DASH
+    if digits is None:
+        return quantity(value)
     return f"{value:,.{digits}f}".replace(",", _THIN)
 
 
-def span(values: Sequence[float] | None, digits: int = 0) -> str:
+def span(values: Sequence[float] | None, digits: int | None = 0) -> str:
     """The range of some values, a single number when they look alike."""
     if not values:
         return _DASH
@@ -57,7 +66,7 @@ def span(values: Sequence[float] | None, digits: int = 0) -> str:
     return low if low == high else f"{low}{_THIN}{_DASH}{_THIN}{high}"
 
 
-def spread_words(spread: Spread | None, digits: int = 0) -> str:
+def spread_words(spread: Spread | None, digits: int | None = 0) -> str:
     """The range; from enough repetitions on the median with its interval."""
     if spread is None:
         return _DASH
@@ -67,7 +76,7 @@ def spread_words(spread: Spread | None, digits: int = 0) -> str:
     return f"{number(inner.estimate, digits)} [{span([inner.low, inner.high], digits)}]"
 
 
-def signed(interval: Interval | None, digits: int = 0) -> str:
+def signed(interval: Interval | None, digits: int | None = 0) -> str:
     """A difference with its interval, every number with its sign."""
     if interval is None:
         return _DASH
@@ -78,6 +87,13 @@ def signed(interval: Interval | None, digits: int = 0) -> str:
         return f"{sign}{words}"
 
     return f"{one(interval.estimate)} [{one(interval.low)}, {one(interval.high)}]"
+
+
+def difference(row: Mapping[str, Any] | None, digits: int | None = 0) -> str:
+    """A row of the table `energy_differences`."""
+    if row is None:
+        return _DASH
+    return signed(Interval(row["pairs"], row["median_difference"], row["low"], row["high"]), digits)
 
 
 def size(count: int) -> str:

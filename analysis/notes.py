@@ -4,12 +4,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from analysis.clocks import note_of
+from analysis.energy.words import in_short
 from analysis.reading import EVENT_WORDS
 from analysis.results import Campaign
 from analysis.summary import Row, Rows
 
 BUSY_SHARE = 0.85
 """From this share of a host's cores in use on, its runs are said to have shared a full machine."""
+
+_MOST_NAMED = 6
 
 NO_ENERGY = "no energy source on this host"
 
@@ -19,7 +22,8 @@ def notes_of(campaign: Campaign, tables: Mapping[str, Rows], counted: Rows) -> l
     if not counted:
         return []
     return [
-        ("Energy", _energy(campaign, tables["events"])),
+        ("Energy", _energy(tables["energy"], tables["events"])),
+        *_suspect(counted),
         ("Sources", _sources(counted)),
         ("Cost of measuring", _cost(campaign, tables["events"], counted)),
         *_quarantined(campaign),
@@ -51,19 +55,29 @@ def observed(events: Rows) -> Rows:
     return [found[key] for key in sorted(found)]
 
 
-def _energy(campaign: Campaign, events: Rows) -> str:
-    if any(run.sizes.get("power", (0, 0))[0] for run in campaign.counted):
-        return "readings are in the table power of the traces, each with its source; they are not part of this report."
+def _energy(energy: Rows, events: Rows) -> str:
+    if any(row["joules"] is not None for row in energy):
+        return f"{in_short(energy)}; joules of different sources are not compared with one another."
     absent = {row["detail"] for row in events if row["kind"] == "sensor_absent" and row["subject"] == "power"}
     reasons = sorted(reason for reason in absent if reason and reason != NO_ENERGY)
     return f"{'; '.join([NO_ENERGY, *reasons])}: energy is missing in this report, it is not zero."
+
+
+def _suspect(counted: Rows) -> list[tuple[str, str]]:
+    """Runs to whose nodes something happened."""
+    found = [f"{row['run']} ({row['suspect']})" for row in counted if row["suspect"]]
+    if not found:
+        return []
+    listed = ", ".join(found[:_MOST_NAMED]) + (", …" if len(found) > _MOST_NAMED else "")
+    words = f"{len(found)} of {len(counted)} runs, marked in every table and hollow in figures of energy: {listed}."
+    return [("Suspect runs", words)]
 
 
 def _sources(counted: Rows) -> str:
     late = [row["run"] for row in counted if row["saturated"]]
     unknown = [row for row in counted if row["saturated"] is None]
     if late:
-        names = ", ".join(late[:6]) + (", …" if len(late) > 6 else "")
+        names = ", ".join(late[:_MOST_NAMED]) + (", …" if len(late) > _MOST_NAMED else "")
         return (
             f"in {len(late)} of {len(counted)} runs the sources fell behind their schedule (saturated generator): "
             "throughput is then the limit of the sources or of the topology, and latency includes the wait at the "

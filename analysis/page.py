@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from analysis.energy.rows import METRICS as ENERGY_METRICS
+from analysis.energy.view import EnergyView
 from analysis.figures.data import Seats, WorkloadData
 from analysis.figures.theme import Look
 from analysis.notes import notes_of, observed
@@ -25,6 +27,15 @@ class Figure:
     file: str
     caption: str
     svg: str
+
+
+@dataclass(frozen=True)
+class EnergyPart:
+    """One workload's energy: what is said of it, power over time, and the figures of every ranking."""
+
+    view: EnergyView
+    power: Figure | None
+    figures: Sequence[Sequence[Figure]]
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,11 @@ class Group:
         """In how many runs sources are known to have fallen behind."""
         return sum(bool(row["saturated"]) for row in self.runs)
 
+    @property
+    def suspect(self) -> int:
+        """In how many runs something happened to the nodes that makes their figures doubtful."""
+        return sum(bool(row["suspect"]) for row in self.runs)
+
 
 @dataclass(frozen=True)
 class Section:
@@ -66,6 +82,7 @@ class Section:
         seats: distinct placements.
         components: per component and scheduler, ranges over the runs.
         slots: per scheduler whose runs follow a communication schedule, ranges over the runs.
+        energy: what it cost.
     """
 
     label: str
@@ -78,6 +95,7 @@ class Section:
     seats: Sequence[Seats]
     components: Rows
     slots: Rows
+    energy: EnergyPart
 
     def look(self, scheduler: str) -> Look:
         """How a scheduler of this workload is drawn."""
@@ -86,6 +104,10 @@ class Section:
     def saturated(self, *schedulers: str | None) -> bool:
         """Whether sources fell behind in a run of these schedulers."""
         return any(group.saturated for group in self.groups if group.scheduler in schedulers)
+
+    def suspect(self, *schedulers: str | None) -> bool:
+        """Whether a run of these schedulers is suspect."""
+        return any(group.suspect for group in self.groups if group.scheduler in schedulers)
 
     def placed(self, seats: Seats) -> list[str]:
         """Components that have executors in a placement, in its order."""
@@ -119,6 +141,7 @@ class Page:
     git_commit: str | None
     git_dirty: bool | None
     metrics: Sequence[Metric]
+    energy_metrics: Sequence[Metric]
     example: str
 
     @property
@@ -134,7 +157,7 @@ def page_of(
 
     Args:
         campaign: the campaign.
-        tables: the Spark job's tables.
+        tables: all tables of the report.
         runs: rows of `summary.run_rows`.
         sections: one per workload with runs that count.
         baseline: what schedulers are compared with.
@@ -150,6 +173,8 @@ def page_of(
             "counted": len(counted),
             "exact": sum(r["verification"] == "passed" for r in counted),
             "saturated": sum(bool(r["saturated"]) for r in counted),
+            "suspect": sum(bool(r["suspect"]) for r in counted),
+            "modelled": sum(bool(r["modelled"]) for r in tables["energy"]),
         },
         repetitions=(min(per_pair, default=0), max(per_pair, default=0)),
         baseline=baseline,
@@ -170,6 +195,7 @@ def page_of(
         git_commit=campaign.file.git_commit,
         git_dirty=campaign.file.git_dirty,
         metrics=METRICS,
+        energy_metrics=ENERGY_METRICS,
         example=next((run.id for run in campaign.counted), "<run>"),
     )
 
@@ -179,6 +205,7 @@ def section_of(
     data: WorkloadData,
     slug: str,
     figures: Sequence[Figure],
+    energy: EnergyPart,
     tables: Mapping[str, Rows],
     runs: Rows,
     differences: Mapping[tuple[str, str, str], Interval],
@@ -208,6 +235,7 @@ def section_of(
         seats=data.seats,
         components=_components(data, groups, tables),
         slots=_slots(groups, tables),
+        energy=energy,
     )
 
 

@@ -11,6 +11,7 @@ TRACE_WORDS: Mapping[str, str] = {
     "memory": "memory of the host, the workers and the agents, once a second",
     "network": "the kernel's counters of each network interface, once a second",
     "power": "energy by domain, every value with its source",
+    "energy": "who used the energy of the measured interval, second by second: executors, transport, the rest, idle",
     "event": "what happened when: starts, marks of the measured interval, absent sensors, refused connections",
     "slot": "time slots of runs that follow a communication schedule: what left in each, its stall, and the outboxes",
     "clock": "pairs of readings of a node's monotonic clock and UTC, and the offset between nodes",
@@ -27,6 +28,22 @@ EVENT_WORDS: Mapping[str, str] = {
     "power_cross_check": "two ways to the same energy counters, compared over a minute",
     "power_late": "samples of energy that began late, per second",
     "power_skipped": "samples of energy left out because their time had passed, per second",
+    "cpu_throttled": "a processor throttled itself for heat, so many times",
+    "cpu_changed": "somebody else changed what CPUs are set to",
+    "background_load": "share of all cores that worked for others",
     "refused_connection": "a connection to a worker was turned away",
 }
 """Kinds of events that say how far the other figures can be trusted."""
+
+MOMENT_WORDS: Mapping[str, str] = {
+    "move": "executor moved",
+    "recovery": "recovery",
+    "node_lost": "node lost",
+    "node_returned": "node back",
+    "power_missing": "meter silent",
+    "power_back": "meter back",
+    "cpu_throttled": "throttled",
+    "cpu_changed": "CPU settings changed",
+    "background_load": "background load",
+}
+"""Kinds of events that are marked where power is drawn over time -> their name there."""

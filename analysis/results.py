@@ -18,6 +18,7 @@ import pyarrow.parquet
 from msgspec import Struct
 
 from agents.trace import TABLES
+from analysis.energy.record import Energy
 from inventory.errors import InputError, nearest
 
 T = TypeVar("T")
@@ -79,6 +80,7 @@ class Measured(Struct, frozen=True):
     saturated: bool | None = None
     latency_ms: Mapping[str, Any] = {}
     refused_connections: Mapping[str, int] = {}
+    energy: Energy | None = None
 
 
 class Calibration(Struct, frozen=True):
@@ -118,6 +120,7 @@ class RunFile(Struct, frozen=True):
     verification: Verification = Verification()
     measured: Measured | None = None
     calibration: Sequence[Calibration] = ()
+    suspect: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -174,6 +177,16 @@ class Run:
         """How far off its latencies may be because clocks of nodes differ; 0: they share one; None: not known."""
         measured = self.file.measured if self.file else None
         return measured.latency_ms.get("bound") if measured else None
+
+    @property
+    def energy(self) -> Energy | None:
+        """What its measured interval has cost; None when nobody asked."""
+        return self.file.measured.energy if self.file and self.file.measured else None
+
+    @property
+    def suspect(self) -> str:
+        """What happened to its nodes that makes its figures doubtful; empty when nothing did."""
+        return "; ".join(self.file.suspect) if self.file else ""
 
     @cached_property
     def slots(self) -> dict[tuple[str, int], list[str]]:

@@ -15,13 +15,16 @@ HOPS = ("intra_worker", "inter_worker", "inter_node")
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure that every run has: its column in `runs.csv`, its heading in two parts, unit, and shown digits."""
+    """A figure of runs: its column, its heading in two parts, unit, and digits behind the point.
+
+    None stands for three significant digits, for figures of any size.
+    """
 
     name: str
     group: str
     title: str
     unit: str
-    digits: int = 0
+    digits: int | None = 0
 
 
 METRICS = (
@@ -64,6 +67,7 @@ def run_rows(campaign: Campaign, tables: Mapping[str, Rows]) -> Rows:
             "verification": run.file.verification.status if run.file else "none",
             "checked_rows": run.file.verification.checked if run.file else None,
             "saturated": run.file.measured.saturated if run.file and run.file.measured else None,
+            "suspect": run.suspect,
             **_figures(run, {name: groups.get(run.id, []) for name, groups in by_run.items()}),
         }
         for run in campaign.runs
@@ -217,7 +221,7 @@ def _figure_names() -> list[str]:
 
 RUN_COLUMNS = (
     *("run", "workload", "scheduler", "repetition", "status", "counts", "reason"),
-    *("verification", "checked_rows", "saturated"),
+    *("verification", "checked_rows", "saturated", "suspect"),
     *_figure_names(),
 )
 COMPARISON_COLUMNS = (

@@ -6,9 +6,10 @@ size does not depend on how long a run was.
 
 from collections.abc import Callable, Mapping
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
+from analysis.reading import MOMENT_WORDS
 from analysis.traces import NS, Traces, component_of, covered, duration_s, measured, measured_share, share_within
 
 MOST_POINTS = 120
@@ -189,6 +190,78 @@ def events(traces: Traces) -> DataFrame:
     )
 
 
+def power(traces: Traces) -> DataFrame:
+    """Watts of every domain in the steps of the timeline, by what its joules went up; null where a part is missing."""
+    step_ns = _step_s(traces) * NS
+    series = Window.partitionBy("run", "node", "domain", "source").orderBy("t_ns")
+    known = F.last("joules", ignorenulls=True).over(series.rowsBetween(Window.unboundedPreceding, -1))
+    # An agent that was started again counts from 0: what was drawn in between is not known.
+    begun = F.array_contains(_flags(), "first")
+    rows = (
+        traces.table("power")
+        .withColumns({"since_ns": F.lag("t_ns").over(series), "drawn": F.when(~begun, F.col("joules") - known)})
+        .where(F.col("since_ns") < F.col("t_ns"))
+    )
+    first, last = F.col("since_ns") - F.col("from_ns"), F.col("t_ns") - 1 - F.col("from_ns")
+    steps = rows.withColumn("step", F.explode(F.sequence(F.floor(first / step_ns), F.floor(last / step_ns))))
+    since_start = F.col("step") * step_ns
+    begin = F.col("from_ns") + since_start
+    share = share_within(begin, begin + step_ns)
+    covered_ns = F.sum(F.when(F.col("drawn").isNotNull(), share * (F.col("t_ns") - F.col("since_ns"))))
+    whole = (since_start >= -F.col("lead_ns")) & (since_start + step_ns <= F.col("length_ns"))
+    key = ("run", "node", "domain", "role", "source", "in_total")
+    return (
+        steps.where(whole)
+        .groupBy(*key, (F.col("step") * (step_ns // NS)).alias("second"))
+        .agg(
+            F.when(covered_ns > 0.999 * step_ns, F.sum(F.col("drawn") * share) / (step_ns / NS)).alias("watts"),
+            F.array_sort(F.array_distinct(F.flatten(F.collect_list(_flags())))).alias("found"),
+            F.bool_or("shared").alias("shared"),
+        )
+        .withColumns(
+            {
+                "step_s": F.lit(step_ns // NS),
+                "modelled": F.array_contains("found", "modelled"),
+                "flags": F.array_join(F.array_remove(F.col("found"), "first"), ", "),
+            }
+        )
+    )
+
+
+def consumers(traces: Traces) -> DataFrame:
+    """Joules and CPU seconds of every executor, of transport, the rest and idle, all domains of the total together."""
+    who = ("run", "node", "worker", "consumer", "name", "source")
+    of_domain = (
+        traces.table("energy")
+        .groupBy(*who, "domain")
+        .agg(
+            F.sum("joules").alias("joules"),
+            F.sum("cpu_ns").alias("cpu_ns"),
+            F.bool_or(F.array_contains(_flags(), "modelled")).alias("modelled"),
+            F.bool_or(F.array_contains(_flags(), "clamped")).alias("clamped"),
+        )
+    )
+    return of_domain.groupBy(*(F.col(name).alias("executor" if name == "name" else name) for name in who)).agg(
+        F.sum("joules").alias("joules"),
+        # Every domain has the same CPU time beside it.
+        (F.max("cpu_ns") / NS).alias("cpu_s"),
+        F.bool_or("modelled").alias("modelled"),
+        F.bool_or("clamped").alias("clamped"),
+    )
+
+
+def moments(traces: Traces) -> DataFrame:
+    """When what a reader of power over time has to know happened, in seconds from the measured interval's start."""
+    rows = traces.table("event").where(F.col("kind").isin(*MOMENT_WORDS))
+    second = (F.col("t_ns") - F.col("from_ns")) / NS
+    return rows.select("run", second.alias("second"), "node", "kind", "subject", "detail")
+
+
+def _flags() -> Column:
+    """The flags of a row of energy as an array."""
+    return F.array_remove(F.split(F.coalesce(F.col("flags"), F.lit("")), ","), "")
+
+
 _ENDS = {"spout": "emitted", "sink": "processed"}
 """What counts at the two ends of a topology: role -> column of the table `throughput`."""
 
@@ -202,6 +275,9 @@ TABLES: Mapping[str, Callable[[Traces], DataFrame]] = {
     "memory": memory,
     "network": network,
     "slots": slots,
+    "power": power,
+    "consumers": consumers,
+    "moments": moments,
     "events": events,
 }
 """Name of the table -> what makes it."""

@@ -6,8 +6,10 @@ from typing import NamedTuple
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from analysis.figures.data import WorkloadData
+from analysis.figures.data import MeterData, PowerData, WorkloadData
+from analysis.figures.energy import front, idle, per_tuple
 from analysis.figures.lines import latency, throughput
+from analysis.figures.power import power
 from analysis.figures.seats import nodes_used
 from analysis.figures.strips import cpu, traffic
 from analysis.figures.theme import SETTINGS, render_svg
@@ -31,6 +33,41 @@ KINDS: Mapping[str, Kind] = {
     "cpu": Kind(cpu, "CPU cores in use during the measured interval."),
 }
 """Name -> figure, in the order of the page."""
+
+
+class EnergyKind(NamedTuple):
+    """A kind of figure of energy by one meter."""
+
+    draw: Callable[[MeterData], Figure]
+    caption: str
+
+
+POWER_CAPTION = (
+    "Power over the run by node, domain and source; the warm-up is shaded, where a line is broken power is not known."
+)
+
+ENERGY_KINDS: Mapping[str, EnergyKind] = {
+    "energy": EnergyKind(per_tuple, "Energy per tuple that reached a sink; hollow dots are suspect runs."),
+    "front": EnergyKind(
+        front, "Energy per tuple against throughput: further down is less energy, further right more tuples."
+    ),
+    "idle": EnergyKind(idle, "The part of the energy that the machines draw without workers."),
+}
+"""Name -> figure of energy, one for every meter, in the order of the page; `power` stands before them."""
+
+
+def draw_power(data: PowerData, prefix: str, label: str) -> str:
+    """Power over time as a standalone SVG document."""
+    with mpl.rc_context(SETTINGS):
+        return render_svg(power(data), f"{prefix}-power", f"{label}: {POWER_CAPTION}")
+
+
+def draw_energy(data: MeterData, prefix: str, label: str) -> Iterator[tuple[str, str]]:
+    """All figures of one meter as (name, standalone SVG document)."""
+    with mpl.rc_context(SETTINGS):
+        for name, kind in ENERGY_KINDS.items():
+            description = f"{label}: {kind.caption} Source: {data.source}."
+            yield name, render_svg(kind.draw(data), f"{prefix}-{name}", description)
 
 
 def draw_all(data: WorkloadData, prefix: str) -> Iterator[tuple[str, str]]:

@@ -1,10 +1,10 @@
 """What the figures of one workload are drawn from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from analysis.figures.theme import Look
-from analysis.statistics import ENOUGH, Spread
+from analysis.statistics import Spread
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,23 @@ class Line:
     scheduler: str
     repetition: int
     points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Strips:
+    """Single values of every run, by metric.
+
+    Attributes:
+        looks: scheduler -> how it is drawn, in the campaign's order.
+        values: metric -> scheduler -> value of each run.
+        spreads: metric -> scheduler -> their description.
+        suspect: metric -> scheduler -> which of the values are of suspect runs.
+    """
+
+    looks: Mapping[str, Look]
+    values: Mapping[str, Mapping[str, Sequence[float]]]
+    spreads: Mapping[str, Mapping[str, Spread | None]]
+    suspect: Mapping[str, Mapping[str, Sequence[bool]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,9 +81,84 @@ class WorkloadData:
     seats: Sequence[Seats]
     nodes: Sequence[str]
 
-    def enough(self, scheduler: str) -> bool:
-        """Whether intervals are shown for this scheduler."""
-        return self.repetitions[scheduler] >= ENOUGH
+
+@dataclass(frozen=True)
+class Panel:
+    """One domain of a node by one meter: watts over seconds since the measured interval's start, per run.
+
+    Attributes:
+        node: whose meter it is.
+        domain, source: what was metered, and by which reader.
+        modelled: whether it follows a model.
+        in_total: whether it is a term of the node's energy.
+        lines: a y that is not a number breaks a line.
+    """
+
+    node: str
+    domain: str
+    source: str
+    modelled: bool
+    in_total: bool
+    lines: Sequence[Line]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What happened in a run, seconds after its measured interval began; `node` is empty when it was everywhere."""
+
+    scheduler: str
+    second: float
+    node: str
+    words: str
+
+
+@dataclass(frozen=True)
+class PowerData:
+    """Power over time of one workload.
+
+    Attributes:
+        looks: scheduler -> how it is drawn.
+        warmup_s: seconds of warm-up shown before the measured interval.
+        panels: terms of the total first.
+        moments: what is marked.
+    """
+
+    looks: Mapping[str, Look]
+    warmup_s: float
+    panels: Sequence[Panel]
+    moments: Sequence[Moment]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A run, or many in the middle: tuples/s at sinks and J per tuple, with their intervals where there are any."""
+
+    scheduler: str
+    tuples_per_s: float
+    joules: float
+    suspect: bool = False
+    tuples_interval: tuple[float, float] | None = None
+    joules_interval: tuple[float, float] | None = None
+    on_front: bool = False
+
+
+@dataclass(frozen=True)
+class MeterData:
+    """One workload's energy by one meter.
+
+    Attributes:
+        source: the meter in words.
+        modelled: whether it follows a model.
+        strips: single values of runs.
+        runs: a point for every run.
+        middles: a point for every scheduler with enough runs.
+    """
+
+    source: str
+    modelled: bool
+    strips: Strips
+    runs: Sequence[Point]
+    middles: Sequence[Point]
 
 
 def quantity(value: float | None) -> str:

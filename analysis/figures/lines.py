@@ -2,31 +2,30 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from analysis.figures.data import Line, WorkloadData, quantity
-from analysis.figures.theme import Look, new_figure, say_empty
+from analysis.figures.theme import Look, say_empty, with_legend
 from analysis.palette import GRID, MUTED, SHADE
+from analysis.statistics import ENOUGH
 
 _HEIGHT_IN = 2.75
-_LEGEND_ROW_IN = 0.19
 
 
 def throughput(data: WorkloadData) -> Figure:
     """Tuples/s at sinks over time: every run, from enough repetitions on the median and the range at each moment."""
-    figure, axes = _with_legend("Throughput over time", data)
+    figure, (axes,) = with_legend("Throughput over time", data.looks, _HEIGHT_IN)
     if not any(line.points for line in data.throughput):
         say_empty(axes, "not measured")
         return figure
     axes.set_xlabel("seconds since the measured interval began")
     axes.set_ylabel("tuples/s at sinks")
-    _series(axes, data, data.throughput)
+    draw_series(axes, data.looks, data.throughput)
     axes.set_ylim(0, max(y for line in data.throughput for _, y in line.points) * 1.08 or 1.0)
     axes.margins(x=0.01)
     if data.warmup_s > 0:
@@ -40,7 +39,7 @@ def throughput(data: WorkloadData) -> Figure:
 
 def latency(data: WorkloadData) -> Figure:
     """Latency at every quantile, the tail stretched, up to the quantile that the number of samples supports."""
-    figure, axes = _with_legend("End-to-end latency", data)
+    figure, (axes,) = with_legend("End-to-end latency", data.looks, _HEIGHT_IN)
     if not any(line.points for line in data.latency):
         say_empty(axes, "not measured")
         return figure
@@ -53,7 +52,7 @@ def latency(data: WorkloadData) -> Figure:
         for line in data.latency
         for most in [1 - 1 / max(2, data.samples[line.scheduler, line.repetition])]
     ]
-    _series(axes, data, supported)
+    draw_series(axes, data.looks, supported)
     last = max((x for line in supported for x, _ in line.points), default=_tail(0.5))
     ticks = [q for q in (0.0, 0.5, 0.9, 0.99, 0.999, 0.9999) if _tail(q) <= last * 1.05]
     axes.set_xticks([_tail(q) for q in ticks], [f"{q * 100:.4g}" for q in ticks])
@@ -76,23 +75,14 @@ def _wide(axes: Axes) -> bool:
     return high / low < 10
 
 
-def _with_legend(title: str, data: WorkloadData) -> tuple[Figure, Axes]:
-    names = list(data.looks)
-    columns = max(1, min(len(names), 54 // (max(map(len, names)) + 5)))
-    rows = -(-len(names) // columns)
-    figure, axes = new_figure(title, _HEIGHT_IN + rows * _LEGEND_ROW_IN)
-    handles = [
-        Line2D([], [], color=look.colour.light, linestyle=look.dash, linewidth=2.2, label=name)
-        for name, look in data.looks.items()
-    ]
-    axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns)
-    return figure, axes
+def draw_series(axes: Axes, looks: Mapping[str, Look], lines: Sequence[Line]) -> None:
+    """Every run's line; of a scheduler with enough of them the median and the range at each x.
 
-
-def _series(axes: Axes, data: WorkloadData, lines: Sequence[Line]) -> None:
-    for scheduler, look in data.looks.items():
+    A y that is not a number breaks the line.
+    """
+    for scheduler, look in looks.items():
         mine = [line for line in lines if line.scheduler == scheduler and line.points]
-        if mine and data.enough(scheduler):
+        if len(mine) >= ENOUGH:
             _band(axes, look, mine)
         else:
             for line in mine:
@@ -105,9 +95,8 @@ def _band(axes: Axes, look: Look, lines: Sequence[Line]) -> None:
     at: dict[float, list[float]] = defaultdict(list)
     for line in lines:
         for x, y in line.points:
-            at[x].append(y)
+            at[x] += [] if math.isnan(y) else [y]
     xs = sorted(at)
-    axes.fill_between(
-        xs, [min(at[x]) for x in xs], [max(at[x]) for x in xs], color=look.colour.light, alpha=0.18, linewidth=0
-    )
-    axes.plot(xs, [median(at[x]) for x in xs], color=look.colour.light, linestyle=look.dash, linewidth=1.8)
+    low, middle, high = ([what(at[x]) if at[x] else math.nan for x in xs] for what in (min, median, max))
+    axes.fill_between(xs, low, high, color=look.colour.light, alpha=0.18, linewidth=0)
+    axes.plot(xs, middle, color=look.colour.light, linestyle=look.dash, linewidth=1.8)

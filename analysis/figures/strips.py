@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
-from analysis.figures.data import WorkloadData, quantity
-from analysis.figures.theme import new_figure
+from analysis.figures.data import Strips, WorkloadData, quantity
+from analysis.figures.theme import Look, new_figure
 from analysis.palette import INK, MUTED
 from analysis.statistics import Spread
 
@@ -24,7 +24,7 @@ def traffic(data: WorkloadData) -> Figure:
         ("between workers of a node", "inter_worker_tuples_per_s"),
         ("between nodes", "inter_node_tuples_per_s"),
     ]
-    return _strips(data, "Traffic by hop", "tuples/s delivered", groups)
+    return strips(_all_of(data), "Traffic by hop", "tuples/s delivered", groups)
 
 
 def cpu(data: WorkloadData) -> Figure:
@@ -34,10 +34,15 @@ def cpu(data: WorkloadData) -> Figure:
         ("node agents with their sensors", "agent_cores"),
         ("the whole host, others included", "host_cores"),
     ]
-    return _strips(data, "CPU in use", "cores", groups)
+    return strips(_all_of(data), "CPU in use", "cores", groups)
 
 
-def _strips(data: WorkloadData, title: str, label: str, groups: Sequence[tuple[str, str]]) -> Figure:
+def _all_of(data: WorkloadData) -> Strips:
+    return Strips(data.looks, data.values, data.spreads)
+
+
+def strips(data: Strips, title: str, label: str, groups: Sequence[tuple[str, str]]) -> Figure:
+    """One row per group and scheduler; `groups` are headings with the name of their metric."""
     rows = len(groups) * (len(data.looks) + 1)
     figure, axes = new_figure(title, _FRAME_IN + rows * _ROW_IN)
     axes.set_xlabel(label)
@@ -55,14 +60,16 @@ def _strips(data: WorkloadData, title: str, label: str, groups: Sequence[tuple[s
             if spread is None:
                 axes.text(0.008, at, "not measured", transform=left, va="center", color=MUTED.light)
             else:
-                _row(axes, at, values, spread, look.colour.light, look.marker)
+                suspect = data.suspect.get(metric, {}).get(scheduler) or [False] * len(values)
+                _row(axes, at, list(zip(values, suspect, strict=True)), spread, look)
                 largest = max(largest, spread.high)
             at += 1
         at += 0.35
     axes.set_ylim(at - 0.75, -0.6)
     axes.set_yticks([y for y, _ in names], [name for _, name in names], color=INK.light)
     # Room for the figures at the right of the dots.
-    axes.set_xlim(0, (largest or 1.0) * (1.75 if any(map(data.enough, data.looks)) else 1.5))
+    intervals = any(seen and seen.median for _, metric in groups for seen in data.spreads[metric].values())
+    axes.set_xlim(0, (largest or 1.0) * (1.75 if intervals else 1.5))
     axes.tick_params(axis="y", pad=6)
     axes.spines["left"].set_visible(False)
     axes.xaxis.set_major_locator(MaxNLocator(5))
@@ -71,17 +78,28 @@ def _strips(data: WorkloadData, title: str, label: str, groups: Sequence[tuple[s
     return figure
 
 
-def _row(axes: Axes, at: float, values: Sequence[float], spread: Spread, colour: str, marker: str) -> None:
-    """One scheduler's runs; below enough repetitions joined by their range, else with the median's interval."""
+def _row(axes: Axes, at: float, values: Sequence[tuple[float, bool]], spread: Spread, look: Look) -> None:
+    """One scheduler's runs; below enough repetitions joined by their range, else with the median's interval.
+
+    Dots of runs that are suspect, the second of each pair, are hollow.
+    """
+    colour = look.colour.light
     # A dot at 0 is not to be cut in half by the edge.
-    dots: dict[str, Any] = {"linestyle": "", "marker": marker, "color": colour, "clip_on": False}
+    dots: dict[str, Any] = {"linestyle": "", "marker": look.marker, "color": colour, "clip_on": False}
+
+    def draw(alpha: float) -> None:
+        for suspect, face in ((False, colour), (True, "none")):
+            chosen = [value for value, of_suspect in values if of_suspect == suspect]
+            if chosen:
+                axes.plot(chosen, [at] * len(chosen), alpha=alpha, markerfacecolor=face, **dots)
+
     if spread.median is None:
         axes.plot([spread.low, spread.high], [at, at], color=colour, linewidth=1.2, solid_capstyle="round")
-        axes.plot(values, [at] * len(values), alpha=0.8, **dots)
+        draw(0.8)
         words = _span(spread.low, spread.high)
     else:
         inner = spread.median
-        axes.plot(values, [at] * len(values), alpha=0.25, **dots)
+        draw(0.25)
         axes.plot([inner.low, inner.high], [at, at], color=colour, linewidth=3.5, solid_capstyle="butt")
         axes.plot([inner.estimate], [at], linestyle="", marker="|", markersize=10, markeredgewidth=1.6, color=colour)
         words = f"{quantity(inner.estimate)}  [{_span(inner.low, inner.high)}]"

@@ -7,6 +7,7 @@ Text stays text. The same figure always gives the same bytes.
 
 import io
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 from xml.etree import ElementTree
@@ -14,12 +15,15 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 
 from analysis.palette import GRID, INK, MUTED, PALETTE, SERIES, Colour
 
 WIDTH_IN = 4.6
 """Every figure is about as wide as a phone: there, and in a row of three on a laptop, its text can be read."""
 
+_LEGEND_ROW_IN = 0.19
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 Dash = tuple[int, tuple[int, ...]] | Literal["-"]
@@ -87,6 +91,35 @@ def new_figure(title: str, height_in: float) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
     figure.suptitle(title, x=0.012, ha="left")
     return figure, figure.subplots()
+
+
+def with_legend(title: str, looks: Mapping[str, Look], height_in: float, rows: int = 1) -> tuple[Figure, list[Axes]]:
+    """An empty figure with `rows` axes below one another, and the schedulers above them.
+
+    Args:
+        title: of the figure.
+        looks: scheduler -> how it is drawn.
+        height_in: without the legend.
+        rows: how many axes.
+    """
+    columns = max(1, min(len(looks), 54 // (max(map(len, looks)) + 5)))
+    lines = -(-len(looks) // columns)
+    figure = Figure(figsize=(WIDTH_IN, height_in + lines * _LEGEND_ROW_IN), layout="constrained")
+    figure.suptitle(title, x=0.012, ha="left")
+    found = list(figure.subplots(rows, 1, squeeze=False)[:, 0])
+    handles = [
+        Line2D([], [], color=look.colour.light, linestyle=look.dash, linewidth=2.2, label=name)
+        for name, look in looks.items()
+    ]
+    found[0].legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns)
+    return figure, found
+
+
+def hatch(axes: Axes) -> None:
+    """Hatch the ground: what is drawn here follows a model and was not measured."""
+    ground = Rectangle((0, 0), 1, 1, transform=axes.transAxes, facecolor="none", edgecolor=GRID.light, hatch="///")
+    ground.set(linewidth=0, zorder=-1)
+    axes.add_patch(ground)
 
 
 def say_empty(axes: Axes, words: str) -> None:

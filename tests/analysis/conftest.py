@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from invented_energy import Invented, no_meter
 
 from agents.trace import AGENT, TraceWriter, collect
 from agents.worker.latency import bucket
@@ -37,6 +38,7 @@ HOST = {
     "memory_bytes": 8 << 30,
     "virtualisation": None,
 }
+HEAT = "cpu0: the core has throttled itself for heat 3 times"
 
 
 @dataclass
@@ -55,6 +57,19 @@ class Made:
     cut_off: Sequence[tuple[str, str, int]] = ()
     saturated: Sequence[tuple[str, str, int]] = ()
     gated: Sequence[str] = ()
+    metered: Sequence[str] = ()
+    modelled: Sequence[tuple[str, str, int]] = ()
+    gap: Sequence[tuple[str, str, int]] = ()
+    suspect: Sequence[tuple[str, str, int]] = ()
+
+    def energy(self, key: tuple[str, str, int]) -> Invented | None:
+        """Of a run of a metered workload: the first scheduler costs a third more."""
+        workload, scheduler, repetition = key
+        if workload not in self.metered:
+            return None
+        tuples = round(RATE[workload] * FAN_OUT[workload] * self.duration_s)
+        watts = (40.0 if scheduler == self.schedulers[0] else 30.0) + 0.25 * repetition
+        return Invented(watts, self.duration_s, tuples, key in self.modelled, key in self.gap)
 
 
 def place(workload: str, scheduler: str) -> list[dict[str, Any]]:
@@ -112,6 +127,7 @@ def _make_run(folder: Path, made: Made, workload: str, scheduler: str, repetitio
     measure = start + round(made.warmup_s * NS)
     end = measure + round(made.duration_s * NS)
     assignments = place(workload, scheduler)
+    energy = made.energy(key)
     document: dict[str, Any] = {
         "status": "ok",
         "reason": None,
@@ -139,7 +155,11 @@ def _make_run(folder: Path, made: Made, workload: str, scheduler: str, repetitio
             "drained_ns": end + 20_000_000,
         },
         "verification": {"status": "passed", "checked": 4000 + number, "quarantined": {}},
-        "measured": {"saturated": key in made.saturated},
+        "measured": {
+            "saturated": key in made.saturated,
+            "energy": energy.block(NODES) if energy else no_meter(NODES[0], NODES),
+        },
+        "suspect": [HEAT] if key in made.suspect else [],
         "calibration": [],
     }
     if key in made.failed:
@@ -157,6 +177,8 @@ def _make_run(folder: Path, made: Made, workload: str, scheduler: str, repetitio
         tracer = Tracer(folder, made, workload, scheduler, number, assignments, times, key in made.saturated)
         if scheduler in made.gated:
             tracer.slots()
+        if energy:
+            tracer.energy(energy, key in made.suspect)
         tracer.write()
     (folder / "run.json").write_text(json.dumps(document, indent=2))
 
@@ -180,6 +202,7 @@ class Tracer:
         self.place = {a["executor"]: (a["node"], a["slot"]) for a in assignments}
         self.start, self.measure, self.end = times
         self.saturated = saturated
+        self.metered = workload in made.metered
         self.due: dict[str, int] = defaultdict(int)
         self.role = {name: role for name, role, _ in WORKLOADS[workload]}
         self.size = {name: count for name, _, count in WORKLOADS[workload]}
@@ -220,6 +243,15 @@ class Tracer:
             largest = 0 if not parts else 2 if number % 5 == 0 else 1
             times = (2_000_000, 2_000_000 * (largest - 1), 1_500_000 * (largest - 1)) if parts else (None, None, None)
             out.add("slot", at, 1, number, "0 -", length, parts, parts * 64, largest, *times, number % 10, 7)
+
+    def energy(self, invented: Invented, hot: bool) -> None:
+        """What meters said, and who used it."""
+        for node in NODES:
+            invented.power(self.writer(node, AGENT).add, self.start, self.measure, self.end)
+        if not invented.gap:
+            invented.parts(self.writer, self.place, NODES[0], self.measure, self.end)
+        if hot:
+            self.writer("n1", AGENT).add("event", self.measure + NS // 2, "cpu_throttled", "cpu0", HEAT, 3.0)
 
     def ticks(self) -> list[int]:
         """Once a second at a phase of its own, a little late now and then, and once more at the end."""
@@ -293,7 +325,8 @@ class Tracer:
     def agent(self, node: str) -> None:
         """Rows of a node agent: sensors once a second."""
         out, draw = self.writer(node, AGENT), self.random
-        out.add("event", self.start - NS, "sensor_absent", "power", "no energy source on this host", None)
+        if not self.metered:
+            out.add("event", self.start - NS, "sensor_absent", "power", "no energy source on this host", None)
         self.mark(out)
         received = draw.randrange(1 << 30)
         slots = sorted(slot for where, slot in set(self.place.values()) if where == node)
@@ -338,6 +371,9 @@ def small_campaign(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Cal
         wrong=[("wordcount", "even", 3)],
         saturated=[("exclamation", "even", 1)],
         gated=["top-storm"],
+        metered=["wordcount"],
+        gap=[("wordcount", "top-storm", 3)],
+        suspect=[("wordcount", "even", 2)],
     )
 
 
@@ -345,7 +381,7 @@ def small_campaign(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Cal
 def large_campaign(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Callable[..., Path]) -> Path:
     """One workload, two schedulers, twelve repetitions."""
     folder = tmp_path_factory.mktemp("large") / "campaign"
-    return campaign_maker(folder, workloads=["wordcount"], repetitions=12, duration_s=2.0)
+    return campaign_maker(folder, workloads=["wordcount"], repetitions=12, duration_s=2.0, metered=["wordcount"])
 
 
 @pytest.fixture(scope="session")

@@ -18,12 +18,22 @@ def campaign(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Callable[
 
 
 def run(**changes: object) -> Row:
-    usual = {"run": "001", "saturated": False, "worst_late_ms": 1.5, "agent_cores": 0.02, "host_cores": 0.9}
+    usual = {
+        "run": "001",
+        "saturated": False,
+        "suspect": "",
+        "worst_late_ms": 1.5,
+        "agent_cores": 0.02,
+        "host_cores": 0.9,
+    }
     return usual | changes
 
 
-def note(campaign: Campaign, subject: str, *counted: Row, events: tuple[Row, ...] = ()) -> str:
-    return dict(notes_of(campaign, {"events": list(events)}, list(counted))).get(subject, "")
+def note(
+    campaign: Campaign, subject: str, *counted: Row, events: tuple[Row, ...] = (), energy: tuple[Row, ...] = ()
+) -> str:
+    tables = {"events": list(events), "energy": list(energy)}
+    return dict(notes_of(campaign, tables, list(counted))).get(subject, "")
 
 
 def event(kind: str, subject: str = "", detail: str | None = None, mean: float | None = None, times: int = 1) -> Row:
@@ -34,6 +44,25 @@ def test_energy_is_missing_and_not_zero(campaign: Campaign) -> None:
     words = note(campaign, "Energy", run(), events=(event("sensor_absent", "power", "no RAPL in a virtual machine"),))
     assert words.startswith("no energy source on this host; no RAPL in a virtual machine:")
     assert words.endswith("it is not zero.")
+
+
+def test_energy_names_its_sources_and_what_is_modelled_or_missing(campaign: Campaign) -> None:
+    rows = [{"joules": 4.0, "source": "rapl", "modelled": False}] * 3
+    rows += [
+        {"joules": 4.0, "source": "model", "modelled": True},
+        {"joules": None, "source": "rapl", "modelled": False},
+    ]
+    words = note(campaign, "Energy", run(), energy=tuple(rows))
+    assert words.startswith(
+        "measured by rapl in 3 of 5 runs; modelled, not measured by model in 1 of 5 runs; missing in 1, where it is not"
+    )
+
+
+def test_suspect_runs_are_named_with_what_happened(campaign: Campaign) -> None:
+    assert note(campaign, "Suspect runs", run()) == ""
+    words = note(campaign, "Suspect runs", run(), run(run="007", suspect="cpu0: it has throttled itself"))
+    assert words.startswith("1 of 2 runs, marked in every table")
+    assert words.endswith("007 (cpu0: it has throttled itself).")
 
 
 def test_sources_that_fell_behind_are_named(campaign: Campaign) -> None:
@@ -101,7 +130,7 @@ def test_bad_rows_of_an_input_are_told_once_per_workload_by_class(
 
 
 def test_without_a_run_that_counts_there_is_nothing_to_note(campaign: Campaign) -> None:
-    assert notes_of(campaign, {"events": []}, []) == []
+    assert notes_of(campaign, {"events": [], "energy": []}, []) == []
 
 
 def test_what_sensors_and_workers_noted_is_added_up_over_runs() -> None:

@@ -89,7 +89,8 @@ def test_the_page_is_whole_by_itself(small_report: Path) -> None:
     reader = check_self_contained(html)
     assert html.startswith("<!doctype html>")
     assert {"wordcount", "exclamation", "verification", "excluded", "traces", "reproduce"} <= set(reader.ids)
-    assert html.count("<figure>") == 10
+    # Five for each workload, and four of energy for the one that has meters.
+    assert html.count("<figure>") == 14
 
 
 @pytest.mark.spark
@@ -98,8 +99,8 @@ def test_the_page_says_first_what_was_real_emulated_and_absent(page: Reader) -> 
     truth = truth_of(1)
     places = [said.index(sentence) for sentence in (truth.cluster, *truth.real, *truth.emulated, *truth.absent)]
     assert max(places) < said.index("Every run, and the range")
-    assert "no energy source on this host" in said
-    assert not re.search(r"\d\s*(J|joules?|W|watts?)\b", said)
+    assert "measured by rapl in 4 of 10 runs; missing in 6, where it is not zero" in said
+    assert "1 of 10 runs are suspect" in said
     assert "in 1 of 10 runs the sources fell behind their schedule" in said
     assert "003-exclamation-even-r1" in said
     assert "all 5 node agents together used 0.02 cores" in said

@@ -1,0 +1,203 @@
+"""Schedulers side by side by energy, gross first.
+
+Joules of different meters are not the same thing: an outlet sees the power supply, a package counter does not, and a
+model sees nothing at all. So runs are compared with runs of the same `Meter` only, one comparison for each.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from analysis.energy.rows import METRICS
+from analysis.results import Campaign
+from analysis.statistics import Interval, median_interval, paired_difference, spread
+from analysis.summary import Row, Rows
+
+THROUGHPUT, PER_TUPLE = "sink_tuples_per_s", "joules_per_tuple"
+
+
+_COMPARED = tuple(metric for metric in METRICS if metric.name != "bound_joules")
+"""Metrics whose differences to a baseline say something."""
+
+
+class Meter(NamedTuple):
+    """What the joules of runs have to share to be comparable: readers, domains, and whether any of it is a model's."""
+
+    source: str
+    domains: str
+    modelled: bool
+
+    @property
+    def words(self) -> str:
+        """For headings."""
+        return f"{self.source} ({self.domains})" + (", modelled" if self.modelled else "")
+
+
+class Cell(NamedTuple):
+    """One scheduler's runs of a workload by one meter: rows of `rows.energy_rows` whose energy is known."""
+
+    workload: str
+    meter: Meter
+    scheduler: str
+    rows: Rows
+
+    def values(self, metric: str) -> dict[int, float]:
+        """Repetition -> value, where it is known."""
+        return {row["repetition"]: row[metric] for row in self.rows if row[metric] is not None}
+
+    def whose(self) -> Row:
+        """The first columns of every table."""
+        return {"workload": self.workload, **self.meter._asdict(), "scheduler": self.scheduler}
+
+
+_FIRST = ("workload", "source", "domains", "modelled", "scheduler")
+COMPARISON_COLUMNS = (
+    *(*_FIRST, "metric", "unit", "n", "suspect", "saturated", "smallest", "largest"),
+    *("median", "median_low", "median_high"),
+)
+DIFFERENCE_COLUMNS = (
+    *(*_FIRST, "baseline", "metric", "unit", "pairs", "suspect", "saturated"),
+    *("median_difference", "low", "high", "excludes_zero"),
+)
+FRONT_COLUMNS = (
+    *(*_FIRST, "n", "suspect", "saturated", "sink_tuples_per_s", "tuples_low", "tuples_high"),
+    *("joules_per_tuple", "joules_low", "joules_high", "on_front", "dominated_by"),
+)
+
+
+def cells_of(campaign: Campaign, energy: Rows) -> list[Cell]:
+    """All cells with a run: by workload, measured before modelled, by scheduler."""
+    known = [row for row in energy if row["joules"] is not None]
+    meters = sorted({_meter(row) for row in known}, key=lambda meter: (meter.modelled, meter))
+    cells = [
+        Cell(
+            workload,
+            meter,
+            scheduler,
+            [row for row in known if (row["workload"], row["scheduler"], _meter(row)) == (workload, scheduler, meter)],
+        )
+        for workload in campaign.workloads
+        for meter in meters
+        for scheduler in campaign.schedulers
+    ]
+    return [cell for cell in cells if cell.rows]
+
+
+def comparison_rows(cells: Iterable[Cell]) -> Rows:
+    """Per cell and metric: n and range, from enough repetitions on the median and its interval."""
+    found = []
+    for cell in cells:
+        for metric in METRICS:
+            values = cell.values(metric.name)
+            seen = spread(list(values.values()), *_about(cell, metric.name))
+            if seen is None:
+                continue
+            median = seen.median
+            found.append(
+                {
+                    **cell.whose(),
+                    "metric": metric.name,
+                    "unit": metric.unit,
+                    "n": seen.n,
+                    **_doubts([cell], values),
+                    "smallest": seen.low,
+                    "largest": seen.high,
+                    "median": median.estimate if median else None,
+                    "median_low": median.low if median else None,
+                    "median_high": median.high if median else None,
+                }
+            )
+    return found
+
+
+def difference_rows(cells: Sequence[Cell], baseline: str | None) -> Rows:
+    """Per cell and metric: the difference to the baseline by the same meter, paired; none below enough repetitions."""
+    found = []
+    for cell in cells:
+        base = next((each for each in cells if each[:3] == (*cell[:2], baseline)), None)
+        if base is None or cell.scheduler == baseline:
+            continue
+        for metric in _COMPARED:
+            difference = _difference(cell, base, metric.name)
+            if difference is None:
+                continue
+            both = cell.values(metric.name).keys() & base.values(metric.name).keys()
+            found.append(
+                {
+                    **cell.whose(),
+                    "baseline": baseline,
+                    "metric": metric.name,
+                    "unit": metric.unit,
+                    "pairs": difference.n,
+                    **_doubts([cell, base], both),
+                    "median_difference": difference.estimate,
+                    "low": difference.low,
+                    "high": difference.high,
+                    "excludes_zero": difference.excludes_zero,
+                }
+            )
+    return found
+
+
+def front_rows(cells: Sequence[Cell]) -> Rows:
+    """Energy per tuple against throughput, and who is on the Pareto front; none below enough repetitions.
+
+    A scheduler dominates another one when the paired differences say that it is better in one of the two and do not say
+    that it is worse in the other: so chance alone puts nobody behind.
+    """
+    found = []
+    for cell in cells:
+        rivals = [each for each in cells if each[:2] == cell[:2] and each.scheduler != cell.scheduler]
+        throughput, energy = (
+            median_interval(list(cell.values(m).values()), *_about(cell, m)) for m in (THROUGHPUT, PER_TUPLE)
+        )
+        if throughput is None or energy is None:
+            continue
+        dominating = [rival.scheduler for rival in rivals if _dominates(rival, cell)]
+        found.append(
+            {
+                **cell.whose(),
+                "n": energy.n,
+                **_doubts([cell], cell.values(PER_TUPLE)),
+                "sink_tuples_per_s": throughput.estimate,
+                "tuples_low": throughput.low,
+                "tuples_high": throughput.high,
+                "joules_per_tuple": energy.estimate,
+                "joules_low": energy.low,
+                "joules_high": energy.high,
+                "on_front": not dominating,
+                "dominated_by": ", ".join(dominating),
+            }
+        )
+    return found
+
+
+def _dominates(one: Cell, other: Cell) -> bool:
+    energy, throughput = _difference(one, other, PER_TUPLE), _difference(one, other, THROUGHPUT)
+    if energy is None or throughput is None:
+        return False
+    better = energy.high < 0 or throughput.low > 0
+    worse = energy.low > 0 or throughput.high < 0
+    return better and not worse
+
+
+def _difference(cell: Cell, base: Cell, metric: str) -> Interval | None:
+    return paired_difference(cell.values(metric), base.values(metric), *_about(cell, metric), base.scheduler)
+
+
+def _about(cell: Cell, metric: str) -> tuple[object, ...]:
+    return cell.workload, *cell.meter, cell.scheduler, metric
+
+
+def _doubts(cells: Sequence[Cell], repetitions: Iterable[int]) -> Row:
+    """In how many of these repetitions one of the cells has a suspect run, or one with saturated sources."""
+    wanted = set(repetitions)
+    rows = [row for cell in cells for row in cell.rows if row["repetition"] in wanted]
+    known = [row for row in rows if row["saturated"] is not None]
+    return {
+        "suspect": len({row["repetition"] for row in rows if row["suspect"]}),
+        "saturated": len({row["repetition"] for row in known if row["saturated"]}) if known else None,
+    }
+
+
+def _meter(row: Mapping[str, object]) -> Meter:
+    return Meter(str(row["source"]), str(row["domains"]), bool(row["modelled"]))

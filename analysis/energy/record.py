@@ -1,0 +1,66 @@
+"""`measured.energy` of a run's `run.json`, as far as the report uses it; energies are joules, None is not known."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+
+class Domain(Struct, frozen=True):
+    """What one domain of a machine has drawn in the measured interval."""
+
+    domain: str
+    role: str
+    source: str
+    in_total: bool
+    joules: float | None = None
+    bound_joules: float | None = None
+    idle_watts: float | None = None
+    flags: Sequence[str] = ()
+    reason: str | None = None
+
+
+class Machine(Struct, frozen=True):
+    """One machine; the meters of the first of its nodes count."""
+
+    nodes: Sequence[str]
+    source: str | None = None
+    modelled: bool = False
+    domains: Sequence[Domain] = ()
+
+
+class Hop(Struct, frozen=True):
+    """Tuples that were delivered in one way, and their energy by the convention of docs/reference/results.md."""
+
+    tuples: int
+    joules: float | None = None
+    joules_per_tuple: float | None = None
+
+
+class Energy(Struct, frozen=True):
+    """All machines together."""
+
+    joules: float | None = None
+    bound_joules: float | None = None
+    idle_joules: float | None = None
+    net_joules: float | None = None
+    sources: Sequence[str] = ()
+    modelled: bool = False
+    flags: Sequence[str] = ()
+    reason: str | None = None
+    tuples: int | None = None
+    joules_per_tuple: float | None = None
+    net_joules_per_tuple: float | None = None
+    hops: Mapping[str, Hop] | None = None
+    why_not_attributed: str | None = None
+    machines: Sequence[Machine] = ()
+
+    @property
+    def source(self) -> str:
+        """The readers that it comes from; empty when there is none."""
+        return ", ".join(self.sources)
+
+    @property
+    def domains(self) -> str:
+        """The domains that make the total, by their names."""
+        found = {each.domain for machine in self.machines for each in machine.domains if each.in_total}
+        return ", ".join(sorted(found))

@@ -1,0 +1,245 @@
+"""One workload's energy, arranged for its figures and its part of the page."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis.energy.comparison import PER_TUPLE, THROUGHPUT, Cell, Meter
+from analysis.energy.rows import METRICS
+from analysis.energy.words import machines_in_words, of_meter, of_missing
+from analysis.figures.data import Line, MeterData, Moment, Panel, Point, PowerData, Strips
+from analysis.figures.theme import Look
+from analysis.reading import MOMENT_WORDS
+from analysis.results import Run
+from analysis.statistics import ENOUGH, Spread, spread
+from analysis.summary import HOPS, Row, Rows
+
+CONSUMERS = ("executor", "transport", "rest", "idle")
+
+
+@dataclass(frozen=True)
+class Group:
+    """One scheduler's runs by one meter.
+
+    Attributes:
+        scheduler, look: who, and how it is drawn.
+        runs: rows of the table `energy`.
+        spreads: metric -> description of its values.
+        consumers, hops: name -> description of joules, and of joules per tuple.
+        workers: per worker `node`, `worker`, and the values of all runs of `cpu_s` and `joules`.
+        front: its row of the table `energy_front`; None below enough repetitions.
+    """
+
+    scheduler: str
+    look: Look
+    runs: Rows
+    spreads: Mapping[str, Spread | None]
+    consumers: Mapping[str, Spread | None]
+    hops: Mapping[str, Spread | None]
+    workers: Rows
+    front: Row | None
+
+    @property
+    def suspect(self) -> int:
+        """How many of its runs are suspect."""
+        return sum(bool(row["suspect"]) for row in self.runs)
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether differences to it may be the doing of something else."""
+        return any(row["suspect"] or row["saturated"] for row in self.runs)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What may be compared: a workload's runs by one meter."""
+
+    meter: Meter
+    words: Sequence[str]
+    groups: Sequence[Group]
+    differences: Mapping[str, Mapping[str, Row]]
+
+    @property
+    def kind(self) -> str:
+        """The class of its tables."""
+        return "modelled" if self.meter.modelled else ""
+
+    @property
+    def enough(self) -> bool:
+        """Whether every scheduler has enough repetitions for intervals."""
+        return all(len(group.runs) >= ENOUGH for group in self.groups)
+
+    @property
+    def attributed(self) -> bool:
+        """Whether it is known of any run who used its energy."""
+        return any(group.workers for group in self.groups)
+
+    @property
+    def why_not(self) -> list[str]:
+        """Why it is not known of others."""
+        return sorted({row["why_not_attributed"] for group in self.groups for row in group.runs} - {None})
+
+    def doubtful(self, *schedulers: str | None) -> bool:
+        """Whether a run of these schedulers is suspect or had saturated sources."""
+        return any(group.doubtful for group in self.groups if group.scheduler in schedulers)
+
+
+@dataclass(frozen=True)
+class EnergyView:
+    """One workload: rankings, measured ones first; which runs have no energy; power over time, None without any."""
+
+    rankings: Sequence[Ranking]
+    missing: Sequence[str]
+    power: PowerData | None
+
+
+def energy_view(
+    label: str, runs: Sequence[Run], looks: Mapping[str, Look], tables: Mapping[str, Rows], cells: Sequence[Cell]
+) -> EnergyView:
+    """Arrange one workload.
+
+    Args:
+        label: the workload's label.
+        runs: those that count.
+        looks: scheduler -> how it is drawn.
+        tables: all tables of the report.
+        cells: of the whole campaign.
+    """
+    mine = [cell for cell in cells if cell.workload == label]
+    meters = list(dict.fromkeys(cell.meter for cell in mine))
+    return EnergyView(
+        rankings=[_ranking(meter, [c for c in mine if c.meter == meter], looks, tables) for meter in meters],
+        missing=of_missing([row for row in tables["energy"] if row["workload"] == label]),
+        power=_power(runs, looks, tables),
+    )
+
+
+def meter_data(ranking: Ranking) -> MeterData:
+    """What the figures of a ranking are drawn from."""
+    names = [metric.name for metric in METRICS]
+    groups = ranking.groups
+
+    def known(group: Group, metric: str) -> Rows:
+        return [row for row in group.runs if row[metric] is not None]
+
+    return MeterData(
+        source=ranking.meter.words,
+        modelled=ranking.meter.modelled,
+        strips=Strips(
+            looks={group.scheduler: group.look for group in groups},
+            values={m: {g.scheduler: [row[m] for row in known(g, m)] for g in groups} for m in names},
+            spreads={m: {group.scheduler: group.spreads[m] for group in groups} for m in names},
+            suspect={m: {g.scheduler: [bool(row["suspect"]) for row in known(g, m)] for g in groups} for m in names},
+        ),
+        runs=[
+            Point(group.scheduler, row[THROUGHPUT], row[PER_TUPLE], bool(row["suspect"]))
+            for group in groups
+            for row in group.runs
+            if row[THROUGHPUT] is not None and row[PER_TUPLE] is not None
+        ],
+        middles=[
+            Point(
+                group.scheduler,
+                row[THROUGHPUT],
+                row[PER_TUPLE],
+                bool(row["suspect"]),
+                (row["tuples_low"], row["tuples_high"]),
+                (row["joules_low"], row["joules_high"]),
+                row["on_front"],
+            )
+            for group in groups
+            if (row := group.front)
+        ],
+    )
+
+
+def _ranking(meter: Meter, cells: Sequence[Cell], looks: Mapping[str, Look], tables: Mapping[str, Rows]) -> Ranking:
+    workload = cells[0].workload
+    names = {row["run"] for cell in cells for row in cell.rows}
+    models = {row["detail"] for row in tables["events"] if _is_model(row) and row["run"] in names}
+    machines = machines_in_words([row for row in tables["energy_domains"] if row["run"] in names])
+    every = [row for cell in cells for row in cell.rows]
+
+    def here(row: Row) -> bool:
+        return (row["workload"], Meter(row["source"], row["domains"], row["modelled"])) == (workload, meter)
+
+    differences: dict[str, dict[str, Row]] = {}
+    for row in filter(here, tables["energy_differences"]):
+        differences.setdefault(row["scheduler"], {})[row["metric"]] = row
+    fronts = {row["scheduler"]: row for row in filter(here, tables["energy_front"])}
+    return Ranking(
+        meter=meter,
+        words=of_meter(meter, every, machines, sorted(models)),
+        groups=[_group(cell, looks[cell.scheduler], tables, fronts.get(cell.scheduler)) for cell in cells],
+        differences=differences,
+    )
+
+
+def _is_model(event: Row) -> bool:
+    return bool(event["kind"] == "power_reader" and event["subject"] == "model" and event["detail"])
+
+
+def _group(cell: Cell, look: Look, tables: Mapping[str, Rows], front: Row | None) -> Group:
+    names = {row["run"] for row in cell.rows}
+    parts = [row for row in tables["consumers"] if row["run"] in names]
+    used: dict[str, dict[str, float]] = {consumer: {} for consumer in CONSUMERS}
+    workers: dict[tuple[str, int], dict[str, dict[str, float]]] = {}
+    for row in parts:
+        of_run = used[row["consumer"]]
+        of_run[row["run"]] = of_run.get(row["run"], 0.0) + row["joules"]
+        if row["consumer"] in ("executor", "transport"):
+            mine = workers.setdefault((row["node"], row["worker"]), {"cpu_s": {}, "joules": {}})
+            for column, values in mine.items():
+                values[row["run"]] = values.get(row["run"], 0.0) + (row[column] or 0.0)
+    hops: dict[str, list[float]] = {hop: [] for hop in HOPS}
+    for row in tables["energy_hops"]:
+        if row["run"] in names and row["joules_per_tuple"] is not None:
+            hops[row["hop"]].append(row["joules_per_tuple"])
+    about = (cell.workload, *cell.meter, cell.scheduler)
+    return Group(
+        scheduler=cell.scheduler,
+        look=look,
+        runs=sorted(cell.rows, key=lambda row: row["repetition"]),
+        spreads={m.name: spread(list(cell.values(m.name).values()), *about, m.name) for m in METRICS},
+        consumers={name: spread(list(values.values()), *about, name) for name, values in used.items()},
+        hops={hop: spread(values, *about, hop) for hop, values in hops.items()},
+        workers=[
+            {"node": node, "worker": worker, **{column: list(each.values()) for column, each in of_worker.items()}}
+            for (node, worker), of_worker in sorted(workers.items())
+        ],
+        front=front,
+    )
+
+
+def _power(runs: Sequence[Run], looks: Mapping[str, Look], tables: Mapping[str, Rows]) -> PowerData | None:
+    of_run = {run.id: run for run in runs}
+    series: dict[tuple[bool, str, str, str, bool], dict[str, list[tuple[float, float]]]] = {}
+    for row in tables["power"]:
+        if row["run"] in of_run:
+            # Terms of the total come first.
+            key = (not row["in_total"], row["node"], row["domain"], row["source"], row["modelled"])
+            watts = math.nan if row["watts"] is None else row["watts"]
+            points = series.setdefault(key, {}).setdefault(row["run"], [])
+            points.append((row["second"] + row["step_s"] / 2, watts))
+    if not series:
+        return None
+    return PowerData(
+        looks=looks,
+        warmup_s=max(((r.times.measure_start_ns or 0) - (r.times.source_start_ns or 0)) / 1e9 for r in runs),
+        panels=[
+            Panel(
+                node,
+                domain,
+                source,
+                modelled,
+                not outside,
+                [Line(of_run[r].scheduler, of_run[r].repetition or 0, sorted(points)) for r, points in lines.items()],
+            )
+            for (outside, node, domain, source, modelled), lines in sorted(series.items())
+        ],
+        moments=[
+            Moment(of_run[row["run"]].scheduler, row["second"], row["node"], MOMENT_WORDS[row["kind"]])
+            for row in tables["moments"]
+            if row["run"] in of_run
+        ],
+    )

@@ -1,0 +1,94 @@
+"""Where a workload's joules come from and how far they may be off, in plain sentences."""
+
+from collections.abc import Mapping, Sequence
+
+from analysis.energy.comparison import Meter
+from analysis.figures.data import quantity
+from analysis.summary import Row, Rows
+
+_DOUBTS = {
+    "unsteady": "the idle baseline was unsteady",
+    "loaded": "others worked while the idle baseline was taken",
+    "drift": "the idle baseline before and after the run differ by more than 5 %",
+    "filtered": "the processor blurs its counters on purpose",
+    "ambiguous": "a whole turn of a counter may be lost",
+    "interpolated": "missing steps were made up",
+    "clamped": "less was drawn than when idle",
+}
+"""Flags of energy that a reader has to know -> what they say."""
+
+
+def of_meter(meter: Meter, runs: Rows, machines: Sequence[str], models: Sequence[str]) -> list[str]:
+    """What to say before any figure.
+
+    Args:
+        meter: whose joules.
+        runs: rows of `rows.energy_rows`, all by this meter.
+        machines: the machines in words.
+        models: what the reader `model` said of its parameters.
+    """
+    number = f"{len(machines)} machine{'s' if len(machines) != 1 else ''}"
+    said = [f"Energy is by {meter.source}, of {meter.domains}, on {number}: {', '.join(machines)}."]
+    if meter.modelled:
+        parameters = f" ({'; '.join(models)})" if models else ""
+        said.append(
+            f"It follows a model{parameters} and was not measured: it is hatched, and ranked with no measured energy."
+        )
+    said.append(_bound(meter, runs))
+    for flag, words in _DOUBTS.items():
+        flagged = sum(flag in row["flags"].split(", ") for row in runs)
+        if flagged:
+            said.append(f"In {flagged} of {len(runs)} runs {words}.")
+    return said
+
+
+def of_missing(runs: Rows) -> list[str]:
+    """Which runs have no energy, and why."""
+    reasons: dict[str, list[str]] = {}
+    for row in runs:
+        if row["joules"] is None:
+            reasons.setdefault(row["reason"] or "no reason was recorded", []).append(row["run"])
+    return [
+        f"{len(names)} of {len(runs)} runs have no energy, which is not zero: {reason}."
+        for reason, names in reasons.items()
+    ]
+
+
+def in_short(energy: Rows) -> str:
+    """For the head of the report: where energy comes from in all runs that count."""
+    known: dict[tuple[str, bool], int] = {}
+    for row in energy:
+        if row["joules"] is not None:
+            key = row["source"], row["modelled"]
+            known[key] = known.get(key, 0) + 1
+    said = [
+        f"{'modelled, not measured' if modelled else 'measured'} by {source} in {number} of {len(energy)} runs"
+        for (source, modelled), number in sorted(known.items(), key=lambda each: (each[0][1], each[0]))
+    ]
+    lacking = sum(row["joules"] is None for row in energy)
+    if lacking:
+        said.append(f"missing in {lacking}, where it is not zero")
+    return "; ".join(said)
+
+
+def _bound(meter: Meter, runs: Rows) -> str:
+    bounds = [(row["bound_joules"], row["joules"]) for row in runs if row["bound_joules"] is not None]
+    if not bounds:
+        return "How far it may be off is not known."
+    bound, gross = max(bounds, key=lambda each: each[0] / each[1])
+    share = f"{100 * bound / gross:.2g} %"
+    if meter.modelled:
+        return f"By the model's own error a run's joules may be off by {quantity(bound)} J ({share})."
+    return (
+        f"By how they were read a run's joules may be off by {quantity(bound)} J ({share}) at most; "
+        "what the meter itself gets wrong comes on top."
+    )
+
+
+def machines_in_words(domains: Rows) -> list[str]:
+    """Every machine once, from rows of `rows.domain_rows`."""
+    found: Mapping[str, Row] = {row["nodes"]: row for row in domains}
+    return [
+        row["node"] if row["node"] == nodes else f"{nodes} (one machine, whose joules count once)"
+        for nodes, row in sorted(found.items())
+    ]

@@ -1,0 +1,143 @@
+"""Figures of energy: whose joules, what is modelled, what is not known, and what happened when."""
+
+import math
+import re
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+import matplotlib as mpl
+import pytest
+
+from analysis.figures import draw_energy, draw_power
+from analysis.figures.data import Line, MeterData, Moment, Panel, Point, PowerData, Strips
+from analysis.figures.energy import front
+from analysis.figures.theme import SETTINGS, look, render_svg
+from analysis.palette import PALETTE
+from analysis.statistics import spread
+
+SVG = "{http://www.w3.org/2000/svg}"
+METRICS = ("joules_per_tuple", "net_joules_per_tuple", "idle_percent")
+RAPL = "rapl (dram/package-0, package-0)"
+
+
+def meter(repetitions: int = 3, modelled: bool = False, schedulers: Sequence[str] = ("even", "top-storm")) -> MeterData:
+    """Runs of schedulers, each a little cheaper than the one before; the first run of each is suspect."""
+    values = {
+        m: {s: [0.01 / (at + 1) + k / 1e4 for k in range(repetitions)] for at, s in enumerate(schedulers)}
+        for m in METRICS
+    }
+    runs = [
+        Point(s, 1000.0 + k, values["joules_per_tuple"][s][k], k == 0) for s in schedulers for k in range(repetitions)
+    ]
+    middles = [
+        Point(s, 1000.0 + at, 0.01 / (at + 1), False, (990.0, 1010.0), (0.009 / (at + 1), 0.011 / (at + 1)), at > 0)
+        for at, s in enumerate(schedulers)
+    ]
+    return MeterData(
+        source="model (node), modelled" if modelled else RAPL,
+        modelled=modelled,
+        strips=Strips(
+            looks={s: look(at) for at, s in enumerate(schedulers)},
+            values=values,
+            spreads={m: {s: spread(v, m, s) for s, v in each.items()} for m, each in values.items()},
+            suspect={m: {s: [k == 0 for k in range(repetitions)] for s in schedulers} for m in METRICS},
+        ),
+        runs=runs,
+        middles=middles if repetitions >= 10 else [],
+    )
+
+
+def panel(domain: str, *gaps: int, modelled: bool = False, repetitions: int = 2) -> Panel:
+    """Twenty seconds of two schedulers; power is not known at seconds of `gaps`."""
+    points = [(second + 0.5, math.nan if second in gaps else 40.0 + second) for second in range(-2, 18)]
+    lines = [Line(s, k, points) for s in ("even", "top-storm") for k in range(1, repetitions + 1)]
+    return Panel("n1", domain, "model" if modelled else "rapl", modelled, domain != "psys", lines)
+
+
+def power_data(*panels: Panel, moments: Sequence[Moment] = ()) -> PowerData:
+    return PowerData({"even": look(0), "top-storm": look(1)}, 2.0, panels, moments)
+
+
+def words(svg: str) -> list[str]:
+    root = ElementTree.fromstring(svg)  # noqa: S314 - our own file
+    return ["".join(text.itertext()) for text in root.iter(f"{SVG}text")]
+
+
+def every_figure() -> dict[str, str]:
+    """Few measured and many modelled runs, power with and without gaps."""
+    kinds = ((2, False), (12, True))
+    found = {f"{n}-{name}": svg for n, m in kinds for name, svg in draw_energy(meter(n, m), "w", "w")}
+    seen = [Moment("even", 3.0, "n1", "throttled"), Moment("top-storm", 5.0, "", "recovery")]
+    found["power"] = draw_power(power_data(panel("package-0", 4), panel("psys"), moments=seen), "w", "w")
+    many = panel("package-0", 4, repetitions=11), panel("node", modelled=True)
+    found["power-many"] = draw_power(power_data(*many), "w", "w")
+    return found
+
+
+def test_every_figure_of_energy_is_in_the_palette_without_odd_numbers_and_always_the_same() -> None:
+    known = {colour.light: colour.name for colour in PALETTE}
+    figures = every_figure()
+    for name, svg in figures.items():
+        assert not re.search(r"nan|inf\b", svg, re.IGNORECASE), name
+        assert re.search(r"\b(rapl|model)\b", " ".join(words(svg))), name
+        for element in ElementTree.fromstring(svg).iter():  # noqa: S314 - our own file
+            classes = (element.get("class") or "").split()
+            for key, letter in (("fill", "f"), ("stroke", "k")):
+                value = element.get(key)
+                # Hatching is a pattern, which is drawn in colours of the palette itself.
+                if value not in (None, "none") and not value.startswith("url(#"):
+                    assert f"{letter}-{known[value]}" in classes, (name, element.tag, value)
+    assert every_figure() == figures
+
+
+def test_only_what_follows_a_model_is_hatched() -> None:
+    for modelled in (False, True):
+        for name, svg in draw_energy(meter(3, modelled), "w", "w"):
+            assert ("<pattern" in svg) is modelled, name
+    assert "<pattern" not in draw_power(power_data(panel("package-0")), "w", "w")
+    assert "<pattern" in draw_power(power_data(panel("package-0"), panel("node", modelled=True)), "w", "w")
+
+
+def test_a_front_is_drawn_from_ten_repetitions_on_only() -> None:
+    with mpl.rc_context(SETTINGS):
+        few, many = (render_svg(front(meter(n)), "w", "w") for n in (9, 10))
+    assert "front" not in words(few)
+    assert "front" in words(many)
+
+
+@pytest.mark.parametrize("repetitions", [1, 12])
+def test_where_power_is_not_known_the_line_is_broken_and_nothing_is_drawn_at_0(repetitions: int) -> None:
+    def strokes(*gaps: int) -> set[int]:
+        svg = draw_power(power_data(panel("package-0", *gaps, repetitions=repetitions)), "w", "w")
+        lines = re.findall(r'<path d="([^"]+)"[^>]*k-s0', svg)
+        return {line.count("M") for line in lines if line.count("L") > 4 or line.count("M") > 1}
+
+    assert strokes() == {1}
+    assert 2 in strokes(8)
+
+
+def test_events_are_marked_in_the_panel_of_their_node_with_their_name() -> None:
+    seen = [Moment("even", 3.0, "n1", "throttled"), Moment("even", 4.0, "n2", "meter silent")]
+    said = words(draw_power(power_data(panel("package-0"), moments=seen), "w", "w"))
+    assert "throttled" in said
+    assert "meter silent" not in said
+
+
+def test_domains_beyond_the_room_are_counted_and_those_outside_the_total_named() -> None:
+    said = " ".join(words(draw_power(power_data(*(panel(f"package-{k}") for k in range(15))), "w", "w")))
+    assert "12 of 15 domains; the others are in tables/power.csv" in said
+    assert "n1 · psys · rapl, not in the total" in words(draw_power(power_data(panel("psys")), "w", "w"))
+
+
+def test_power_that_nobody_knows_is_said_not_to_be_measured() -> None:
+    assert "not measured" in words(draw_power(power_data(panel("package-0", *range(-2, 18))), "w", "w"))
+
+
+def test_many_schedulers_still_fit() -> None:
+    data = meter(3, schedulers=[f"scheduler-{at}" for at in range(19)])
+    for name, svg in draw_energy(data, "w", "w"):
+        root = ElementTree.fromstring(svg)  # noqa: S314 - our own file
+        _, _, width, height = map(float, root.get("viewBox", "").split())
+        for text in root.iter(f"{SVG}text"):
+            assert 0 <= float(text.get("y", "0")) <= height, name
+            assert 0 <= float(text.get("x", "0")) <= width, name
