@@ -26,15 +26,18 @@ SIGNALLED = 128
 def command(inventory: str, node: str, command_: Sequence[str]) -> int:
     """Run a command on NODE of INVENTORY: arguments, input, output and exit status are passed on unchanged.
 
-    Nodes of a cluster file are this host.
+    It runs as the user that campaigns log in as, `millrace_user`. Nodes of a cluster file are this host; those of an
+    emulated cluster are there while it is up.
     """
     document = read_cluster(inventory)
     if isinstance(document, ClusterOfHosts):
         hosts = document.hosts.by_name
         _check(inventory, node, hosts)
+        from campaign.emulation.standing import in_reach_of
         from campaign.ssh.execute import execute
 
-        return asyncio.run(execute(hosts[node], command_))
+        with in_reach_of(document.hosts):
+            return asyncio.run(execute(hosts[node], command_))
     _check(inventory, node, cluster_of(document).by_id)
     try:
         status = subprocess.run(command_, check=False).returncode

@@ -12,6 +12,7 @@ import click
 from campaign.emulation.asking import ask
 from campaign.emulation.cluster import EmulatedCluster, bring_up, take_down
 from campaign.emulation.description import TIER, Description, description_in, wish_of
+from campaign.emulation.entering import inside
 from campaign.lock import ClusterLock
 from inventory.ansible_hosts import Hosts
 from inventory.errors import RunError, UnfitError
@@ -102,6 +103,29 @@ def use_of(hosts: Hosts) -> ClusterLock:
     """
     folder = wish_of(hosts).folder
     return ClusterLock(f"emulated in {folder}", Path(folder))
+
+
+@contextmanager
+def in_reach_of(hosts: Hosts) -> Iterator[None]:
+    """Run a block from where the hosts are reached: for an emulated cluster its controller's network namespace.
+
+    Only the calling thread goes there, and threads and processes that it starts from there.
+
+    Raises:
+        MillraceError: the cluster is not up, or its namespace cannot be entered.
+    """
+    if not is_emulated(hosts):
+        yield
+        return
+    description = cluster_of(hosts, as_asked=False)
+    if description is None:
+        raise _not_up(hosts)
+    with inside(description.network.controller.path):
+        yield
+
+
+def _not_up(hosts: Hosts) -> UnfitError:
+    return UnfitError(f"no emulated cluster of {hosts.path} is up; bring it up with: millrace provision {hosts.path}")
 
 
 @contextmanager
