@@ -2,6 +2,7 @@
 
 import click
 
+from agents.power.baseline import MOST_LOAD
 from campaign.cli import Settings
 from campaign.energy.calibrating import Calibration, calibrate
 from campaign.share_done import share_done
@@ -60,6 +61,9 @@ def _show(result: Calibration) -> None:
     click.secho(f"  p_s {model.p_s:.3f} W, p_d {model.p_d:.3f} W, kappa {kappa}", bold=True)
     if model.mape is not None:
         click.echo(f"  error: {result.fit.rmse_watts:.3f} W (RMSE), {model.mape:.1%} on the steps held out")
+    if result.background > MOST_LOAD:
+        told = f"  {result.background:.0%} of the CPUs were busy without a load: something else ran; calibrate again"
+        click.secho(told, fg="yellow")
     if result.found.clocks:
         click.echo(f"  {result.found.clocks}")
     click.echo(f"  kept in {result.path}")

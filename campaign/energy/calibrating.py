@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from agents.power.baseline import MOST_LOAD
 from agents.power.calibration import Answer, Found, Progress, Refused, Request
 from campaign.addresses import with_addresses
 from campaign.disk import replace_file, writing
@@ -44,6 +45,11 @@ class Calibration:
     fit: Fit
     path: Path
 
+    @property
+    def background(self) -> float:
+        """The largest busy share of all CPUs at steps without a load: what else ran."""
+        return max((step.busy for step in self.found.steps if step.load == 0), default=0.0)
+
     def document(self) -> dict[str, Any]:
         """What is written."""
         return {
@@ -57,6 +63,7 @@ class Calibration:
             "cpu_model": self.found.cpu_model,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "clocks": self.found.clocks or None,
+            "flags": ["loaded"] if self.background > MOST_LOAD else [],
             "steps": to_plain(self.found.steps),
         }
 

@@ -96,6 +96,8 @@ def test_the_parameters_of_a_living_machine_come_back_and_schedulers_have_them(
     assert {step["set_hz"] for step in answer["steps"]} == {3e9, 2e9, 1e9}
     assert answer["clocks"] is None
     assert answer["source"] == "rapl"
+    idle = max(step["busy"] for step in answer["steps"] if step["load"] == 0)
+    assert answer["flags"] == (["loaded"] if idle > 0.02 else [])
     assert answer["kappa_fitted"] is True
     model = answer["power"]
     # On a machine that is busy anyway, no step is anywhere near idle: what holds is the power within what was seen.
