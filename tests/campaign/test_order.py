@@ -24,6 +24,18 @@ def test_every_combination_comes_exactly_once_and_in_number_order(
     assert len({r.name for r in runs}) == len(runs)
 
 
+@given(names, names, names, rounds, st.sampled_from(["interleaved", "sequential"]), seeds)
+def test_cpu_settings_are_a_third_factor_that_leaves_seeds_alone(
+    workloads: list[str], schedulers: list[str], cpus: list[str], repetitions: int, order: Order, seed: int
+) -> None:
+    runs = runs_of(workloads, schedulers, repetitions, order, seed, cpus)
+    expected = {(w, s, c, k) for w in workloads for s in schedulers for c in cpus for k in range(1, repetitions + 1)}
+    assert Counter((r.workload, r.scheduler, r.cpu, r.repetition) for r in runs) == Counter(expected)
+    assert len({r.name for r in runs}) == len(runs)
+    alone = runs_of(workloads, schedulers, repetitions, order, seed)
+    assert {(r.workload, r.repetition, r.seed) for r in runs} == {(r.workload, r.repetition, r.seed) for r in alone}
+
+
 @given(names, names, rounds, seeds)
 def test_interleaving_finishes_a_repetition_before_the_next_begins(
     workloads: list[str], schedulers: list[str], repetitions: int, seed: int
