@@ -29,8 +29,8 @@ def at(samples: list[dict], t_ns: int) -> tuple[float, float]:
 
 def test_a_run_on_metered_nodes_has_the_energy_that_the_counters_counted(desk, tmp_path, monkeypatch) -> None:
     files = {
-        **meters.zone("intel-rapl:0", "package-0", TURN_UJ - 1, most_uw=50_000_000),
-        **meters.zone("intel-rapl:0:0", "dram", TURN_UJ - 1, most_uw=50_000_000),
+        **meters.zone("intel-rapl:0", "package-0", TURN_UJ - 1),
+        **meters.zone("intel-rapl:0:0", "dram", TURN_UJ - 1),
     }
     root = meters.plant(tmp_path / "root", files)
     monkeypatch.setenv(ROOT_VARIABLE, str(root))
