@@ -120,7 +120,7 @@ def test_no_figure_is_empty(view: View) -> None:
                      size: parseFloat(getComputedStyle(svg.querySelector('text')).fontSize) * box.width
                            / svg.viewBox.baseVal.width}; })"""
     )
-    assert len(figures) == 10
+    assert len(figures) == 14
     for figure in figures:
         assert figure["width"] > 280
         assert figure["height"] > 100

@@ -144,8 +144,8 @@ def test_what_happened_to_a_node_is_marked_and_its_run_suspect_everywhere(small_
         assert [row["run"] for row in table(small_report, name) if row["suspect"]] == ["005-wordcount-even-r2"]
     assert "throttled" in (small_report / "figures" / "wordcount-power.svg").read_text()
     said = " ".join(re.sub(r"<[^>]*>", " ", (small_report / "index.html").read_text()).split())
-    assert "even · 2 , suspect: cpu0: the core has throttled itself for heat 3 times 0.0045 0.0018" in said
-    assert "even, range, n = 2 , 1 suspect" in said
+    assert "even · 2, suspect: cpu0: the core has throttled itself for heat 3 times 0.0045 0.0018" in said
+    assert "even, range, n = 2, 1 suspect" in said
     figure = (small_report / "figures" / "wordcount-energy-rapl-dram-package-0-package-0.svg").read_text()
     # Of two runs one is hollow, gross and net.
     assert len(re.findall(r'<use[^>]*fill-opacity="0" [^>]*k-s0', figure)) == 2
