@@ -9,8 +9,8 @@ SLOW_TO_CLEAN_UP = """
 import sys, time
 from inventory.lifetime import leave_on_sigterm
 leave_on_sigterm()
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     time.sleep(60)
 finally:
     print("cleaning", flush=True)
