@@ -3,6 +3,7 @@
 import click
 
 from campaign.cli import Settings
+from campaign.emulation.standing import cluster_of, is_emulated
 from campaign.playbook import Choice, play
 from inventory.reading import read_hosts
 
@@ -27,4 +28,8 @@ def command(settings: Settings, inventory: str, options: tuple[str, ...], check:
 
     The same as: ansible-playbook -i INVENTORY ansible/restore.yml
     """
-    play("restore", read_hosts(inventory), Choice(check, options), settings)
+    hosts = read_hosts(inventory)
+    if is_emulated(hosts) and cluster_of(hosts, as_asked=False) is None:
+        click.echo(f"no emulated cluster of {hosts.path} is up: nothing is to be given back", err=True)
+        return
+    play("restore", hosts, Choice(check, options), settings)

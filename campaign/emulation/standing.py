@@ -82,9 +82,7 @@ def standing_for(playbook: str, hosts: Hosts, check: bool, partial: bool, quiet:
             if not check:
                 started.stay()
         if description is None:
-            raise UnfitError(
-                f"no emulated cluster of {hosts.path} is up; bring it up with: millrace provision {hosts.path}"
-            )
+            raise _not_up(hosts)
         try:
             with unlimited(Path(description.wish.folder)) if playbook in _UNLIMITED else nullcontext():
                 yield

@@ -1,4 +1,4 @@
-"""`millrace exec` on nodes of namespaces, which only their controller's network namespace reaches."""
+"""Commands on an emulated cluster: `exec` reaches its nodes while it is up, `restore` may be given when it is not."""
 
 import subprocess
 import sys
@@ -45,3 +45,9 @@ def test_a_cluster_that_is_not_up_is_named(tmp_path: Path) -> None:
     assert done.stderr.splitlines() == [
         f"millrace: no emulated cluster of {inventory} is up; bring it up with: millrace provision {inventory}"
     ]
+
+
+def test_a_cluster_that_is_not_up_has_nothing_to_give_back(tmp_path: Path) -> None:
+    done = millrace("restore", str(inventory_in(tmp_path)))
+    assert done.returncode == 0, done.stderr
+    assert "nothing is to be given back" in done.stderr
