@@ -16,6 +16,7 @@ from campaign.cli import INTERRUPTED, Settings
 from campaign.cpu.checking import check_cpus
 from campaign.disk import writing
 from campaign.interrupts import interrupted_once
+from campaign.latest import find_campaign
 from campaign.live import FINISHED, REPORTING, finish_live, in_words
 from campaign.lock import ClusterLock
 from campaign.opening import Opened, new, resumed
@@ -46,7 +47,7 @@ RUN_FAILED = 1
     "--resume",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Go on with the campaign in DIR, which holds campaign.json; finished runs stay as they are.",
+    help="Go on with the campaign in DIR, which holds campaign.json, or with `latest`; finished runs stay as they are.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the runs and where everything would be placed; start nothing.")
 @click.option("--only", "choice", metavar="K=V,...", help="Only these runs: workload=LABEL, scheduler=NAME, cpu=LABEL.")
@@ -102,7 +103,7 @@ def conduct(
     `last_stage` is what `live.json` says of a campaign that has come to its end.
     """
     if resume is not None:
-        opened = resumed(resume, agenda, inventory)
+        opened = resumed(find_campaign(resume, out), agenda, inventory)
     elif agenda is not None:
         opened = new(agenda, inventory, out)
     else:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from campaign.cli import main
 from campaign.latest import find_campaign
 from inventory.errors import InputError
 
@@ -44,3 +45,13 @@ def test_a_folder_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert find_campaign(Path("elsewhere/latest")) == Path("elsewhere/latest")
     Path("latest").mkdir()
     assert find_campaign(Path("latest")) == Path("latest")
+
+
+def test_the_newest_campaign_is_gone_on_with_by_the_word_latest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = campaign(tmp_path, "race", "20260101T000000Z") / "campaign.json"
+    record.write_text("[1]")
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", "--resume", "latest", "--out", str(tmp_path)])
+    assert f"{record}:1: a mapping was expected" in capsys.readouterr().err
