@@ -161,6 +161,8 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     hosts = content["all"]["children"]["workers"]["hosts"]
     hosts["n1"] |= {"millrace_cores": 2}
     hosts["n2"] |= {"millrace_governor": "schedutil", "millrace_max_ghz": 2.0}
+    # Its disk can be filled before its memory, in which the disk is.
+    hosts["n4"]["millrace_emulate"] |= {"memory_mb": 1536, "disk_mb": 768}
     inventory = folder / "emulated.yml"
     inventory.write_text(yaml.safe_dump(content, sort_keys=False))
     before = host_state()
@@ -265,6 +267,47 @@ def test_a_link_that_is_cut_for_five_seconds_is_survived(provisioned: Desk) -> N
     assert run.returncode == 0, output
     (record,) = provisioned.records("cut")
     assert record["verification"]["status"] == "passed"
+
+
+def test_ssh_servers_that_are_killed_in_mid_run_do_not_end_the_campaign(provisioned: Desk) -> None:
+    run = provisioned.begun(provisioned.agenda("servers", duration_s=10, on_failure={"retry": 2, "then": "stop"}))
+    on(provisioned.description, 4, "pkill -KILL sshd")
+    output, _ = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 0, output
+    (record,) = provisioned.records("servers")
+    assert (record["status"], record["verification"]["status"]) == ("ok", "passed")
+
+
+HOG = "python3 -c 'held = []\nwhile True: held.append(bytearray(8 << 20))'"
+
+
+def test_memory_that_a_node_does_not_have_is_not_taken_from_the_host(provisioned: Desk) -> None:
+    run = provisioned.begun(provisioned.agenda("memory", duration_s=10, on_failure={"retry": 2, "then": "stop"}))
+    hog = on(provisioned.description, 5, HOG, seconds=120)
+    # Killed: its shell says so, or its SSH client, which is not told of an exit status.
+    assert hog.returncode in (137, 255), hog.stderr
+    output, _ = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 0, output
+    assert provisioned.records("memory")[0]["verification"]["status"] == "passed"
+
+
+FULL = "/var/tmp/full"
+
+
+def test_a_full_disk_ends_a_run_and_not_the_campaign(provisioned: Desk) -> None:
+    run = provisioned.begun(provisioned.agenda("disk", duration_s=10, on_failure={"retry": 0, "then": "stop"}))
+    on(provisioned.description, 4, f"cat /dev/zero > {FULL}")
+    output, _ = run.communicate(timeout=PATIENCE_S)
+    again = provisioned.run(provisioned.agenda("full"))
+    said(provisioned.description, 4, f"rm {FULL}")
+    assert run.returncode == 1, output
+    assert "space" in provisioned.records("disk")[0]["reason"]
+    assert again.returncode == 1, again.stderr
+    assert "MB free, and a run needs" in again.stderr
+    folder = (provisioned.results / "disk" / "latest").resolve()
+    done = millrace("run", "--resume", str(folder), "--accept-shortfall", program=WITHOUT_REPORT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [record["status"] for record in provisioned.records("disk")] == ["ok"]
 
 
 def test_a_controller_that_is_killed_leaves_nothing_running_and_the_campaign_goes_on(provisioned: Desk) -> None:
