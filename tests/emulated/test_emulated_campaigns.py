@@ -291,7 +291,7 @@ def test_memory_that_a_node_does_not_have_is_not_taken_from_the_host(provisioned
     assert provisioned.records("memory")[0]["verification"]["status"] == "passed"
 
 
-FULL = "/var/tmp/full"
+FULL = "/var/lib/full"
 
 
 def test_a_full_disk_ends_a_run_and_not_the_campaign(provisioned: Desk) -> None:
