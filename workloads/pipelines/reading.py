@@ -51,8 +51,8 @@ class Reading:
     def stored(self, rows: DataFrame) -> DataFrame:
         """The rows, from a copy of them on disk that lasts as long as the output is being made."""
         place = str(self.aside / uuid4().hex)
-        # Turns are all different: looking each up in a dictionary of them takes a tenth of the time of writing.
-        rows.write.option(f"parquet.enable.dictionary#{TURN}", "false").parquet(place)
+        # The copy is read a few times and removed: looking values up in dictionaries takes longer than it saves.
+        rows.write.option("parquet.enable.dictionary", "false").parquet(place)
         return self.spark.read.schema(rows.schema).parquet(place)
 
     def check(self, query: Query) -> None:
