@@ -1,0 +1,168 @@
+"""Spark standalone across two namespaces analyses a campaign that ran on them, for agents that are not root.
+
+Everything is done as an operator does it: `millrace`, and `ansible-playbook` by hand.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+from emulating import host_state, inventory_in, left_of, said
+
+from campaign.emulation.description import Description, description_in
+
+pytestmark = [pytest.mark.emulated, pytest.mark.emulation, pytest.mark.spark, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+MASTER = "10.77.0.1"
+PATIENCE_S = 300.0
+
+# A Spark worker with an executor needs more than the nodes of the shipped inventory have.
+MACHINE: dict[str, object] = {"cores": 2, "ghz": 3.0, "share_per_core": 0.45, "memory_mb": 4096}
+MACHINES = (MACHINE, MACHINE)
+
+AS_AGENTS = {
+    "millrace_user": "millrace",
+    "millrace_authorized_keys": ["{{ lookup('ansible.builtin.file', ansible_ssh_private_key_file + '.pub') }}"],
+}
+"""As on machines: campaigns log in as a user of their own, by a key that the playbook has given to them."""
+
+AGENDA = {
+    "name": "short",
+    "repetitions": 1,
+    "warmup_s": 1,
+    "duration_s": 4,
+    "workloads": [{"name": "wordcount", "rate": {"kind": "constant", "tuples_per_s": 200}}],
+    "schedulers": ["even"],
+    "sensors": ["cpu"],
+}
+
+RUN = """\
+import click
+from campaign.cli import main
+from campaign.commands import run
+
+run.command.callback = click.pass_obj(lambda settings, **given: run.conduct(settings, **given)[0])
+main()
+"""
+"""`millrace run`, which would analyse the campaign on this host."""
+
+
+def done(command: Sequence[str], **environment: str) -> str:
+    """What a command says, which must succeed."""
+    finished = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+    )
+    assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-3000:]
+    return finished.stdout
+
+
+def millrace(*words: str, program: str = "from campaign.cli import main; main()") -> str:
+    return done([sys.executable, "-c", program, *words])
+
+
+def play(name: str, inventory: Path, *words: str) -> str:
+    """Play a playbook by hand; returns its recap."""
+    command = [sys.executable, "-P", "-m", "ansible", "playbook", "-i", str(inventory), f"ansible/{name}.yml", *words]
+    return done(command).rpartition("PLAY RECAP")[2]
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """Not below `/tmp`, of which every node has its own: workers read the campaign where this host has it."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="millrace-") as name:
+        path = Path(name)
+        # Results are for whoever may read them: here for the user of the agents, too.
+        path.chmod(0o755)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_RUNTIME_DIR", name)
+            yield path
+
+
+@pytest.fixture(scope="module")
+def nodes(folder: Path) -> Iterator[tuple[Path, Description]]:
+    """Two nodes that are provisioned, and their inventory."""
+    before = host_state()
+    inventory = inventory_in(folder, MACHINES, **AS_AGENTS)
+    millrace("provision", str(inventory))
+    description = description_in(folder / "cluster")
+    assert description is not None
+    try:
+        yield inventory, description
+    finally:
+        millrace("clean")
+        assert left_of(description.network.prefix) == []
+        assert host_state() == before
+
+
+@pytest.fixture(scope="module")
+def campaign(nodes: tuple[Path, Description], folder: Path) -> Path:
+    """The folder of a campaign that has run on them."""
+    inventory, _ = nodes
+    agenda = folder / "short.yaml"
+    agenda.write_text(yaml.safe_dump(AGENDA | {"inventory": str(inventory)}))
+    millrace("run", str(agenda), "--out", str(folder / "results"), "--accept-shortfall", program=RUN)
+    return (folder / "results" / "short" / "latest").resolve()
+
+
+def test_a_second_provisioning_by_hand_changes_nothing(nodes: tuple[Path, Description]) -> None:
+    inventory, _ = nodes
+    assert play("provision", inventory).count("changed=0 ") == len(MACHINES)
+
+
+def test_agents_are_not_root_and_their_tuples_cross_the_nodes(nodes: tuple[Path, Description], campaign: Path) -> None:
+    _, description = nodes
+    (path,) = campaign.glob("runs/*/run.json")
+    record = json.loads(path.read_text())
+    assert (record["status"], record["verification"]["status"]) == ("ok", "passed")
+    assert record["measured"]["hops"]["inter_node"] > 0
+    assert said(description, 1, "stat -c '%U:%G %a' /var/lib/millrace/work") == "millrace:millrace 2770"
+    assert said(description, 1, "stat -c %U /var/lib/millrace/work/.* | sort -u") in ("millrace", "millrace\nroot")
+
+
+def test_what_lies_on_the_nodes_comes_to_the_controller(nodes: tuple[Path, Description], folder: Path) -> None:
+    inventory, description = nodes
+    said(description, 2, "echo left > /var/lib/millrace/work/left.log")
+    play("collect", inventory, "-e", f"millrace_collect_to={folder}/collected")
+    with tarfile.open(folder / "collected" / "n2.tar.gz") as archive:
+        log = archive.extractfile("./left.log")
+        assert log is not None
+        assert log.read() == b"left\n"
+    assert (folder / "collected" / "n1.tar.gz").is_file()
+
+
+def test_spark_on_both_nodes_writes_the_report(nodes: tuple[Path, Description], campaign: Path, folder: Path) -> None:
+    inventory, description = nodes
+    play("spark", inventory)
+    control = description.network.controller
+    words = ["report", str(campaign), "--master", f"spark://{MASTER}:7077"]
+    done(
+        ["nsenter", f"--net={control.path}", sys.executable, "-c", "from campaign.cli import main; main()", *words],
+        SPARK_CONF_DIR=str(folder / "facts" / "spark"),
+        SPARK_LOCAL_IP=control.address,
+    )
+    assert "even" in (campaign / "report" / "index.html").read_text()
+    for node in (1, 2):
+        assert said(description, node, "ls /var/lib/millrace/spark/work | grep -c ^app-") == "1"
+
+
+def test_restoring_ends_spark_and_removes_the_user(nodes: tuple[Path, Description]) -> None:
+    inventory, description = nodes
+    play("restore", inventory)
+    for node in (1, 2):
+        assert said(description, node, "ls /var/lib /opt | grep -c millrace || true") == "0"
+        assert said(description, node, "grep -c ^millrace: /etc/passwd || true") == "0"
+        assert said(description, node, "ps -e | grep -c java || true") == "0"
