@@ -63,7 +63,9 @@ def snapshots(trips: DataFrame, ticks: Ticks) -> DataFrame:
     """
     dropoff = F.col("dropoff_datetime")
     since, until = ticks.after(dropoff), ticks.after(dropoff + WINDOW_S)
-    seen = ticks.dealt(trips.select(SEQ, "route", since.alias("since"), until.alias("until")))
+    # Both uses of what is seen take the same columns (`SEQ` too) of the same rows: trips are then dealt out once.
+    there = trips.where("route is not null")
+    seen = ticks.dealt(there.select(SEQ, "route", since.alias("since"), until.alias("until")))
     few = _few_routes(seen, ticks.together).hint("shuffle_hash")
     counted = few.join(seen, ["chunk", "block", "route"]).groupBy("chunk", "block", "route", "needed")
     at_ticks = F.array(
@@ -86,7 +88,7 @@ def _few_routes(seen: DataFrame, together: int) -> DataFrame:
     """The routes of each block that may be listed, with the count that they need for it at least."""
     throughout = (F.col("since") <= 0) & (F.col("until") >= together)
     bounds = seen.groupBy("chunk", "block", "route").agg(
-        F.count_if(throughout).alias("least"), F.count("since").alias("most")
+        F.count_if(throughout).alias("least"), F.count(SEQ).alias("most")
     )
     routes = bounds.groupBy("chunk", "block").agg(F.collect_list(F.struct("least", "most", "route")).alias("routes"))
     falling = F.sort_array(F.transform("routes", lambda route: route.least), asc=False)

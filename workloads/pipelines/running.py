@@ -27,6 +27,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     # Rows that were dealt out by a part of a key are already together for the whole of it.
     "spark.sql.requireAllClusterKeysForCoPartition": "false",
+    # Where they are, nothing is gained by summing up twice in the same task.
+    "spark.sql.execution.combineAdjacentAggregation": "true",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
 """Of the session, on which answers depend."""
