@@ -170,7 +170,7 @@ def test_a_cycle_is_accepted_where_the_definition_allows_it(place: Place) -> Non
     ("arguments", "options", "message"),
     [
         ((), {"scheduler": "evne"}, "unknown scheduler 'evne'; did you mean 'even'?"),
-        ((), {"cluster": "lopback"}, "lopback: there is no such file or folder, and no inventory of that name; did you mean"),
+        ((), {"cluster": "lopback"}, "lopback: there is no such file or folder, and no inventory of that name; did"),
         (("--topology", "absent.yml"), {}, "absent.yml: cannot be read: No such file"),
         (("--topology", "small.yml"), {}, "small.yml:1: nodes: unknown key 'nodes'"),
         (("--topology", "wc.yml", "--topology", "wc.yml"), {}, "wc.yml:2: id: two topologies are called 'wordcount'; "),
