@@ -44,7 +44,7 @@ class Roster:
                 async with asyncio.timeout(RESTART_S):
                     await self._world.restart(node)
                 up.add(node)
-            except (RunError, TimeoutError) as fault:
+            except (MillraceError, TimeoutError) as fault:
                 self.lost.add(node)
                 self.returned.discard(node)
                 reason = str(fault) or f"not up again within {RESTART_S:.0f} s"
@@ -62,7 +62,7 @@ class Roster:
                 try:
                     async with asyncio.timeout(RESTART_S):
                         await self._world.restart(node)
-                except (RunError, TimeoutError):
+                except (MillraceError, TimeoutError):
                     continue
                 self.lost.discard(node)
                 self.returned.add(node)

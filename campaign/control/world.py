@@ -75,7 +75,7 @@ class World:
     Attributes:
         nodes: ids of all nodes; the agent of each is up at first.
         tell: sends a message to a node's agent; RunError when the agent is gone.
-        restart: starts the agent of a node anew, whatever is left of the old one ends; RunError when it cannot be.
+        restart: starts the agent of a node anew, whatever is left of the old one ends; MillraceError when it cannot be.
         supply: has the prepared inputs on a node; RunError when it cannot be reached.
         place: places executors again.
         offset: a node's monotonic clock against ours.
