@@ -8,10 +8,11 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from emulating import host_state, inventory_in, left_of, on, said, up
@@ -333,44 +334,50 @@ def test_restoring_gives_every_node_back_as_it_was_found(provisioned: Desk, bare
     assert description_in(Path(provisioned.description.wish.folder)) is None
 
 
-STRONG, WEAK = 0.75, 0.3
+STRONG, WEAK = 0.9, 0.36
+ATTEMPTS = 3
 
 
 def test_throughput_is_as_unequal_as_the_nodes(tmp_path: Path) -> None:
-    """One of two nodes does all the work, as fast as it can, then the other; what they get of the host decides."""
-    machine = {"cores": 1, "ghz": 3.0, "memory_mb": 768}
-    machines: Sequence[dict[str, object]] = [machine | {"share_per_core": share} for share in (STRONG, WEAK)]
-    inventory = inventory_in(tmp_path, machines)
-    content = yaml.safe_load(inventory.read_text())
+    """One of two nodes does all the work, as fast as it can, then the other."""
+    machine: dict[str, object] = {"cores": 1, "ghz": 3.0, "memory_mb": 768}
+    inventory = inventory_in(tmp_path, [machine | {"share_per_core": share} for share in (STRONG, WEAK)])
     done = millrace("provision", str(inventory))
     description = description_in(tmp_path / "cluster")
+    ratios = []
     try:
         assert done.returncode == 0, done.stderr[-3000:]
         assert description is not None
-        rates, got = [], []
-        for at in (1, 2):
-            hosts = content["all"]["children"]["workers"]["hosts"]
-            hosts["n1"]["millrace_available"], hosts["n2"]["millrace_available"] = at == 1, at == 2
-            inventory.write_text(yaml.safe_dump(content))
-            desk = Desk(tmp_path, inventory, description)
-            agenda = desk.agenda(
-                f"only-{at}",
-                duration_s=8,
-                sensors=[],
-                workloads=[
-                    {
-                        "name": "linear",
-                        "params": {"workers": 1, "operators": 2, "tasks": 1, "cost_us": 200},
-                        "rate": {"kind": "max"},
-                    }
-                ],
-            )
-            finished = desk.run(agenda)
-            assert finished.returncode == 0, finished.stderr[-3000:]
-            (record,) = desk.records(agenda.stem)
-            rates.append(record["measured"]["throughput_tuples_per_s"])
-            rows = [row for row in record["calibration"] if row["what"] == "cpu" and row["node"] == f"n{at}"]
-            got.append(rows[0]["got"])
+        desk = Desk(tmp_path, inventory, description)
+        for attempt in range(ATTEMPTS):
+            (strong, strong_cores), (weak, weak_cores) = (alone(desk, node, attempt) for node in (1, 2))
+            ratios.append(weak / strong)
+            # Whatever the host gives, rows cost what they cost.
+            assert weak / strong == pytest.approx(weak_cores / strong_cores, rel=0.1)
+            if ratios[-1] == pytest.approx(WEAK / STRONG, rel=0.1):
+                return
     finally:
         millrace("clean")
-    assert rates[1] / rates[0] == pytest.approx(got[1] / got[0], rel=0.1)
+    pytest.skip(f"host busy: throughput as {ratios}, {WEAK / STRONG:g} was asked for")
+
+
+def alone(desk: Desk, node: int, attempt: int) -> tuple[float, float]:
+    """Throughput of a run on one node only, and the cores that its worker got meanwhile."""
+    content = yaml.safe_load(desk.inventory.read_text())
+    for name, host in content["all"]["children"]["workers"]["hosts"].items():
+        host["millrace_available"] = name == f"n{node}"
+    desk.inventory.write_text(yaml.safe_dump(content))
+    params = {"workers": 1, "operators": 2, "tasks": 1, "cost_us": 200}
+    workloads = [{"name": "linear", "params": params, "rate": {"kind": "max"}}]
+    agenda = desk.agenda(f"only-{node}-{attempt}", duration_s=8, sensors=["cpu"], workloads=workloads)
+    finished = desk.run(agenda)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    (record,) = desk.records(agenda.stem)
+    (traces,) = (desk.results / agenda.stem / "latest" / "runs").glob("*/traces")
+    events = {row["kind"]: row["t_ns"] for row in pq.read_table(traces / "event.parquet").to_pylist()}
+    cores = [
+        row["cores"]
+        for row in pq.read_table(traces / "cpu.parquet").to_pylist()
+        if row["scope"] == "worker" and events["measure_start"] < row["t_ns"] <= events["measure_end"]
+    ]
+    return record["measured"]["throughput_tuples_per_s"], sum(cores) / len(cores)
