@@ -1,5 +1,6 @@
 """What is metered: domains, and what a reader says of them."""
 
+from abc import ABC, abstractmethod
 from typing import ClassVar, Literal, NamedTuple
 
 from msgspec import Struct
@@ -68,7 +69,7 @@ class Reading(NamedTuple):
     charging: bool = False
 
 
-class Reader:
+class Reader(ABC):
     """One kind of meter on one host. Calls come in the order probe, open, read (many times), close, from any thread.
 
     `open` and `read` never change what is metered. `read` does not raise: what cannot be read is a reading without a
@@ -80,31 +81,31 @@ class Reader:
     def __init__(self, host: MeteredHost, settings: PowerSettings) -> None:
         self.host, self.settings = host, settings
 
+    @abstractmethod
     def probe(self) -> Finding:
         """Whether it can be used on this host; opens nothing and does not wait."""
-        raise NotImplementedError
 
+    @abstractmethod
     def open(self) -> None:
         """Begin.
 
         Raises:
             OSError: it does not work, in words.
         """
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def domains(self) -> tuple[Domain, ...]:
         """What it meters, from `open` on; a reader of messages learns of its domains one by one."""
-        raise NotImplementedError
 
     @property
     def trouble(self) -> str:
         """What went wrong last where there is no domain yet that could say so; empty when nothing did."""
         return ""
 
+    @abstractmethod
     def read(self) -> list[Reading]:
         """What its domains say now; those that have said nothing new since the last call are left out."""
-        raise NotImplementedError
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - a reader that holds nothing has nothing to do
         """Let go of everything; called once, also when `open` has failed half-way."""
