@@ -10,20 +10,18 @@ from agents.folders import plain_name
 from inventory.cluster import Cluster, Node, cluster_of
 from inventory.documents import Document
 from inventory.errors import RunError, UnfitError
-from inventory.finding import shipped_inventories
-from inventory.reading import read_cluster
+from inventory.finding import find_inventory, shipped_inventories
 
 
-def inventory_named(inventory: str, beside: Path) -> Document:
-    """Read the cluster file or Ansible inventory called `inventory`; a relative path may start from `beside`.
+def find_beside(inventory: str, beside: Path) -> Path:
+    """Return the file or folder that `inventory` means; a relative path may start from `beside`.
 
     Raises:
-        InputError: there is none, or it cannot be read.
-        UnfitError: it takes Ansible, which is missing.
+        InputError: there is none.
     """
     near = beside / inventory
     is_near = near.is_file() or (near.is_dir() and inventory not in shipped_inventories())
-    return read_cluster(near if is_near else inventory)
+    return near if is_near else find_inventory(inventory)
 
 
 def with_addresses(inventory: Document) -> Cluster:

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from campaign.addresses import inventory_named
+from campaign.addresses import find_beside
 from campaign.agenda import agenda_of, find_agenda
 from campaign.plan import Inputs, Plan, plan_of
 from campaign.provenance import provenance
@@ -15,6 +15,7 @@ from campaign.store import CAMPAIGN_FILE, Store, new_folder, read_record
 from inventory.ansible_hosts import load_hosts
 from inventory.documents import Document, read, to_plain
 from inventory.errors import InputError, UnfitError
+from inventory.reading import read_cluster
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,16 @@ def _plan(name_or_path: str, inventory: str | None) -> Plan:
     document = read(path)
     agenda = agenda_of(document)
     # The agenda's inventory may lie beside it, one from the command line where the user stands.
-    nodes = inventory_named(agenda.inventory, path.parent) if inventory is None else inventory_named(inventory, Path())
+    nodes = _of_agenda(document, agenda.inventory, path.parent) if inventory is None else read_cluster(inventory)
     return plan_of(document, replace(agenda, inventory=inventory or agenda.inventory), nodes)
+
+
+def _of_agenda(document: Document, inventory: str, beside: Path) -> Document:
+    try:
+        path = find_beside(inventory, beside)
+    except InputError as fault:
+        raise document.error(("inventory",), str(fault)) from None
+    return read_cluster(path)
 
 
 def _check_same(folder: Path, plan: Plan, name_or_path: str, again: Plan) -> None:

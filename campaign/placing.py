@@ -149,7 +149,7 @@ def _only(document: Document, keys: set[str]) -> Document:
 
 
 def listed(first: str | None, text: str) -> list[str]:
-    """The names of a list like `even,top-storm`, after the one of `--scheduler` where that is given too.
+    """The names of a list like `even,top-storm`, after the one of `--scheduler` where that is given and not among them.
 
     Raises:
         InputError: a name is missing or comes twice.

@@ -54,7 +54,7 @@ class Checked:
             RunError: the scheduler broke down.
         """
         if self.needs.traffic == "required" and problem.traffic is None:
-            raise InputError(f"the scheduler {self.name!r} needs observed traffic; give a traffic file")
+            raise InputError(f"the scheduler {self.name!r} needs observed traffic; give a traffic file: --traffic F")
         if not self.needs.cycles:
             for topology in problem.topologies:
                 _ = topology.order  # complains of a cycle

@@ -16,7 +16,7 @@ def pose(needs: Needs, cluster: Document, topologies: Sequence[Document], traffi
     Raises:
         InputError: a document is wrong, or they do not fit together: two topologies of one name, a cycle that the
             scheduler's definition does not allow, a running worker with unknown executors, traffic of
-            unknown executors or nodes, no traffic where it is required.
+            unknown executors or nodes.
     """
     nodes = cluster_of(cluster)
     graphs = [topology_of(document) for document in topologies]
@@ -25,11 +25,7 @@ def pose(needs: Needs, cluster: Document, topologies: Sequence[Document], traffi
         for document, topology in zip(topologies, graphs, strict=True):
             _check_cycle(document, topology)
     _check_existing(needs, cluster, nodes, graphs)
-    if traffic is None:
-        if needs.traffic == "required":
-            raise cluster.error((), "the scheduler needs observed traffic; give a traffic file")
-        return Problem(nodes, tuple(graphs))
-    return Problem(nodes, tuple(graphs), _traffic(traffic, nodes, graphs))
+    return Problem(nodes, tuple(graphs), None if traffic is None else _traffic(traffic, nodes, graphs))
 
 
 def _check_names(documents: Sequence[Document], topologies: Sequence[Topology]) -> None:

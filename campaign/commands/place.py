@@ -36,7 +36,11 @@ PICTURES = "placements"
     metavar="T",
     help="Topology file; several are placed in one round, in this order.",
 )
-@click.option("--scheduler", metavar="NAME", help="See `millrace list schedulers`.")
+@click.option(
+    "--scheduler",
+    metavar="NAME",
+    help="See `millrace list schedulers`. With --compare: one more, in front, unless it is among them.",
+)
 @click.option(
     "--compare",
     "compared",

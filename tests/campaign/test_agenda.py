@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from campaign.addresses import check_addresses, inventory_named, with_addresses
+from campaign.addresses import check_addresses, find_beside, with_addresses
 from campaign.agenda import Agenda, agenda_of, find_agenda, shipped_agendas
+from campaign.opening import new
 from campaign.plan import Plan, only, plan_of, prepare_inputs
 from inventory.documents import Document, dump_json, parse, read, to_plain
 from inventory.errors import InputError, UnfitError
+from inventory.reading import read_cluster
 
 GOOD = """\
 name: mine
@@ -25,7 +27,7 @@ schedulers:
 
 def plan(text: str, cluster: str = "loopback") -> Plan:
     document = parse(text, "a.yaml")
-    return plan_of(document, agenda_of(document), inventory_named(cluster, Path()))
+    return plan_of(document, agenda_of(document), read_cluster(cluster))
 
 
 def test_what_is_left_out_has_its_default() -> None:
@@ -152,9 +154,15 @@ def test_a_text_that_cannot_be_used_is_refused_with_its_place(tmp_path: Path) ->
 
 def test_an_inventory_beside_the_agenda_is_found(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("nodes: [{id: here}]")
-    assert inventory_named("mine.yaml", tmp_path).data == {"nodes": [{"id": "here"}]}
+    assert find_beside("mine.yaml", tmp_path) == tmp_path / "mine.yaml"
     with pytest.raises(InputError, match="did you mean 'loopback'"):
-        inventory_named("loopbak", tmp_path)
+        find_beside("loopbak", tmp_path)
+
+
+def test_an_inventory_that_is_not_there_is_told_with_the_line_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(GOOD.replace("seed: 7", "inventory: loopbck.yml"))
+    with pytest.raises(InputError, match=r"a\.yaml:3: inventory: loopbck\.yml: .*did you mean 'loopback'\?"):
+        new(str(tmp_path / "a.yaml"), None, tmp_path)
 
 
 def test_nodes_without_an_address_get_one_of_their_own() -> None:

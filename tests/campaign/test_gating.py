@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 from agents.protocol import Gates
-from campaign.addresses import inventory_named
 from campaign.agenda import agenda_of
 from campaign.order import Run
 from campaign.plan import Plan, plan_of
@@ -44,7 +43,7 @@ def desk(tmp_path: Path) -> Path:
 def plan(desk: Path, text: str) -> Plan:
     (desk / "a.yaml").write_text(text)
     document = read(desk / "a.yaml")
-    return plan_of(document, agenda_of(document), inventory_named("three.yaml", desk))
+    return plan_of(document, agenda_of(document), read(desk / "three.yaml"))
 
 
 def gates(found: Plan, scheduler: str) -> Gates | None:

@@ -81,7 +81,7 @@ def test_a_scheduler_that_needs_traffic_gets_its_row(compare: Compare) -> None:
     names = "aniello-online,even"
     _, out, _ = compare(names)
     assert _rows(out)["aniello-online"][-1] == "cannot"
-    assert "the scheduler needs observed traffic; give a traffic file" in out
+    assert "'aniello-online' needs observed traffic; give a traffic file: --traffic F" in out
     Path("f.yml").write_text('edges: [{from: "spout[0]", to: "<b>&[0]", tuples_per_s: 12.5}]')
     _, out, _ = compare("optimal,even", "--traffic", "f.yml")
     assert _rows(out)["optimal"][0] == "0.0"
@@ -126,7 +126,7 @@ def test_numbers_are_whole_however_narrow_the_terminal(compare: Compare, monkeyp
     assert row[-1] == "placed"
 
 
-def test_the_scheduler_of_its_own_option_comes_first(compare: Compare) -> None:
+def test_the_scheduler_of_its_own_option_comes_first_unless_it_is_listed(compare: Compare) -> None:
     _, out, _ = compare("even,optimal", "--scheduler", "default", "--json")
     assert [document["scheduler"] for document in json.loads(out)] == ["default", "even", "optimal"]
     _, out, _ = compare("even,optimal", "--scheduler", "optimal", "--json")

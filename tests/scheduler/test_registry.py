@@ -55,10 +55,9 @@ def test_a_cycle_is_refused_where_it_stands_unless_the_definition_allows_it() ->
     posed(CLUSTER, RING, needs=Needs(cycles=True))
 
 
-def test_traffic_is_asked_for_where_it_is_required() -> None:
-    with pytest.raises(InputError, match="needs observed traffic"):
-        posed(needs=Needs(traffic="required"))
+def test_traffic_that_is_given_is_part_of_the_round() -> None:
     traffic = parse("load: {'a[0]': 5}")
+    assert pose(Needs(traffic="required"), CLUSTER, [TOPOLOGY]).traffic is None
     assert pose(Needs(traffic="required"), CLUSTER, [TOPOLOGY], traffic).traffic is not None
 
 
