@@ -241,7 +241,8 @@ class Hosts:
 def _machine(says: Variables, found: Gathered | None) -> dict[str, Any]:
     """What a host can do, in a cluster file's keys; None is what nobody knows."""
     emulated = says.emulate
-    sockets, cores, ghz, memory_mb = None, says.cores, None, None
+    sockets, cores, ghz = None, says.cores, None
+    memory_mb: float | None = None
     if emulated is not None:
         sockets, cores = emulated.sockets, says.cores or emulated.cores
         ghz, memory_mb = emulated.ghz, emulated.memory_mb

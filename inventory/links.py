@@ -1,7 +1,7 @@
 """What a link is asked to be: a rate and a delay per ordered pair of nodes, as `millrace_links` gives them."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
@@ -64,32 +64,31 @@ class Link(Struct, frozen=True):
         return int(waiting + 2 * self.delay_ms / 1000 * self.bytes_per_s)
 
 
-def links_wished(wishes: Mapping[str, Sequence[Any] | None], source: str = "inventory") -> tuple[Link, ...]:
+def links_wished(document: Document, hosts: Sequence[str]) -> tuple[Link, ...]:
     """The links that the hosts' `millrace_links` ask for; pairs that nobody speaks of are not among them.
 
     Args:
-        wishes: host -> its `millrace_links` as read from the inventory; all hosts of the cluster, in order.
-        source: the inventory, as messages name it.
+        document: host -> its variables.
+        hosts: all hosts of the cluster, in order.
 
     Raises:
         InputError: an entry is not understood, names no host or the host itself, or a pair is given twice.
     """
-    document = Document(source, {host: {VARIABLE: list(entries or ())} for host, entries in wishes.items()})
     links = []
-    for host in wishes:
-        entries = document.convert(list[Wish], (host, VARIABLE))
+    for host in hosts:
+        given = document.data[host].get(VARIABLE) is not None
         named: dict[str, Wish] = {}
-        for number, wish in enumerate(entries):
+        for number, wish in enumerate(document.convert(list[Wish], (host, VARIABLE)) if given else ()):
             steps = (host, VARIABLE, number, "to")
             if wish.to == host:
                 raise document.error(steps, f"{host!r} is the host itself; a link leads to another")
-            if wish.to != EVERYBODY and wish.to not in wishes:
-                others = [EVERYBODY, *(other for other in wishes if other != host)]
+            if wish.to != EVERYBODY and wish.to not in hosts:
+                others = [EVERYBODY, *(other for other in hosts if other != host)]
                 raise document.error(steps, f"{wish.to!r} is no host of this inventory{nearest(wish.to, others)}")
             if wish.to in named:
                 raise document.error(steps, f"the link to {wish.to!r} is given twice")
             named[wish.to] = wish
-        for other in wishes:
+        for other in hosts:
             found = named.get(other) or named.get(EVERYBODY)
             if other != host and found is not None and (found.rate_mbit is not None or found.delay_ms):
                 links.append(Link(host, other, found.rate_mbit, found.delay_ms))

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from inventory.amounts import NonNegative, Positive
 from inventory.cluster import AtLeastOne, Name, Share, SlotCount
+from inventory.emulated_machine import Machine
 from inventory.energy_model import EnergyModel
 
 ROLES = Path(__file__).parent.parent / "ansible" / "roles"
@@ -21,21 +22,6 @@ PREFIX = "millrace_"
 
 def _prefixed(field: str) -> str:
     return PREFIX + {"node_class": "class"}.get(field, field)
-
-
-class Emulated(Struct, frozen=True):
-    """The part of `millrace_emulate` that makes a node; what makes the namespace checks all of it.
-
-    Attributes:
-        cores: physical cores, over all sockets.
-        share_per_core: cores of this host that one of them is worth.
-    """
-
-    cores: AtLeastOne
-    ghz: Positive
-    share_per_core: Positive
-    memory_mb: Positive
-    sockets: AtLeastOne = 1
 
 
 class Variables(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_prefixed):
@@ -76,7 +62,7 @@ class Variables(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_p
     state: Name = "/var/lib/millrace"
     work: Name | None = None
     user: Name = "millrace"
-    emulate: Emulated | None = None
+    emulate: Machine | None = None
 
 
 @cache

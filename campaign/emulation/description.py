@@ -1,7 +1,6 @@
 """What an inventory asks of an emulated cluster, and what a cluster that is up says of itself."""
 
 import shlex
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -9,13 +8,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from campaign.emulation.groups import SMALLEST_SHARE
-from campaign.emulation.machine import Machine
 from campaign.emulation.network import NetworkPlan
 from campaign.emulation.node_init import SSH_PORT
 from campaign.process import Process
 from inventory.ansible_hosts import Host, Hosts
+from inventory.emulated_machine import Machine
 from inventory.energy_model import EnergyModel
-from inventory.links import VARIABLE as LINKS
 from inventory.links import Link, links_wished
 
 TIER = 2
@@ -113,8 +111,7 @@ def wish_of(hosts: Hosts) -> Wish:
     for host in hosts.workers:
         _check_way(hosts, host, first)
         machines[host.name] = _machine(hosts, host)
-    wishes: Mapping[str, Sequence[object]] = {host.name: host.variables.get(LINKS) or () for host in hosts.workers}
-    wish = Wish(str(folder), str(first.ssh_key), machines, links_wished(wishes, str(hosts.path)))
+    wish = Wish(str(folder), str(first.ssh_key), machines, links_wished(hosts.document, list(machines)))
     network = NetworkPlan("mr", tuple(machines))
     for host in hosts.workers:
         address = network.endpoint(host.name).address

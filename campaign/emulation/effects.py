@@ -18,7 +18,6 @@ from time import monotonic, monotonic_ns
 from msgspec import Struct
 
 from campaign.emulation.groups import Group
-from campaign.emulation.machine import Machine
 from campaign.emulation.sysfs import (
     CPU,
     ENERGY_RANGE_UJ,
@@ -32,6 +31,7 @@ from campaign.emulation.sysfs import (
     topology_files,
     write_file,
 )
+from inventory.emulated_machine import Machine
 from inventory.errors import nearest
 
 DYNAMIC = ("conservative", "ondemand", "schedutil")

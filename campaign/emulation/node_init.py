@@ -22,7 +22,6 @@ from msgspec import Struct
 
 from campaign.emulation import sysfs
 from campaign.emulation.entering import enter
-from campaign.emulation.machine import Machine
 from campaign.emulation.system_calls import (
     BIND,
     NEW_CGROUPS,
@@ -37,6 +36,7 @@ from campaign.emulation.system_calls import (
     mount,
     unshare,
 )
+from inventory.emulated_machine import Machine
 
 READY = "ready"
 SSH_PORT = 22

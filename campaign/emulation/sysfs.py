@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from agents.power.zones import MODELLED
-from campaign.emulation.machine import Machine
+from inventory.emulated_machine import Machine
 
 GOVERNORS = ("conservative", "ondemand", "userspace", "powersave", "performance", "schedutil")
 DRIVER = "acpi-cpufreq"

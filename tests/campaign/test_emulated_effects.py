@@ -11,8 +11,8 @@ from agents.probing import HostFiles
 from campaign.emulation import effects as module
 from campaign.emulation.effects import Effects, Refused
 from campaign.emulation.groups import Group, Hierarchy, quota_of
-from campaign.emulation.machine import Machine
 from campaign.emulation.sysfs import CPU, GOVERNORS, as_list, as_mask, cpuinfo, files_of, links_of, meminfo, write_file
+from inventory.emulated_machine import Machine
 from inventory.energy_model import EnergyModel
 from inventory.errors import RunError
 

@@ -5,10 +5,17 @@ from typing import Any
 import pytest
 
 from campaign.emulation.shaping import Kernel, choose, kernel_commands, short_sends
+from inventory.documents import Document
 from inventory.errors import InputError
 from inventory.links import FRAME, Link, links_wished
 
 NO_NETEM = Kernel(htb=True, netem=False)
+
+
+def wished(links: dict[str, Any]) -> tuple[Link, ...]:
+    """What a lab asks for whose hosts have these `millrace_links`."""
+    document = Document("lab.yml", {host: {"millrace_links": entries} for host, entries in links.items()}, {})
+    return links_wished(document, list(links))
 
 
 def test_an_entry_for_one_host_goes_before_the_entry_for_all() -> None:
@@ -17,7 +24,7 @@ def test_an_entry_for_one_host_goes_before_the_entry_for_all() -> None:
         "n2": None,
         "n3": [{"to": "n1", "rate_mbit": 10, "delay_ms": 0.5}],
     }
-    assert links_wished(wishes) == (
+    assert wished(wishes) == (
         Link("n1", "n2", 100, 0),
         Link("n1", "n3", None, 2),
         Link("n3", "n1", 10, 0.5),
@@ -25,7 +32,7 @@ def test_an_entry_for_one_host_goes_before_the_entry_for_all() -> None:
 
 
 def test_a_pair_that_is_neither_limited_nor_delayed_is_no_link() -> None:
-    assert links_wished({"n1": [{"to": "*", "rate_mbit": 100}, {"to": "n2"}], "n2": []}) == ()
+    assert wished({"n1": [{"to": "*", "rate_mbit": 100}, {"to": "n2"}], "n2": []}) == ()
 
 
 @pytest.mark.parametrize(
@@ -41,13 +48,13 @@ def test_a_pair_that_is_neither_limited_nor_delayed_is_no_link() -> None:
 )
 def test_a_wrong_entry_is_refused_with_its_host_and_what_would_be_right(entry: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        links_wished({"n1": [entry], "n2": []}, "lab.yml")
+        wished({"n1": [entry], "n2": []})
     assert message in str(caught.value)
 
 
 def test_a_pair_given_twice_is_refused() -> None:
     with pytest.raises(InputError, match=r"n1\.millrace_links\[1\]\.to: the link to 'n2' is given twice"):
-        links_wished({"n1": [{"to": "n2", "rate_mbit": 1}, {"to": "n2", "rate_mbit": 2}], "n2": []})
+        wished({"n1": [{"to": "n2", "rate_mbit": 1}, {"to": "n2", "rate_mbit": 2}], "n2": []})
 
 
 def test_the_kernel_shapes_what_it_can_and_the_relay_the_rest() -> None:

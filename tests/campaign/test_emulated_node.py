@@ -286,9 +286,9 @@ def test_a_cluster_of_more_cores_than_there_are_is_refused_before_anything_is_ma
     ],
 )
 def test_a_wrong_machine_is_named_with_its_file_and_host(tmp_path: Path, change: dict[str, object], words: str) -> None:
-    hosts = load_hosts(inventory_in(tmp_path, [MACHINES[0] | change]))
+    inventory = inventory_in(tmp_path, [MACHINES[0] | change])
     with pytest.raises(InputError, match=words) as fault:
-        wish_of(hosts)
+        wish_of(load_hosts(inventory))
     assert "emulated.yml:" in str(fault.value)
 
 

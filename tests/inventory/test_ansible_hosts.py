@@ -10,6 +10,7 @@ from inventory.ansible_listing import Listing, listing
 from inventory.cluster import Node
 from inventory.documents import read
 from inventory.errors import InputError
+from inventory.links import links_wished
 from inventory.power_index import power_index
 from inventory.reading import read_cluster
 
@@ -153,6 +154,7 @@ def test_an_inventory_is_accepted_where_a_cluster_file_is(lab: Path, listed: Lis
         ("alpha", "millrace_power", {"p_s": 1}, "host alpha: millrace_power: the key 'p_d' is missing"),
         ("alpha", "millrace_address", "{{ ansible_host }}", "millrace_address: '{{ ansible_host }}' is a template"),
         ("beta", "ansible_port", "{{ port }}", "ansible_port: '{{ port }}' is a template"),
+        ("beta", "millrace_emulate", {"share_per_cor": 1}, "unknown key 'share_per_cor'; did you mean 'share_per_core'"),
         ("beta", "ansible_port", "ssh", "host beta: ansible_port: got \"ssh\": expected a whole number"),
     ],
 )  # fmt: skip
@@ -161,6 +163,18 @@ def test_a_wrong_variable_is_named_with_its_place(
 ) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
         Hosts(changed(listed, host, **{variable: value}))
+
+
+def test_a_wrong_link_is_named_with_its_place(listed: Listing, lab: Path) -> None:
+    links = lab / "host_vars" / "zeta.yml"
+    links.write_text("# to the others\nmillrace_links: [{to: alpa, rate_mbit: 10}]\n")
+    hosts = Hosts(changed(listed, "zeta", millrace_links=[{"to": "alpa", "rate_mbit": 10}]))
+    place = re.escape("host_vars/zeta.yml:2: host zeta: millrace_links[0].to: 'alpa' is no host of this inventory")
+    try:
+        with pytest.raises(InputError, match=f"{place}; did you mean 'alpha'"):
+            links_wished(hosts.document, list(hosts.by_name))
+    finally:
+        links.unlink()
 
 
 def test_two_hosts_of_one_address_are_named(listed: Listing) -> None:
