@@ -1,6 +1,5 @@
 """`python -P -m agents.worker`: a fork server of worker processes, each spoken to over standard input and output."""
 
-import ctypes
 import gc
 import os
 import selectors
@@ -12,15 +11,11 @@ from agents.fork_server import become_worker
 from agents.protocol import Command, Grow, Message, Start, Welcome
 from agents.trace import settle_without_pandas
 from agents.worker.readiness import Readiness
+from agents.worker.settling import settle
 from agents.worker.worker import Worker, failed
 from inventory.errors import MillraceError, RunError
 
-_PR_SET_TIMERSLACK = 29
-_PR_SET_PTRACER = 0x59616D61
 _READ_BYTES = 64 * 1024
-_GC_THRESHOLDS = (100_000, 20, 100)
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_KEPT_BYTES = 16 * 1024 * 1024
 
 
 class Control:
@@ -56,15 +51,7 @@ class Control:
 
 def main() -> int:
     """Live one worker's life; return the exit status."""
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_TIMERSLACK, 1_000)
-    # Where the kernel lets only parents look into a process (Yama), what our agent starts may do so too.
-    libc.prctl(_PR_SET_PTRACER, os.getppid(), 0, 0, 0)
-    if hasattr(libc, "mallopt"):
-        # What a batch of large fields took is kept for the next; as glibc comes, it goes back to the kernel each time,
-        # and half of the receiver's CPU time is page faults.
-        libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-        libc.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES // 4)
+    settle()
     control = Control(0, os.dup(1))
     # Whatever an operator prints belongs into the log, never into the protocol.
     os.dup2(2, 1)
@@ -118,9 +105,6 @@ class _Life:
 
     def _work(self, worker: Worker) -> Start | None:
         """Work for one epoch; return what starts the next one, or None at the end of all."""
-        # Rows are tuples of plain values, which never form cycles; left at its defaults, the collector walks through
-        # every batch on its way and takes a seventh of the CPU time of word count.
-        gc.set_threshold(*_GC_THRESHOLDS)
         try:
             while not worker.loop.stopped:
                 while self._commands:

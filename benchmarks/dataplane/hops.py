@@ -3,13 +3,14 @@
     python benchmarks/dataplane/hops.py [--rounds 5]
 
 Between workers: channel, codec, frames, link and credit of one stream over TCP on this host, sender and receiver in
-processes of their own, batches of 64. The peer is the same socket with frames of ready bytes: the limit that everybody
-shares. What counts is CPU time: tuples per CPU second of the busier process. Within a worker: a shuffle to two bolts
+processes of their own, set up as workers are, batches of 64. The peer is the same socket with frames of ready bytes:
+the limit that everybody shares. What counts is CPU time: tuples per CPU second of the busier process. Both sides get a
+core each, where there are two, and then the same core: left alone, a kernel puts a pair that wake one another on one
+core, and what was sent lies in its cache when it is received, or does not. Within a worker: a shuffle to two bolts
 whose operators do nothing, less a plain call of the same operator with the same batches. Rounds alternate.
 """
 
 import argparse
-import ctypes
 import os
 import select
 import socket
@@ -30,6 +31,7 @@ from agents.worker.link import Link, tune
 from agents.worker.local import local_channel
 from agents.worker.remote import RemoteIncoming, RemoteOutgoing
 from agents.worker.router import Router, Shuffle
+from agents.worker.settling import settle
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Row
 from workloads.topology import Executor
 
@@ -37,6 +39,9 @@ BATCH = 64
 KEY = ChannelId(0, 1, 0)
 LARGE = 8 * 1024
 RECEIVE_BYTES = 1024 * 1024
+
+Cores = tuple[int, int]
+"""Where the sender runs, and where the receiver."""
 
 
 class Nothing(Bolt):
@@ -57,11 +62,14 @@ def connected() -> tuple[socket.socket, socket.socket]:
     return near, far
 
 
-def two(send: Callable[[socket.socket], None], receive: Callable[[socket.socket], None]) -> tuple[float, float]:
+def two(
+    send: Callable[[socket.socket], None], receive: Callable[[socket.socket], None], cores: Cores
+) -> tuple[float, float]:
     """CPU seconds of a sending process and of this one, which receives."""
     near, far = connected()
     reading, writing = os.pipe()
     child = os.fork()
+    os.sched_setaffinity(0, {cores[0] if child == 0 else cores[1]})
     if child == 0:
         far.close()
         began = time.process_time()
@@ -82,7 +90,7 @@ def two(send: Callable[[socket.socket], None], receive: Callable[[socket.socket]
     return sent, used
 
 
-def ours(schema: dict[str, str], rows: list[Row], batches: int) -> tuple[float, float]:
+def ours(schema: dict[str, str], rows: list[Row], batches: int, cores: Cores) -> tuple[float, float]:
     """So many batches over a channel."""
 
     def send(sock: socket.socket) -> None:
@@ -116,10 +124,10 @@ def ours(schema: dict[str, str], rows: list[Row], batches: int) -> tuple[float, 
             link.flush()
 
     with mock.patch.object(channel, "BATCH_ROWS", len(rows)):
-        return two(send, receive)
+        return two(send, receive, cores)
 
 
-def raw(payload: bytes, frames: int) -> tuple[float, float]:
+def raw(payload: bytes, frames: int, cores: Cores) -> tuple[float, float]:
     """So many frames of bytes that are ready."""
 
     def send(sock: socket.socket) -> None:
@@ -134,7 +142,7 @@ def raw(payload: bytes, frames: int) -> tuple[float, float]:
         while left:
             left -= sock.recv_into(buffer)
 
-    return two(send, receive)
+    return two(send, receive, cores)
 
 
 def local_ns(batches: int) -> tuple[float, float]:
@@ -165,37 +173,56 @@ def local_ns(batches: int) -> tuple[float, float]:
     return hop / count, (time.thread_time_ns() - began) / count
 
 
+LARGE_ROWS: list[Row] = [(os.urandom(LARGE),) for _ in range(BATCH)]
+TINY_ROWS: list[Row] = [(at,) for at in range(BATCH)]
+
+
+class Between:
+    """What was measured between two workers whose processes run on `cores`."""
+
+    def __init__(self, name: str, cores: Cores) -> None:
+        self.name, self._cores = name, cores
+        self.tiny: list[float] = []
+        self.share: list[float] = []
+
+    def round(self) -> str:
+        """Measure once more; says what was found."""
+        count = 8_000
+        used = ours({"n": "int"}, TINY_ROWS, count, self._cores)
+        self.tiny.append(count * BATCH / max(used) / 1e6)
+        count = 1_000
+        mine = ours({"data": "bytes"}, LARGE_ROWS, count, self._cores)
+        limit = raw(b"".join(data for (data,) in LARGE_ROWS[:32]), 2 * count, self._cores)
+        self.share.append(sum(limit) / sum(mine))
+        each = [f"{seconds * 1e6 / count / BATCH:.2f}" for seconds in (*mine, *limit)]
+        return (
+            f"{self.name}: tiny {self.tiny[-1]:.1f} M tuples per CPU s, {LARGE // 1024} KiB: {each[0]} + {each[1]} us "
+            f"per tuple, raw {each[2]} + {each[3]}, {self.share[-1]:.0%}"
+        )
+
+
 def main() -> int:
     """Read the options, measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
-    for option, value in ((-1, 16 << 20), (-3, 4 << 20)):
-        # As workers do it (`agents.worker.__main__`).
-        ctypes.CDLL(None).mallopt(option, value)
-    tiny, share, hop = [], [], []
-    large = [(os.urandom(LARGE),) for _ in range(BATCH)]
+    settle()
+    allowed = sorted(os.sched_getaffinity(0))
+    pairs = [Between("a core each", (allowed[0], allowed[-1]))] if len(allowed) > 1 else []
+    pairs.append(Between("the same core", (allowed[0], allowed[0])))
+    hop = []
     for number in range(rounds):
-        count = 8_000
-        tiny.append(count * BATCH / max(ours({"n": "int"}, [(at,) for at in range(BATCH)], count)) / 1e6)
-        count = 1_000
-        mine = ours({"data": "bytes"}, large, count)
-        limit = raw(b"".join(data for (data,) in large[:32]), 2 * count)
-        share.append(sum(limit) / sum(mine))
+        found = [pair.round() for pair in pairs]
         with_hop, plain = local_ns(500)
         hop.append(with_hop - plain)
+        found.append(f"hop within a worker {hop[-1]:.1f} ns; load {os.getloadavg()[0]:.1f}")
+        print(f"round {number + 1}: " + "\n         ".join(found), flush=True)
+    for pair in pairs:
         print(
-            f"round {number + 1}: tiny {tiny[-1]:.1f} M tuples per CPU s; {LARGE // 1024} KiB: "
-            f"{mine[0] * 1e6 / count / BATCH:.2f} + {mine[1] * 1e6 / count / BATCH:.2f} us per tuple, raw "
-            f"{limit[0] * 1e6 / count / BATCH:.2f} + {limit[1] * 1e6 / count / BATCH:.2f}, {share[-1]:.0%}; "
-            f"hop within a worker {hop[-1]:.1f} ns; load {os.getloadavg()[0]:.1f}",
-            flush=True,
+            f"{pair.name}, median (best): tiny {median(pair.tiny):.1f} ({max(pair.tiny):.1f}) M tuples per CPU s of "
+            f"the busier process; large {median(pair.share):.0%} ({max(pair.share):.0%}) of raw frames"
         )
-    print(
-        f"median (best): tiny {median(tiny):.1f} ({max(tiny):.1f}) M tuples per CPU s of the busier process; "
-        f"large {median(share):.0%} ({max(share):.0%}) of raw frames; "
-        f"hop within a worker {median(hop):.1f} ({min(hop):.1f}) ns per tuple"
-    )
+    print(f"hop within a worker, median (best): {median(hop):.1f} ({min(hop):.1f}) ns per tuple")
     return 0
 
 

@@ -142,7 +142,7 @@ LAYERS = [layer for row in rows("Layers") for layer in re.findall(r"`(\w+)`", ro
 def test_every_layer_is_a_file() -> None:
     files = {path.stem for path in WORKER.glob("*.py")}
     assert set(LAYERS) <= files
-    assert files - set(LAYERS) == {"__init__", "__main__", "worker", "report", "answers", "latency"}
+    assert files - set(LAYERS) == {"__init__", "__main__", "settling", "worker", "report", "answers", "latency"}
 
 
 @pytest.mark.parametrize("layer", LAYERS)
