@@ -56,10 +56,11 @@ async def stuck_for(folder: Path, seconds: float) -> None:
     for row in rows:
         blocked[row["executor"]] += row["blocked_ns"]
         queued[row["executor"]] = max(queued[row["executor"]], row["queued"])
-    # The sources and the relay stood still most of the time, and what waits is seen where it waits.
+    # The sources and the relay stood still most of the time, and what waits is seen where it waits. How much of it the
+    # sink's worker has read, and how much is still in the kernel, is the kernel's affair.
     assert all(blocked[name] > 0.5 * seconds * NS for name in ("source[0]", "source[1]", "relay[0]")), blocked
     assert blocked["sink[0]"] == 0
-    assert queued["sink[0]"] * PAYLOAD > QUEUE_BYTES / 4, queued
+    assert queued["relay[0]"] * PAYLOAD > QUEUE_BYTES / 4, queued
 
 
 @pytest.mark.slow
