@@ -5,26 +5,32 @@ its start time or its environment proves that it belongs to a campaign whose con
 campaign that still runs is left alone.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from agents.cpu.control import put_back, told
+from agents.cpu.control import left_behind, put_back, told
 from agents.cpu.journal import HeldError
 from agents.power.host import MeteredHost
 from agents.probing import HostFiles
 from campaign.emulation.cluster import take_down
-from campaign.lock import is_held
-from campaign.state import Owner, exclusive, read_state, runtime_folder, undo
+from campaign.emulation.description import abandon, described
+from campaign.emulation.folder import forget, logs_in, remembered
+from campaign.lock import is_held, read_owner
+from campaign.state import Record, exclusive, read_state, runtime_folder, undo
 from inventory.errors import UnfitError
+
+NAME = "millrace clean"
 
 
 @dataclass
 class Cleaning:
-    """What `clean` did, in words.
+    """What `clean` did, or would do, in words.
 
     Attributes:
         done: what it ended or removed.
         failed: what it could not end or remove.
-        running: campaigns of this user that still run and were left alone.
+        running: campaigns and clusters of this user that still run and were left alone.
     """
 
     done: list[str] = field(default_factory=list)
@@ -32,43 +38,43 @@ class Cleaning:
     running: list[str] = field(default_factory=list)
 
 
-def idle_clusters() -> list[Owner]:
-    """Owners of emulated clusters of this user that are up while no campaign runs on this host.
+def clean_all(dry_run: bool = False) -> Cleaning:
+    """Take down the emulated clusters of this user while no campaign runs on this host, then do as `clean`.
 
-    Raises:
-        UnfitError: the user's folder for state files is not safe to use.
-    """
-    folder = runtime_folder()
-    with exclusive(folder):
-        if any(is_held(path) for path in folder.glob("cluster-*.lock")):
-            return []
-        records = [read_state(path) for path in sorted(folder.glob("campaign-*.jsonl"))]
-    # Only the process that keeps a cluster makes control groups.
-    kept = [record.header.owner for record in records if record and any(entry.group for entry in record.entries)]
-    return [owner for owner in kept if owner.process.is_alive()]
+    The logs of clusters that are down go, too.
 
-
-def clean_all() -> Cleaning:
-    """Take down idle emulated clusters, then do as `clean`.
+    Args:
+        dry_run: only say what would be done.
 
     Raises:
         UnfitError: the user's folder for state files is not safe to use.
         RunError: a cluster cannot be taken down.
     """
-    done = []
-    for owner in idle_clusters():
-        take_down(owner.process)
-        done.append(f"emulated cluster in {owner.campaign}, since {owner.since}")
-    outcome = clean()
-    outcome.done[:0] = done
-    return outcome
+    folder = runtime_folder()
+    with exclusive(folder):
+        users = [read_owner(path) or path for path in sorted(folder.glob("cluster-*.lock")) if is_held(path)]
+        found = [read_state(path) for path in sorted(folder.glob("campaign-*.jsonl"))]
+    up = [record for record in found if record and record.is_cluster and record.header.owner.process.is_alive()]
+    clusters = Cleaning()
+    for record in up:
+        if users:
+            clusters.running.append(f"{_cluster(record)}: this host is in use by {users[0]}")
+            continue
+        clusters.done += [*record.left(), _cluster(record)]
+        if not dry_run:
+            take_down(record.header.owner.process)
+    rest = clean(dry_run=dry_run, known=[record.path for record in up])
+    logs = [] if users else _clean_folders(folder, dry_run)
+    return Cleaning(clusters.done + rest.done + logs, rest.failed, clusters.running + rest.running)
 
 
-def clean(host: HostFiles | None = None) -> Cleaning:
+def clean(host: HostFiles | None = None, dry_run: bool = False, known: Collection[Path] = ()) -> Cleaning:
     """Undo what dead campaigns of this user left on this host; doing it twice changes nothing more.
 
     Args:
         host: the host whose CPU settings are put back; this one unless given.
+        dry_run: only say what would be done.
+        known: state files of living campaigns of which nothing is to be said.
 
     Raises:
         UnfitError: the user's folder for state files is not safe to use.
@@ -80,32 +86,59 @@ def clean(host: HostFiles | None = None) -> Cleaning:
             record = read_state(path)
             if record is None:
                 # It appears under `exclusive`, so that this one was cut short by a crash before anything was started.
-                path.unlink()
+                if not dry_run:
+                    path.unlink()
                 outcome.done.append(f"state file {path} (without a readable first line)")
                 continue
             owner = record.header.owner
             if owner.process.is_alive():
-                outcome.running.append(str(owner))
+                outcome.running += [] if path in known else [f"{owner} (it still runs)"]
             elif owner.process.is_foreign():
                 outcome.running.append(f"{owner} (in another pid namespace: cannot be judged from here)")
             else:
-                done, failed = undo(record)
-                outcome.done += done
-                outcome.failed += failed
-                if not failed:
-                    outcome.done.append(f"state file {path} ({owner})")
+                _undo(record, outcome, dry_run)
         for path in sorted(folder.glob("cluster-*.lock")):
             if not is_held(path):
-                path.unlink()
+                if not dry_run:
+                    path.unlink()
                 outcome.done.append(f"lock file {path}")
     # Last: the guardian of an agent that has just been ended is at work by then.
-    _put_back_cpus(host or MeteredHost.here(), outcome)
+    _put_back_cpus(host or MeteredHost.here(), outcome, dry_run)
     return outcome
 
 
-def _put_back_cpus(host: HostFiles, outcome: Cleaning) -> None:
+def _undo(record: Record, outcome: Cleaning, dry_run: bool) -> None:
+    done, failed = (record.left(), []) if dry_run else undo(record)
+    outcome.done += done
+    outcome.failed += failed
+    if not failed:
+        outcome.done.append(f"state file {record.path} ({record.header.owner})")
+
+
+def _cluster(record: Record) -> str:
+    owner = record.header.owner
+    return described(Path(owner.campaign)) or f"the emulated cluster in {owner.campaign} (since {owner.since})"
+
+
+def _clean_folders(runtime: Path, dry_run: bool) -> list[str]:
+    """Remove what clusters that are down have left in their folders: logs; of killed ones the keys, too."""
+    found = []
+    for folder in remembered(runtime):
+        if described(folder) is None:
+            found += [f"log {path}" for path in logs_in(folder)]
+            if not dry_run:
+                abandon(folder)
+                forget(folder, runtime)
+    return found
+
+
+def _put_back_cpus(host: HostFiles, outcome: Cleaning, dry_run: bool) -> None:
     try:
-        answer = put_back(host, "millrace clean")
+        if dry_run:
+            journal = left_behind(host, NAME)
+            outcome.done += [f"CPU settings of this host, changed by {journal.owner}"] if journal else []
+            return
+        answer = put_back(host, NAME)
     except HeldError as fault:
         outcome.running.append(f"{fault.holder} (it has set this host's CPUs)")
     except UnfitError as fault:

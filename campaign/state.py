@@ -30,7 +30,7 @@ import msgspec
 from msgspec import Struct
 
 from campaign.emulation.groups import remove_group
-from campaign.emulation.membership import remove_namespace
+from campaign.emulation.membership import has_namespace, remove_namespace
 from campaign.process import Process, end, identify, marked
 from inventory.errors import MillraceError, RunError, UnfitError
 
@@ -69,6 +69,13 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     namespace: str = ""
     group: str = ""
 
+    def __str__(self) -> str:
+        return f"control group {self.group}" if self.group else f"network namespace {self.namespace}"
+
+    def is_there(self) -> bool:
+        """Whether its group or namespace exists; of other entries `Record` says so."""
+        return Path(self.group).is_dir() if self.group else bool(self.namespace) and has_namespace(self.namespace)
+
 
 class Record(Struct, frozen=True):
     """A state file as read back."""
@@ -76,6 +83,11 @@ class Record(Struct, frozen=True):
     path: Path
     header: Header
     entries: tuple[Entry, ...]
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether it is that of an emulated cluster: nobody else makes control groups."""
+        return any(entry.group for entry in self.entries)
 
     def processes(self) -> dict[Process, str]:
         """What still runs of it, each process with what is known about it."""
@@ -88,6 +100,14 @@ class Record(Struct, frozen=True):
         """What is still there of its incomplete folders."""
         paths = (Path(e.folder) for e in self.entries if e.folder.endswith(PARTIAL))
         return [p for p in paths if p.is_absolute() and p.is_dir() and not p.is_symlink()]
+
+    def left(self) -> list[str]:
+        """What is still there of all this, in words."""
+        return [
+            *(_told(process, what) for process, what in self.processes().items()),
+            *(str(entry) for entry in self.entries if entry.is_there()),
+            *(f"folder {folder}" for folder in self.folders()),
+        ]
 
 
 def this_owner(campaign: Path) -> Owner:
@@ -239,16 +259,15 @@ def undo(record: Record) -> tuple[list[str], list[str]]:
     while found := {p: what for p, what in record.processes().items() if p not in survivors}:
         survivors.update(end(found))
         for process, what in found.items():
-            (failed if process in survivors else done).append(f"process {process.pid} ({what})")
+            (failed if process in survivors else done).append(_told(process, what))
     for entry in record.entries:
-        what = f"control group {entry.group}" if entry.group else f"network namespace {entry.namespace}"
         try:
             if (entry.group and remove_group(Path(entry.group))) or (
                 entry.namespace and remove_namespace(entry.namespace)
             ):
-                done.append(what)
+                done.append(str(entry))
         except MillraceError as fault:
-            failed.append(f"{what}: {fault}")
+            failed.append(f"{entry}: {fault}")
     for folder in record.folders():
         try:
             shutil.rmtree(folder)
@@ -258,6 +277,10 @@ def undo(record: Record) -> tuple[list[str], list[str]]:
     if not failed:
         record.path.unlink(missing_ok=True)
     return done, failed
+
+
+def _told(process: Process, what: str) -> str:
+    return f"process {process.pid} ({what})"
 
 
 def _user() -> str:

@@ -1,5 +1,7 @@
 """The CPU settings of a host in the hands of one campaign: changed during runs, and put back whatever happens."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -149,12 +151,28 @@ def put_back(host: HostFiles, owner: str, patience_s: float | None = None) -> An
         HeldError: a campaign that lives holds the host, also after `patience_s`.
         UnfitError: the journal cannot be read, or this user may not put anything back.
     """
+    with _left_behind(host, owner, patience_s) as journal:
+        return _put_back(journal.before, host) if journal else Answer()
+
+
+def left_behind(host: HostFiles, owner: str) -> Journal | None:
+    """What `put_back` would put back; None when there is nothing.
+
+    Raises:
+        HeldError, UnfitError: see `put_back`.
+    """
+    with _left_behind(host, owner, None) as journal:
+        return journal
+
+
+@contextmanager
+def _left_behind(host: HostFiles, owner: str, patience_s: float | None) -> Iterator[Journal | None]:
     if not journal_path(host.root).exists():
-        return Answer()
+        yield None
+        return
     lock = Lock(host.root, owner, patience_s)
     try:
-        journal = read_journal(host.root)
-        return _put_back(journal.before, host) if journal else Answer()
+        yield read_journal(host.root)
     finally:
         lock.close()
 

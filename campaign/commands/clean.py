@@ -6,23 +6,25 @@ from campaign.clean import clean_all
 from inventory.errors import RunError
 
 EXAMPLE = """\b
-Example:
+Examples:
+  millrace clean --dry-run
   millrace clean
 """
 
 
 @click.command(epilog=EXAMPLE)
-def command() -> None:
+@click.option("--dry-run", is_flag=True, help="Show what would be removed; remove nothing.")
+def command(dry_run: bool) -> None:
     """Undo what a crashed campaign left on this host: its processes, incomplete result folders, state and locks.
 
-    An emulated cluster that is up goes, too: its nodes, namespaces, control groups. Campaigns that are still running
-    are left alone, with the cluster that they use. Doing it twice does no harm.
+    An emulated cluster that is up goes, too: its nodes, namespaces, control groups; of those that are down, the logs.
+    A campaign that is still running is left alone, and with it every emulated cluster. Doing it twice does no harm.
     """
-    outcome = clean_all()
+    outcome = clean_all(dry_run)
     for line in outcome.running:
-        click.echo(f"left alone: {line} is still running", err=True)
+        click.echo(f"left alone: {line}", err=True)
     for line in outcome.done:
-        click.echo(f"removed: {line}")
+        click.echo(f"{'would be removed' if dry_run else 'removed'}: {line}")
     if outcome.failed:
         raise RunError("could not be removed: " + "; ".join(outcome.failed))
     if not outcome.done:

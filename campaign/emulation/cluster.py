@@ -11,7 +11,8 @@ from typing import IO, cast
 import msgspec
 
 from campaign.emulation.description import Description, Wish, description_in
-from campaign.emulation.keeper import KEEP, LOG, READY
+from campaign.emulation.folder import KEEPER_LOG
+from campaign.emulation.keeper import KEEP, READY
 from campaign.process import Process, end
 from inventory.errors import InputError, RunError, UnfitError
 
@@ -65,11 +66,11 @@ def bring_up(wish: Wish, tell: Callable[[str], None]) -> EmulatedCluster:
         raise UnfitError(f"an emulated cluster: {reason}")
     _check_share(wish)
     folder = Path(wish.folder)
-    if description_in(folder):
-        raise UnfitError(f"{folder}: an emulated cluster is up already")
+    if there := description_in(folder):
+        raise UnfitError(f"{there} is up already")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        log = (folder / LOG).open("wb")
+        log = (folder / KEEPER_LOG).open("wb")
     except OSError as fault:
         raise UnfitError(f"{folder}: the cluster's folder cannot be made: {fault.strerror}") from None
     with log:
@@ -97,7 +98,7 @@ def bring_up(wish: Wish, tell: Callable[[str], None]) -> EmulatedCluster:
         status, _, message = said.partition(" ")
         if status.isdigit() and message:
             raise UnfitError(message)
-        raise RunError(f"the emulated cluster did not come up; see {folder / LOG}")
+        raise RunError(f"the emulated cluster did not come up; see {folder / KEEPER_LOG}")
     return EmulatedCluster(keeper, description)
 
 

@@ -1,12 +1,14 @@
 """What an inventory asks of an emulated cluster, and what a cluster that is up says of itself."""
 
 import shlex
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from campaign.emulation.folder import KNOWN_HOSTS, clear
 from campaign.emulation.groups import SMALLEST_SHARE
 from campaign.emulation.network import NetworkPlan
 from campaign.emulation.node_init import SSH_PORT
@@ -14,6 +16,7 @@ from campaign.process import Process
 from inventory.ansible_hosts import Host, Hosts
 from inventory.emulated_machine import Machine
 from inventory.energy_model import EnergyModel
+from inventory.errors import UnfitError
 from inventory.links import Link, links_wished
 
 TIER = 2
@@ -25,7 +28,6 @@ KEY = "ansible_ssh_private_key_file"
 ARGUMENTS = "ansible_ssh_common_args"
 
 _DESCRIPTION = "cluster.json"
-KNOWN_HOSTS = "known_hosts"
 
 
 class Wish(Struct, frozen=True):
@@ -58,11 +60,23 @@ class Member(Struct, frozen=True):
     machine: Machine
 
 
+class Origin(Struct, frozen=True):
+    """Where a cluster comes from: the process that brought it up, that one's folder of Millrace, and when (UTC)."""
+
+    process: Process
+    checkout: str
+    since: str
+
+    def __str__(self) -> str:
+        return f"up since {self.since}, brought up by process {self.process.pid} from {self.checkout}"
+
+
 class Description(Struct, frozen=True):
     """A cluster that is up.
 
     Attributes:
         wish: what it was asked to be.
+        origin: who asked for it.
         network: names and addresses.
         shaping: what shapes its links.
         keeper: the process that keeps it.
@@ -70,10 +84,14 @@ class Description(Struct, frozen=True):
     """
 
     wish: Wish
+    origin: Origin
     network: NetworkPlan
     shaping: str
     keeper: Process
     members: dict[str, Member]
+
+    def __str__(self) -> str:
+        return f"the emulated cluster in {self.wish.folder} ({self.origin})"
 
     def write(self) -> None:
         """Put it into the cluster's folder, in one piece."""
@@ -83,13 +101,49 @@ class Description(Struct, frozen=True):
         partial.replace(path)
 
 
+class _Kept(Struct, frozen=True):
+    """What every version of Millrace says of a cluster."""
+
+    keeper: Process
+
+
 def description_in(folder: Path) -> Description | None:
-    """The cluster whose folder it is; None when none is up."""
+    """The cluster whose folder it is; None when none is up.
+
+    Raises:
+        UnfitError: another version of Millrace has brought it up, and describes it in another way.
+    """
+    path = folder / _DESCRIPTION
     try:
-        found = msgspec.json.decode((folder / _DESCRIPTION).read_bytes(), type=Description)
+        kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
     except (OSError, msgspec.DecodeError):
         return None
-    return found if found.keeper.is_alive() else None
+    if not kept.keeper.is_alive():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Description)
+    except msgspec.DecodeError as fault:
+        raise UnfitError(
+            f"{path}: another version of Millrace has brought this cluster up, which process {kept.keeper.pid} keeps "
+            f"({fault}); take it down with: millrace clean"
+        ) from None
+
+
+def described(folder: Path) -> str | None:
+    """The cluster that is up in a folder, in words, whichever version of Millrace has brought it up."""
+    try:
+        found = description_in(folder)
+    except UnfitError:
+        return f"the emulated cluster in {folder} (of another version of Millrace)"
+    return None if found is None else str(found)
+
+
+def abandon(folder: Path) -> None:
+    """Remove what a cluster whose keeper was killed has left in its folder; logs stay."""
+    with suppress(OSError, msgspec.DecodeError):
+        found = msgspec.json.decode((folder / _DESCRIPTION).read_bytes(), type=Description)
+        clear(folder, Path(found.wish.key))
+    forget_description(folder)
 
 
 def forget_description(folder: Path) -> None:

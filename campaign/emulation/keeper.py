@@ -21,21 +21,21 @@ from types import FrameType
 import msgspec
 
 from campaign.emulation.asking import SOCKET, Answer, Request
-from campaign.emulation.description import KNOWN_HOSTS, Description, Member, Wish, forget_description
+from campaign.emulation.description import Description, Member, Origin, Wish, forget_description
 from campaign.emulation.effects import Effects, Refused
+from campaign.emulation.folder import KEEPER_LOG, KNOWN_HOSTS, NODES, RELAY_LOG, clear, forget, logs_in, remember
 from campaign.emulation.groups import Group, find_hierarchy
 from campaign.emulation.inotify import Watch
-from campaign.emulation.keys import PROGRAMS, known_hosts, make_keys, public, write_programs
+from campaign.emulation.keys import known_hosts, make_keys, public, write_programs
 from campaign.emulation.network import EmulatedNetwork, NetworkPlan, new_prefix
 from campaign.emulation.node import Node, files_of_node
 from campaign.emulation.node_init import NodePlan
 from campaign.process import identify
-from campaign.state import RunState
+from campaign.state import RunState, runtime_folder, this_owner
 from inventory.errors import MillraceError, RunError, UnfitError
 
 KEEP = b"keep\n"
 READY = "ready"
-LOG = "keeper.log"
 
 _TICK_S = 0.05
 _LOOK_S = 1.0
@@ -65,14 +65,11 @@ class Keeper:
     def __exit__(self, *_: object) -> None:
         forget_description(self.folder)
         self._stack.close()
-        self._clear()
 
-    def _clear(self) -> None:
-        """Remove what is of no use without the cluster; logs stay."""
-        shutil.rmtree(self.folder / "nodes", ignore_errors=True)
-        for path in self.folder.glob("*"):
-            if path.is_socket() or path.name in PROGRAMS:
-                path.unlink(missing_ok=True)
+    def _leave(self, runtime: Path) -> None:
+        clear(self.folder, Path(self.wish.key))
+        if not any(log.stat().st_size for log in logs_in(self.folder)):
+            forget(self.folder, runtime)
 
     def up(self) -> None:
         """Bring it up.
@@ -80,7 +77,10 @@ class Keeper:
         Raises:
             MillraceError: this host cannot do it, or something went wrong; leaving the block removes what was made.
         """
-        self._clear()
+        clear(self.folder, Path(self.wish.key))
+        runtime = runtime_folder()
+        remember(self.folder, runtime)
+        self._stack.callback(self._leave, runtime)
         state = self._stack.enter_context(RunState(self.folder))
         plan = NetworkPlan(new_prefix(), tuple(self.wish.machines), self.wish.links)
         hierarchy = find_hierarchy()
@@ -92,10 +92,10 @@ class Keeper:
             group.make()
         # What others do on this host must not decide what nodes are; their quotas bound what they take from others.
         everybody.prefer()
-        network = EmulatedNetwork(plan, state, self.folder / "relay.log")
+        network = EmulatedNetwork(plan, state, self.folder / RELAY_LOG)
         shaping = network.up()
         self._tell("network")
-        keys = {name: self.folder / "nodes" / name / "host_key" for name in plan.nodes}
+        keys = {name: self.folder / NODES / name / "host_key" for name in plan.nodes}
         for key in keys.values():
             (key.parent / "root").mkdir(parents=True)
         make_keys(Path(self.wish.key), keys)
@@ -121,7 +121,7 @@ class Keeper:
                 hosts=hosts,
                 sshd=sshd,
             )
-            self._nodes[name] = Node(node, self.folder / LOG)
+            self._nodes[name] = Node(node, self.folder / KEEPER_LOG)
             self._stack.callback(self._nodes[name].stop)
             state.started(self._nodes[name].process, f"node {name}")
         members = {}
@@ -132,12 +132,11 @@ class Keeper:
             self._effects[name] = Effects(name, machine, root, groups[name], self._refused.append)
             self._watch.add(name, self._effects[name].folders)
             self._tell(name)
-        me = identify(os.getpid())
-        if me is None:
-            raise UnfitError("/proc is not mounted: processes cannot be told apart")
         self._server.bind(str(self.folder / SOCKET))
         self._server.listen()
-        Description(self.wish, plan, shaping, me, members).write()
+        me = this_owner(self.folder)
+        origin = Origin(identify(os.getppid()) or me.process, str(Path(__file__).parents[2]), me.since)
+        Description(self.wish, origin, plan, shaping, me.process, members).write()
 
     def keep(self, must_end: Callable[[], bool]) -> None:
         """Stand behind the nodes' files, and answer, until the end."""

@@ -4,9 +4,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from campaign.emulation.folder import KNOWN_HOSTS, PROGRAMS, public_part
 from inventory.errors import UnfitError
-
-PROGRAMS = ("ssh", "sftp")
 
 
 def make_keys(login: Path, nodes: Mapping[str, Path]) -> None:
@@ -16,7 +15,7 @@ def make_keys(login: Path, nodes: Mapping[str, Path]) -> None:
         UnfitError: OpenSSH is missing, or a folder cannot be written to.
     """
     for comment, path in {"millrace": login, **nodes}.items():
-        for old in (path, path.with_name(path.name + ".pub")):
+        for old in (path, public_part(path)):
             old.unlink(missing_ok=True)
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)]
         try:
@@ -29,7 +28,7 @@ def make_keys(login: Path, nodes: Mapping[str, Path]) -> None:
 
 def public(path: Path) -> str:
     """The public part of the key at `path`: kind and key, without its comment."""
-    return " ".join(path.with_name(path.name + ".pub").read_text().split()[:2])
+    return " ".join(public_part(path).read_text().split()[:2])
 
 
 def known_hosts(keys: Mapping[str, Path], addresses: Mapping[str, str]) -> str:
@@ -45,7 +44,7 @@ def write_programs(folder: Path, network: Path) -> None:
     for name in PROGRAMS:
         script = folder / name
         # Ansible keeps connections open, and knows them by the node's address, which nodes of other clusters have, too.
-        options = f"-i {folder}/key -o IdentitiesOnly=yes -o UserKnownHostsFile={folder}/known_hosts"
+        options = f"-i {folder}/key -o IdentitiesOnly=yes -o UserKnownHostsFile={folder / KNOWN_HOSTS}"
         options += f" -o ControlPath={folder}/%h"
         script.write_text(f'#!/bin/sh\nexec nsenter --net={network} {name} {options} "$@"\n')
         script.chmod(0o700)

@@ -14,6 +14,11 @@ from inventory.errors import RunError
 NAMESPACES = Path("/run/netns")
 
 
+def has_namespace(namespace: str) -> bool:
+    """Whether there is a network namespace of this name."""
+    return (NAMESPACES / namespace).exists()
+
+
 def members(namespace: str) -> list[Process]:
     """The processes in the network namespace `namespace`, the caller left out; none when it does not exist."""
     try:
@@ -44,7 +49,7 @@ def remove_namespace(namespace: str) -> bool:
         survivors.update(end(found))
     if survivors:
         raise RunError(f"{namespace}: process {min(p.pid for p in survivors)} cannot be ended")
-    if not (NAMESPACES / namespace).exists():
+    if not has_namespace(namespace):
         return False
     ip([f"netns del {namespace}"])
     return True

@@ -12,7 +12,7 @@ from campaign.emulation.calibration import calibrate, short_of
 from campaign.emulation.cluster import why_not
 from campaign.emulation.description import Description
 from campaign.emulation.entering import inside
-from campaign.emulation.standing import cluster_of, start, use_of
+from campaign.emulation.standing import cluster_of, joined, start, use_of
 from campaign.reach import Calibration
 from campaign.ssh.reach import SshReach
 from campaign.state import RunState
@@ -45,9 +45,9 @@ class EmulatedReach(SshReach):
         from campaign.playbook import Choice, play
 
         with ExitStack() as stack:
-            description = cluster_of(self._inventory)
+            settings = click.get_current_context().obj
+            description = joined(self._inventory, settings.quiet)
             if description is None:
-                settings = click.get_current_context().obj
                 cluster = start(self._inventory, settings.quiet)
                 stack.callback(cluster.down)
                 description = cluster.description

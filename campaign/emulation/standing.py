@@ -13,6 +13,7 @@ from campaign.emulation.asking import ask
 from campaign.emulation.cluster import EmulatedCluster, bring_up, take_down
 from campaign.emulation.description import TIER, Description, description_in, wish_of
 from campaign.emulation.entering import inside
+from campaign.emulation.folder import logs_in
 from campaign.lock import ClusterLock
 from inventory.ansible_hosts import Hosts
 from inventory.errors import RunError, UnfitError
@@ -26,7 +27,7 @@ def is_emulated(hosts: Hosts) -> bool:
 
 
 def cluster_of(hosts: Hosts, as_asked: bool = True) -> Description | None:
-    """The cluster of this inventory, if it is up.
+    """The cluster of this inventory, if it is up, whoever has brought it up.
 
     Args:
         hosts: of the inventory.
@@ -40,9 +41,17 @@ def cluster_of(hosts: Hosts, as_asked: bool = True) -> Description | None:
     found = description_in(Path(wish.folder))
     if found is not None and (found.wish != wish if as_asked else found.wish.machines.keys() != wish.machines.keys()):
         raise UnfitError(
-            f"{wish.folder}: the cluster that is up there is not the one of {hosts.path}, which has been changed since "
-            "or is another file; take it down with: millrace clean"
+            f"{found} is not the one of {hosts.path}, which has been changed since or is another file; take it down "
+            "with: millrace clean; or give the inventory a folder of its own"
         )
+    return found
+
+
+def joined(hosts: Hosts, quiet: bool, as_asked: bool = True) -> Description | None:
+    """`cluster_of`, for whoever is about to use it: says whose it is."""
+    found = cluster_of(hosts, as_asked)
+    if found is not None and not quiet:
+        click.echo(f"uses {found}", err=True)
     return found
 
 
@@ -74,7 +83,7 @@ def standing_for(playbook: str, hosts: Hosts, check: bool, partial: bool, quiet:
         yield
         return
     with use_of(hosts):
-        description = cluster_of(hosts, as_asked=playbook != "restore")
+        description = joined(hosts, quiet, as_asked=playbook != "restore")
         started = None
         if description is None and playbook == "provision":
             started = start(hosts, quiet)
@@ -89,6 +98,8 @@ def standing_for(playbook: str, hosts: Hosts, check: bool, partial: bool, quiet:
         finally:
             if playbook == "restore" and not check and not partial:
                 take_down(description.keeper)
+                if not quiet and (logs := logs_in(Path(description.wish.folder))):
+                    click.echo(f"logs, until millrace clean: {', '.join(map(str, logs))}", err=True)
             elif started is not None and check:
                 started.down()
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from emulating import MACHINES, host_state, hosts_in, inventory_in, left_of, on, said, up
 
@@ -244,6 +245,7 @@ def test_a_kill_leaves_nothing_that_clean_does_not_find(
             assert eventually(lambda: not description.keeper.is_alive())
             outcome = clean_all()
             assert outcome.failed == []
+            assert not (tmp_path / "cluster").exists()
         starter.kill()
     assert eventually(lambda: left_of(prefix) == [])
     assert first is not None
@@ -262,10 +264,37 @@ def test_a_folder_holds_one_cluster_which_clean_takes_down_when_it_is_idle(
     cluster.stay()
     with pytest.raises(UnfitError, match="up already"):
         up(load_hosts(tmp_path / "emulated.yml"))
-    assert [line for line in clean_all().done if "emulated cluster" in line]
-    assert left_of(cluster.description.network.prefix) == []
+    prefix, folder = cluster.description.network.prefix, tmp_path / "cluster"
+    before = left_of(prefix)
+    foreseen = clean_all(dry_run=True).done
+    assert left_of(prefix) == before
+    (folder / "relay.log").write_text("something to say")
+    done = clean_all().done
+    assert left_of(prefix) == []
+    assert done == [*foreseen, f"log {folder}/keeper.log", f"log {folder}/relay.log"]
+    told = "\n".join(done)
+    for part in ("(node n1)", "control group", f"network namespace {prefix}-1", f"{folder} (up since"):
+        assert part in told
+    assert not folder.exists()
     assert clean_all().done == []
     cluster.down()
+
+
+def test_whoever_joins_a_cluster_is_told_whose_it_is(cluster: Description, capsys: pytest.CaptureFixture[str]) -> None:
+    hosts = load_hosts(Path(cluster.wish.folder).parent / "emulated.yml")
+    with standing_for("provision", hosts, check=False, partial=False, quiet=False):
+        told = capsys.readouterr().err
+    assert f"uses the emulated cluster in {cluster.wish.folder} (up since 2" in told
+    assert f"brought up by process {os.getpid()} from {Path(__file__).parents[2]})" in told
+
+
+def test_a_cluster_of_another_version_is_not_brought_up_over(tmp_path: Path) -> None:
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    me = identify(os.getpid())
+    (folder / "cluster.json").write_bytes(msgspec.json.encode({"keeper": me, "colour": "blue"}))
+    with pytest.raises(UnfitError, match=f"another version of Millrace .* process {os.getpid()} keeps"):
+        up(load_hosts(inventory_in(tmp_path, MACHINES[1:])))
 
 
 def test_a_cluster_of_more_cores_than_there_are_is_refused_before_anything_is_made(tmp_path: Path) -> None:
@@ -295,7 +324,9 @@ def test_a_wrong_machine_is_named_with_its_file_and_host(tmp_path: Path, change:
 def test_a_cluster_that_is_being_played_on_is_left_alone_by_clean(cluster: Description) -> None:
     hosts = load_hosts(Path(cluster.wish.folder).parent / "emulated.yml")
     with standing_for("verify", hosts, check=False, partial=False, quiet=True):
-        clean_all()
+        (left,) = clean_all().running
+        assert left.startswith(f"the emulated cluster in {cluster.wish.folder} (up since ")
+        assert f"this host is in use by pid {os.getpid()}" in left
         assert said(cluster, 1, "echo up") == "up"
         with pytest.raises(UnfitError, match="in use by pid"), standing_for("restore", hosts, False, False, True):
             pass
