@@ -59,6 +59,7 @@ class Board:
         self.stage_s: float | None = None
         self._stage_since = self._run_since = time.monotonic()
         self._flow: Flow | None = None
+        self._sending: dict[str, tuple[int, int]] = {}
         self._process = to_plain(identify(os.getpid()))
         self._nominal_s = nominal_s
         self._took: list[float] = []
@@ -73,7 +74,12 @@ class Board:
     def stage(self, name: str, seconds: float | None = None, flow: Flow | None = None) -> None:
         """The run enters a stage, which is meant to take `seconds`; `flow` knows what goes through the topology."""
         self.stage_name, self.stage_s, self._flow = name, seconds, flow
+        self._sending = {}
         self._stage_since = time.monotonic()
+
+    def send(self, what: str, sent: int, of: int) -> None:
+        """Something is on its way to a node; so many bytes of it have left. May be called from any thread."""
+        self._sending[what] = (sent, of)
 
     def end(self, status: str) -> float:
         """The run has ended; return how many seconds it took."""
@@ -111,6 +117,8 @@ class Board:
         """The board as plain data; what is not known is None."""
         now = time.monotonic()
         tuples_per_s, latency_p50_ms = (None, None) if self._flow is None else self._flow.sample(now)
+        moves = list(self._sending.values())
+        sent, of = sum(sent for sent, _ in moves), sum(of for _, of in moves)
         return {
             "campaign": self.campaign,
             "process": self._process,
@@ -124,6 +132,7 @@ class Board:
             "stage_s": self.stage_s,
             "tuples_per_s": _rounded(tuples_per_s),
             "latency_p50_ms": _rounded(latency_p50_ms),
+            "sending": {"sent_bytes": sent, "of_bytes": of} if sent < of else None,
             "time_left_s": round(self.time_left_s, 1),
             "outcomes": {status: self.outcomes[status] for status in (OK, FAILED, SKIPPED)},
             "flow": None if self._flow is None else to_plain(self._flow.document(now)),

@@ -139,8 +139,11 @@ def head(live: LiveContent) -> list[RenderableType]:
 
 
 def flow_in_words(live: LiveContent) -> str:
-    """Current throughput and latency; empty when nothing flows."""
+    """What is on its way to nodes, current throughput and latency; empty when nothing flows."""
     parts = []
+    # A campaign of an earlier version does not say.
+    if sending := live.get("sending"):
+        parts.append(f"sending files, {sending['sent_bytes'] / 1e6:,.0f} of {sending['of_bytes'] / 1e6:,.0f} MB")
     if live["tuples_per_s"] is not None:
         parts.append(f"{live['tuples_per_s']:,.0f} tuples/s")
     if live["latency_p50_ms"] is not None:

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -277,7 +278,8 @@ class Execution:
         """Have the prepared inputs on a node; it may lose them with its agent only."""
         if node not in self._supplied:
             for entry in self._job.inputs:
-                await self._transports[node].put(entry.path, str(HERE.input(entry.path.name)))
+                moved = partial(self._board.send, f"{node}/{entry.path.name}")
+                await self._transports[node].put(entry.path, str(HERE.input(entry.path.name)), moved)
             self._supplied.add(node)
 
     def _enter(self, stage: str, seconds: float | None = None, flow: Flow | None = None) -> None:

@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +17,13 @@ from typing import Protocol
 from agents.protocol import MAX_LINE
 from campaign.disk import sync_folder
 from inventory.errors import RunError
+
+Moved = Callable[[int, int], None]
+"""Is told of a file on its way to a node: how many bytes have left, and of how many; never of what need not move."""
+
+
+def untold(sent: int, of: int) -> None:
+    """For whom it may be on its way."""
 
 
 class Remote(Protocol):
@@ -69,7 +76,7 @@ class Transport(Protocol):
         """
         ...
 
-    async def put(self, source: Path, target: str) -> None:
+    async def put(self, source: Path, target: str, moved: Moved = untold) -> None:
         """Copy a file to `target` below the node's folder."""
         ...
 
@@ -129,7 +136,7 @@ class LoopbackTransport:
             raise RunError(f"python -m {module} cannot be started in {self.folder}: {fault.strerror}") from None
         return _Child(child)
 
-    async def put(self, source: Path, target: str) -> None:
+    async def put(self, source: Path, target: str, moved: Moved = untold) -> None:
         """See `Transport.put`; a hard link where the file system allows it."""
         _link(source, self._path / target)
 

@@ -13,6 +13,7 @@ import paramiko
 
 from campaign.disk import sync_folder
 from campaign.ssh.keeping import Keeping
+from campaign.transport import Moved, untold
 from inventory.errors import RunError, UnfitError
 
 T = TypeVar("T")
@@ -43,8 +44,13 @@ class Files:
         self._turn = asyncio.Lock()
         self._sums: dict[tuple[Path, int, int], str] = {}
 
-    async def put(self, source: Path, target: str) -> None:
+    async def put(self, source: Path, target: str, moved: Moved = untold) -> None:
         """Copy a file to the node; one that it has already gets a second name.
+
+        Args:
+            source: the file.
+            target: its path below the campaign's folder there.
+            moved: is told how far it is, from another thread.
 
         Raises:
             RunError: the node cannot be reached.
@@ -55,7 +61,7 @@ class Files:
         async with self._turn:
             if await self._sum_there(kept) != sha256:
                 await self._check_room(source)
-                await self._again(lambda: self._upload(source, kept, sha256), f"{source} cannot be put there")
+                await self._again(lambda: self._upload(source, kept, sha256, moved), f"{source} cannot be put there")
             await self._keeping.ask("place", source=kept, target=target)
 
     async def fetch(self, source: str, pattern: str, target: Path) -> None:
@@ -125,7 +131,7 @@ class Files:
             raise Broken("what arrived is not what is there")
         partial.replace(target)
 
-    async def _upload(self, source: Path, target: str, sha256: str) -> None:
+    async def _upload(self, source: Path, target: str, sha256: str, moved: Moved) -> None:
         sftp, partial = await self._keeping.connection.sftp(), f"{target}{PARTIAL}"
         path = f"{self._keeping.folder}/{partial}"
 
@@ -133,14 +139,15 @@ class Files:
             with suppress(Broken):
                 _there(sftp.mkdir, f"{self._keeping.folder}/{CACHE}", 0o700)
             with source.open("rb") as here, _there(sftp.open, path, "ab") as there:
-                begin = _there(there.stat).st_size or 0
-                if begin > source.stat().st_size:
+                begin, size = _there(there.stat).st_size or 0, source.stat().st_size
+                if begin > size:
                     _there(there.truncate, 0)
                     begin = 0
                 here.seek(begin)
                 there.set_pipelined(True)
                 while piece := here.read(_PIECE):
                     _there(there.write, piece)
+                    moved(here.tell(), size)
 
         await self._keeping.connection.do(move)
         if await self._sum_there(partial) != sha256:

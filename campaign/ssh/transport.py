@@ -11,7 +11,7 @@ from campaign.ssh.files import Files
 from campaign.ssh.keeper import WORK
 from campaign.ssh.keeping import Keeping
 from campaign.ssh.program import Program, open_command
-from campaign.transport import Remote
+from campaign.transport import Moved, Remote, untold
 from inventory.errors import MillraceError
 
 AGENT = "MILLRACE_AGENT"
@@ -47,9 +47,9 @@ class SshTransport:
         channel = await open_command(self._keeping.connection, shlex.join(["exec", "sh", "-c", script]))
         return _Agent(channel, self._keeping, f"{AGENT}={mark}")
 
-    async def put(self, source: Path, target: str) -> None:
+    async def put(self, source: Path, target: str, moved: Moved = untold) -> None:
         """See `Transport.put`."""
-        await self._files.put(source, f"{self._name}/{target}")
+        await self._files.put(source, f"{self._name}/{target}", moved)
 
     async def keep(self, source: str, target: Path) -> None:
         """See `Transport.keep`."""

@@ -13,7 +13,7 @@ from agents.protocol import Progress
 from campaign.control.flow import Flow
 from campaign.live import Board, in_words, write_live
 from campaign.order import runs_of
-from campaign.progress import Display, Lines, Silence, view_for
+from campaign.progress import Display, Lines, Silence, flow_in_words, view_for
 from campaign.store import FAILED, OK
 
 RUNS = runs_of(["wordcount"], ["even"], 4, "sequential", 0)
@@ -93,6 +93,22 @@ def test_plain_lines_say_run_stage_flow_and_time_left(
     assert said.out == ""
     assert "run 2/4 002-wordcount-even-r2: measuring, 1,234 tuples/s, p50 4.25 ms" in said.err
     assert said.err.rstrip().endswith("left")
+
+
+def test_inputs_on_their_way_are_counted_until_all_have_left_or_the_next_stage_begins() -> None:
+    shown = board()
+    shown.start(RUNS[1], 1, 2)
+    shown.stage("starting workers")
+    assert shown.document()["sending"] is None
+    shown.send("n1/trips", 30_000_000, 50_000_000)
+    shown.send("n2/trips", 20_000_000, 50_000_000)
+    assert flow_in_words(shown.document()) == "sending files, 50 of 100 MB"
+    for node in ("n1", "n2"):
+        shown.send(f"{node}/trips", 50_000_000, 50_000_000)
+    assert flow_in_words(shown.document()) == ""
+    shown.send("n2/trips", 1, 2)
+    shown.stage("warming up")
+    assert shown.document()["sending"] is None
 
 
 def test_the_live_display_shows_run_stage_flow_time_left_and_failures() -> None:

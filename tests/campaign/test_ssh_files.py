@@ -74,13 +74,15 @@ def test_a_file_goes_there_and_comes_back(nodes: Lab, node: Sshd, tmp_path: Path
 
     async def move(keeping: Keeping) -> Path:
         files = Files(keeping)
-        await files.put(source, "run/inputs/a b")
-        await files.put(source, "run/inputs/again")
+        await files.put(source, "run/inputs/a b", lambda *so_far: told.append(so_far))
+        await files.put(source, "run/inputs/again", lambda *_: pytest.fail("it is there"))
         await files.keep("run/inputs/a b", tmp_path / "kept" / "back")
         assert (node.work / OURS / "run/inputs/a b").samefile(node.work / OURS / "run/inputs/again")
         return await SshTransport(keeping, files, "run", tmp_path / "stage").fetch("inputs", "a*")
 
+    told: list[tuple[int, ...]] = []
     fetched = kept(nodes, move)
+    assert told == [(at, 3_000_001) for at in (1048576, 2097152, 3_000_001)]
     assert sorted(path.name for path in fetched.iterdir()) == ["a b", "again"]
     assert {sha256(path) for path in [tmp_path / "kept/back", *fetched.iterdir()]} == {sha256(source)}
     assert not (node.work / OURS).exists()
