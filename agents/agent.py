@@ -72,6 +72,7 @@ from agents.protocol import (
     TimeSlot,
     Welcome,
 )
+from agents.sensors.sampler import LONGEST_WAIT_S
 from agents.spawner import WORKER, Spawner
 from agents.trace import AGENT, settle_without_pandas
 from inventory.errors import MillraceError, RunError, UnfitError
@@ -164,7 +165,7 @@ class Agent(asyncio.Protocol):
             case Start():
                 self._begin(self._welcome, command)
             case MeterIdle():
-                self._do(self._meter_idle(command))
+                self._do(self._meter_idle(self._welcome, command))
             case SetCpus():
                 self._do(self._set_cpus(self._cpus_of(self._welcome), command))
             case RestoreCpus():
@@ -220,14 +221,14 @@ class Agent(asyncio.Protocol):
         else:
             run.pass_on(command)
 
-    async def _meter_idle(self, command: MeterIdle) -> None:
+    async def _meter_idle(self, welcome: Welcome, command: MeterIdle) -> None:
         # Meters take a moment to load, which runs without them have no use for.
         from agents.power.baseline import StoppedError, measure_idle
-        from agents.power.settings import settings_of
+        from agents.power.settings import completed, settings_of
 
         host = MeteredHost.here()
         try:
-            settings = settings_of(host)
+            settings = completed(settings_of(host), None, welcome.meter_lag)
             baseline = await asyncio.to_thread(
                 measure_idle, host, settings, command.settle_s, command.measure_s, self._over.done
             )
@@ -250,7 +251,7 @@ class Agent(asyncio.Protocol):
         self._send(await asyncio.to_thread(cpus.restore))
 
     async def _finish(self, run: NodeRun, epoch: int) -> None:
-        await run.end()
+        await run.end(LONGEST_WAIT_S)
         self._send(Finished(epoch=epoch))
 
     async def _watch_silence(self) -> None:

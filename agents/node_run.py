@@ -137,10 +137,14 @@ class NodeRun:
         elif not on:
             self._send(Profiled(epoch=self.epoch, profiles=await self._end_profiling()))
 
-    async def end(self) -> None:
-        """End workers and sensors, close the trace files; may be asked for several times and at any moment."""
+    async def end(self, wait_s: float = 0.0) -> None:
+        """End workers and sensors, close the trace files; may be asked for several times and at any moment.
+
+        Args:
+            wait_s: how long rows about the last mark may be waited for; the first call counts.
+        """
         if self._ending is None:
-            self._ending = asyncio.ensure_future(self._end())
+            self._ending = asyncio.ensure_future(self._end(wait_s))
         await asyncio.shield(self._ending)
 
     def _tend_soon(self) -> None:
@@ -201,6 +205,7 @@ class NodeRun:
             agent=os.getpid(),
             workers=lambda: {child.slot: child.pid for child in list(self._children.values()) if child.alive},
             power=None if shared else welcome.power,
+            meter_lag=welcome.meter_lag,
         )
         loop = asyncio.get_running_loop()
         watch = self._watch = CpuWatch(MeteredHost.here(), host.shared, lambda: [host.agent, *host.workers().values()])
@@ -224,20 +229,20 @@ class NodeRun:
         profiling, self._profiling = self._profiling, None
         return () if profiling is None else await profiling.end()
 
-    async def _end(self) -> None:
+    async def _end(self, wait_s: float) -> None:
         if self._tending is not None:
             await asyncio.wait([self._tending])
         await self._end_profiling()
         # The last sample is taken while the workers still live, so that their CPU time is in it.
         ends = [child.end() for child in self._children.values()]
-        *_, sampled = await asyncio.gather(*ends, *self._leaving.values(), self._stop_sampler())
+        *_, sampled = await asyncio.gather(*ends, *self._leaving.values(), self._stop_sampler(wait_s))
         if sampled and self._watch is not None:
             self._watch.close()
         if not sampled:
             self._failed(f"a sensor does not return: the last samples of {self._welcome.node} are missing")
 
-    async def _stop_sampler(self) -> bool:
-        return self._sampler is None or await asyncio.to_thread(self._sampler.stop, _SAMPLER_S)
+    async def _stop_sampler(self, wait_s: float) -> bool:
+        return self._sampler is None or await asyncio.to_thread(self._sampler.stop, _SAMPLER_S, wait_s)
 
     def _report(self, child: Child, report: WorkerReport) -> None:
         if report.epoch == self.epoch and self._children.get(child.slot) is child:

@@ -15,7 +15,7 @@ from agents.children import ending
 from agents.protocol import HEARTBEAT_S, SILENCE_S, Bye, Heartbeat, Hello, Message, Pulse, Report, Welcome
 from campaign.clock import Offset, OffsetEstimate
 from campaign.transport import Remote, Transport
-from inventory.energy_model import EnergyModel
+from inventory.energy_model import EnergyModel, MeterLag
 from inventory.errors import RunError
 
 HELLO_S = 60.0
@@ -58,9 +58,20 @@ class Channel:
         return self._offset.at(time.monotonic_ns())
 
     async def open(
-        self, address: str, campaign: str, on_start: Callable[[int], None], power: EnergyModel | None = None
+        self,
+        address: str,
+        campaign: str,
+        on_start: Callable[[int], None],
+        power: EnergyModel | None = None,
+        meter_lag: MeterLag | None = None,
     ) -> None:
-        """Start the agent and shake hands; `on_start` gets its pid when it runs on this host; `power` is the node's.
+        """Start the agent and shake hands.
+
+        Args:
+            address: the node's data address.
+            campaign: its name, for the agent's log.
+            on_start: gets the agent's pid when it runs on this host.
+            power, meter_lag: of the node, where they are known.
 
         Raises:
             RunError: it does not start, does not answer in time, or speaks another version.
@@ -75,6 +86,7 @@ class Channel:
             folder=self.transport.folder,
             campaign=campaign,
             power=power,
+            meter_lag=meter_lag,
         )
         self._tasks.append(asyncio.create_task(self._listen(remote)))
         await self.send(welcome)

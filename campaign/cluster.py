@@ -13,7 +13,7 @@ from campaign.channel import Channel
 from campaign.clock import Offset
 from campaign.control.news import all_of
 from campaign.transport import Transport
-from inventory.energy_model import EnergyModel
+from inventory.energy_model import EnergyModel, MeterLag
 from inventory.errors import RunError
 
 GRACE_S = 30.0
@@ -29,11 +29,12 @@ A = TypeVar("A", Idled, CpusSet)
 
 @dataclass(frozen=True)
 class Member:
-    """A node of the run: its data address, how it is reached, and its energy model where the inventory has one."""
+    """A node of the run: its data address, how it is reached; its energy model and meter's lag, if they are known."""
 
     address: str
     transport: Transport
     power: EnergyModel | None = None
+    meter_lag: MeterLag | None = None
 
 
 class Listener(Protocol):
@@ -182,7 +183,8 @@ class Agents:
         channel = self._channels[node]
         try:
             member = self.members[node]
-            await channel.open(member.address, self._campaign, partial(self._on_start, node), member.power)
+            on_start = partial(self._on_start, node)
+            await channel.open(member.address, self._campaign, on_start, member.power, member.meter_lag)
         except BaseException:
             await asyncio.shield(channel.close())
             raise

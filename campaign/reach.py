@@ -160,7 +160,8 @@ class LoopbackReach:
         """See `Reach.members`; nodes have their folders in `work`."""
         with writing(work):
             return {
-                node.id: Member(address_of(node), LoopbackTransport(work / node.id)) for node in self._cluster.available
+                node.id: Member(address_of(node), LoopbackTransport(work / node.id), meter_lag=node.meter_lag)
+                for node in self._cluster.available
             }
 
     async def check_room(self, input_bytes: int) -> None:

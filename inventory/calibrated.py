@@ -1,6 +1,7 @@
-"""Energy models of nodes, as `millrace calibrate` has found them: a file per node, beside the inventory.
+"""What `millrace calibrate` has found of nodes: a file per node, beside the inventory.
 
-A node whose `power` the inventory does not state has that of its calibration, or of another node of its class.
+A node whose `power` the inventory does not state has that of its calibration, or of another node of its class. The lag
+of its meter is its own.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from msgspec import Struct
 
 from inventory.ansible_listing import FACTS
 from inventory.documents import Document, read, to_plain
-from inventory.energy_model import EnergyModel
+from inventory.energy_model import EnergyModel, MeterLag
 
 FOLDER = "power"
 
@@ -22,11 +23,13 @@ class Calibrated(Struct, frozen=True, kw_only=True):
     Attributes:
         node, node_class: which node, and its class if it has one.
         power: the model.
+        meter_lag: how late its meter is; None for one that is read at once, or where that could not be found.
     """
 
     node: str
     node_class: str | None = None
     power: EnergyModel
+    meter_lag: MeterLag | None = None
 
 
 def folder_of(inventory: Path) -> Path:
@@ -46,7 +49,7 @@ def calibrations(inventory: Path) -> dict[str, Calibrated]:
 
 
 def with_calibrations(document: Document, inventory: Path) -> Document:
-    """The same cluster file; nodes that state no `power` have what was found of them.
+    """The same cluster file; nodes that state no `power` or `meter_lag` have what was found of them.
 
     Raises:
         InputError: see `calibrations`.
@@ -58,6 +61,10 @@ def with_calibrations(document: Document, inventory: Path) -> Document:
             model = _model(node, found)
             if model is not None:
                 node["power"] = to_plain(model)
+        if isinstance(node, dict) and node.get("meter_lag") is None:
+            own = found.get(str(node.get("id")))
+            if own is not None and own.meter_lag is not None:
+                node["meter_lag"] = to_plain(own.meter_lag)
     return document
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from inventory.amounts import NonNegative, Positive
 from inventory.documents import Document, read
-from inventory.energy_model import EnergyModel
+from inventory.energy_model import EnergyModel, MeterLag
 from inventory.errors import nearest
 
 Count = Annotated[int, Meta(ge=0)]
@@ -68,6 +68,7 @@ class Node(
     facts: Facts | None = None
     frequencies_hz: tuple[AtLeastOne, ...] | None = None
     power: EnergyModel | None = None
+    meter_lag: MeterLag | None = None
     reliability: Share | None = None
     max_load: NonNegative | None = None
     available: bool = True

@@ -119,9 +119,7 @@ def _mean(series: Sequence[Sequence[Sample]], begin_ns: int, end_ns: int) -> flo
 
 def _wait_for_words(metering: Metering, samples: Sequence[Sample], end_ns: int, stopped: Callable[[], bool]) -> None:
     """An operator's program speaks of a moment only when it is over."""
-    if metering.source != "external" or metering.settings.external is None:
-        return
-    give_up_ns = metering.host.monotonic_ns() + round(metering.settings.external.silence_s * 1e9)
+    give_up_ns = metering.host.monotonic_ns() + round(metering.patience_s * 1e9)
     while metering.host.monotonic_ns() < give_up_ns:
         last = {domain: told[-1].t_ns for domain, told in _series(samples).items()}
         if last and min(last.values()) >= end_ns:

@@ -6,6 +6,7 @@ It prints one JSON object per line for as long as it lives:
 
 `t` is UTC in seconds since 1970; `joules`, a total that only grows, may stand in place of `watts`. What is no such line
 is left out; a program that ends is started again, with growing pauses. While it says nothing, its domains are missing.
+Where it is known how late its word is, its readings are of so much earlier.
 """
 
 import math
@@ -57,7 +58,9 @@ class External(Reader):
         program = self.settings.external
         if program is None:
             return Finding("absent", f"no program is named in /{PATH}")
-        return Finding("ok", f"runs {' '.join(program.command)}")
+        lag = program.lag
+        late = f", whose word is {lag.lag_s:.2f} s late, +-{lag.margin_s:.2f} s" if lag else ""
+        return Finding("ok", f"runs {' '.join(program.command)}{late}")
 
     def open(self) -> None:
         if self.settings.external is None:
@@ -147,6 +150,10 @@ class External(Reader):
             return False
         # A time in whole seconds is as good as its last digit.
         half_ns = 500_000_000 if said.t.is_integer() else 1_000_000
+        lag = self.settings.external.lag if self.settings.external else None
+        if lag is not None:
+            age_s += lag.lag_s
+            half_ns += round(lag.margin_s * 1e9)
         domain = self._domain(said)
         counts = value if domain.joules_per_count is None else round(value / _MICRO)
         with self._lock:

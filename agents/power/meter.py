@@ -97,16 +97,15 @@ def measure(host: MeteredHost, settings: PowerSettings, seconds: float, on_wait:
     history = History()
     metering = Metering(host, settings)
     sampler = PowerSampler(metering, history.add)
-    slow_s = settings.external.silence_s if metering.source == "external" and settings.external else 0.0
     try:
         sampler.start()
         sampler.force()
-        _wait(host, slow_s, on_wait, lambda: history.covers(host.monotonic_ns(), None))
+        _wait(host, metering.patience_s, on_wait, lambda: history.covers(host.monotonic_ns(), None))
         start_ns = host.monotonic_ns()
         _wait(host, seconds, on_wait, lambda: False)
         end_ns = host.monotonic_ns()
         sampler.force()
-        _wait(host, slow_s, on_wait, lambda: history.covers(None, end_ns))
+        _wait(host, metering.patience_s, on_wait, lambda: history.covers(None, end_ns))
     finally:
         sampler.stop()
     return account(history, metering, start_ns, end_ns)

@@ -10,6 +10,7 @@ from agents.power.choose import Sources, open_sources
 from agents.power.counter import Counter
 from agents.power.cross_check import CrossCheck
 from agents.power.domain import Domain, Reader, Reading
+from agents.power.external import External
 from agents.power.host import MeteredHost
 from agents.power.series import Sample, Series
 from agents.power.settings import PowerSettings
@@ -53,6 +54,12 @@ class Metering:
     def source(self) -> str | None:
         """Name of the primary reader."""
         return self.sources.primary.name if self.sources.primary else None
+
+    @property
+    def patience_s(self) -> float:
+        """How long after a moment the primary source may first speak of it; 0 where it is read at once."""
+        external = self.settings.external
+        return external.patience_s if self.source == External.name and external is not None else 0.0
 
     @property
     def fewest_hz(self) -> float:

@@ -3,10 +3,11 @@
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from agents.probing import HostFiles
 from inventory.documents import read
-from inventory.energy_model import EnergyModel
+from inventory.energy_model import EnergyModel, MeterLag
 
 PATH = "etc/millrace/power.yaml"
 
@@ -43,11 +44,18 @@ class Program(Struct, frozen=True, forbid_unknown_fields=True):
         command: what to start, without a shell.
         role: what its domains are.
         silence_s: after that long without a word from it, its domains are missing.
+        lag: how late its word is, in place of what a calibration has found.
     """
 
     command: Annotated[tuple[str, ...], Meta(min_length=1)]
     role: Literal["outlet", "board"] = "outlet"
     silence_s: Annotated[float, Meta(gt=0)] = 10.0
+    lag: MeterLag | None = None
+
+    @property
+    def patience_s(self) -> float:
+        """How long after a moment its word about that moment may come."""
+        return self.silence_s + max(0.0, self.lag.lag_s if self.lag else 0.0)
 
 
 class PowerSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,3 +91,11 @@ def settings_of(host: HostFiles) -> PowerSettings:
         InputError: the file is there, and wrong.
     """
     return read(host.root / PATH).convert(PowerSettings) if host.exists(PATH) else PowerSettings()
+
+
+def completed(settings: PowerSettings, model: EnergyModel | None, lag: MeterLag | None) -> PowerSettings:
+    """The settings with what else is known of a node, where they do not say it themselves."""
+    external = settings.external
+    if external is not None and external.lag is None:
+        external = replace(external, lag=lag)
+    return replace(settings, model=settings.model or model, external=external)

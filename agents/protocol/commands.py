@@ -4,14 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from agents.protocol.pieces import Message, Move, Place, RunSpec
-from inventory.energy_model import EnergyModel
+from inventory.energy_model import EnergyModel, MeterLag
 
 
 class Welcome(Message, frozen=True, tag="welcome"):
     """First message of the controller: who the agent is and where it may write.
 
     An agent passes it on to its workers with their `slot`. `folder` is the node's own: prepared inputs lie
-    in `inputs/`, and a run writes below `<run>/`. `power` is the node's energy model, where the inventory has one.
+    in `inputs/`, and a run writes below `<run>/`. `power` is the node's energy model and `meter_lag` how late its meter
+    is, where the inventory has them.
     """
 
     version: int
@@ -21,6 +22,7 @@ class Welcome(Message, frozen=True, tag="welcome"):
     campaign: str = ""
     slot: int = -1
     power: EnergyModel | None = None
+    meter_lag: MeterLag | None = None
 
 
 class Heartbeat(Message, frozen=True, tag="heartbeat"):

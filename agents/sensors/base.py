@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from inventory.energy_model import EnergyModel
+from inventory.energy_model import EnergyModel, MeterLag
 
 GROUP = "millrace.sensors"
 """Entry-point group of sensors."""
@@ -35,6 +35,7 @@ class Host:
         agent: process id of the node agent.
         workers: gives slot -> process id of the workers alive now.
         power: the node's energy model, where one is known; never of a node that shares its machine.
+        meter_lag: how late the machine's meter is, where that is known.
     """
 
     node: str
@@ -43,6 +44,7 @@ class Host:
     agent: int
     workers: Callable[[], Mapping[int, int]]
     power: EnergyModel | None = None
+    meter_lag: MeterLag | None = None
 
 
 class Sensor:
@@ -76,6 +78,10 @@ class Sensor:
             times the distance to its predecessor adds up over any interval; the first read gives no rate.
         """
         raise NotImplementedError("a sensor implements read")
+
+    def awaits(self, t_ns: int) -> bool:
+        """Whether rows about a moment that has passed are still to come; then `read` is called for a while longer."""
+        return False
 
     def close(self) -> None:
         """Release what was taken; called once, also when `probe` gave a reason or `read` failed."""

@@ -4,18 +4,19 @@ Energy needs a denser rhythm than the other sensors, and moments of its own: a t
 second, and every `read`, so every mark too, takes one sample more. The rows carry their own times.
 """
 
+import time
 from collections import deque
 from collections.abc import Iterable
-
-from msgspec.structs import replace
 
 from agents.power.header import header
 from agents.power.host import MeteredHost
 from agents.power.metering import Metering, Note
 from agents.power.sampler import PowerSampler
 from agents.power.series import Sample
-from agents.power.settings import settings_of
+from agents.power.settings import completed, settings_of
 from agents.sensors.base import Host, Row, Sensor
+
+NS = 1_000_000_000
 
 
 class PowerSensor(Sensor):
@@ -35,12 +36,12 @@ class PowerSensor(Sensor):
         self._sampler: PowerSampler | None = None
         self._metering: Metering | None = None
         self._notes: list[Note] = []
+        self._newest_ns: dict[str, int] = {}
         self._told = {"power_late": 0.0, "power_skipped": 0.0, "power_cost": 0.0}
 
     def probe(self) -> str | None:
         machine = MeteredHost.here()
-        settings = settings_of(machine)
-        metering = Metering(machine, replace(settings, model=settings.model or self.host.power))
+        metering = Metering(machine, completed(settings_of(machine), self.host.power, self.host.meter_lag))
         if metering.source is None:
             metering.close()
             return metering.sources.why_none
@@ -54,9 +55,17 @@ class PowerSensor(Sensor):
             return []
         self._sampler.force()
         samples = [self._samples.popleft() for _ in range(len(self._samples))]
+        for sample in samples:
+            if sample.domain.in_total:
+                self._newest_ns[sample.domain.name] = sample.t_ns
         notes, self._notes = [*self._notes, *self._metering.notes(), *self._counts(self._sampler)], []
         rows = [self._row(sample) for sample in samples if not sample.is_silent]
         return rows + [Row("event", now_ns, tuple(note)) for note in notes]
+
+    def awaits(self, t_ns: int) -> bool:
+        if self._metering is None or time.monotonic_ns() > t_ns + self._metering.patience_s * NS:
+            return False
+        return min(self._newest_ns.values(), default=0) < t_ns
 
     def close(self) -> None:
         if self._sampler is not None:

@@ -12,7 +12,7 @@ of its callers.
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agents.sensors.base import GROUP, Host, Row, Sensor
@@ -27,6 +27,11 @@ CLOCK_EVERY_NS = 10_000_000_000
 
 LATE_NS = 100_000_000
 """A sample that begins later than this after its deadline is flagged."""
+
+LONGEST_WAIT_S = 20.0
+"""For rows about the last mark, when it is over; controllers wait a little longer for agents."""
+
+_LOOK_S = 0.1
 
 _SUBJECT = "sampler"
 
@@ -62,7 +67,8 @@ class Sampler:
         self._on_rows = on_rows
         self._period_ns = int(period_s * 1e9)
         self._sensors: dict[str, Sensor] = {}
-        self._next_clock_ns = 0
+        self._next_clock_ns = self._marked_ns = 0
+        self._give_up_s = 0.0
         self._wake = threading.Condition()
         self._forced = self._stopping = False
         self._thread = threading.Thread(target=self._live, name="sampler", daemon=True)
@@ -80,16 +86,26 @@ class Sampler:
     def mark(self, kind: str) -> None:
         """Write an event that happens now and take a sample at once; from any thread."""
         self.event(kind)
+        self._marked_ns = time.monotonic_ns()
         with self._wake:
             self._forced = True
             self._wake.notify()
 
-    def stop(self, patience_s: float) -> bool:
-        """Take a last sample, close sensors and trace files; return False when that takes longer than `patience_s`."""
+    def stop(self, patience_s: float, wait_s: float = 0.0) -> bool:
+        """Take a last sample, close sensors and trace files.
+
+        Args:
+            patience_s: what that may take.
+            wait_s: what it may take besides, as long as sensors await rows about the last mark.
+
+        Returns:
+            Whether it was done in time.
+        """
         with self._wake:
+            self._give_up_s = time.monotonic() + wait_s
             self._stopping = True
             self._wake.notify()
-        self._thread.join(patience_s)
+        self._thread.join(patience_s + wait_s)
         return not self._thread.is_alive()
 
     def _live(self) -> None:
@@ -97,6 +113,7 @@ class Sampler:
             try:
                 self._open_sensors()
                 self._sample_until_stopped()
+                self._wait_for_late_rows()
             finally:
                 for name, sensor in self._sensors.items():
                     self._close(name, sensor)
@@ -111,7 +128,7 @@ class Sampler:
         cost_ns = time.thread_time_ns()
         due_ns = time.monotonic_ns()
         while True:
-            self._sample()
+            self._sample(self._sensors)
             self._writer.flush()
             before_ns, cost_ns = cost_ns, time.thread_time_ns()
             self.event("sampler_cost", _SUBJECT, "", (cost_ns - before_ns) / 1e9)
@@ -126,6 +143,22 @@ class Sampler:
                 late_ns = time.monotonic_ns() - due_ns
                 if late_ns > LATE_NS:
                     self.event("sample_late", _SUBJECT, "", late_ns / 1e9)
+
+    def _wait_for_late_rows(self) -> None:
+        waiting = dict(self._sensors)
+        while time.monotonic() < self._give_up_s:
+            waiting = {name: sensor for name, sensor in waiting.items() if self._awaits(name, sensor)}
+            if not waiting:
+                return
+            time.sleep(_LOOK_S)
+            self._sample(waiting)
+
+    def _awaits(self, name: str, sensor: Sensor) -> bool:
+        try:
+            return sensor.awaits(self._marked_ns)
+        except Exception as fault:  # noqa: BLE001 - as below
+            self.event("sensor_failed", name, _words(fault))
+            return False
 
     def _after(self, due_ns: int) -> int:
         """The first deadline after `due_ns` that has not passed."""
@@ -148,7 +181,7 @@ class Sampler:
             self._forced = False
             return True
 
-    def _sample(self) -> None:
+    def _sample(self, sensors: Mapping[str, Sensor]) -> None:
         now_ns = time.monotonic_ns()
         if now_ns >= self._next_clock_ns:
             self._next_clock_ns = now_ns + CLOCK_EVERY_NS
@@ -156,7 +189,7 @@ class Sampler:
             utc_ns = time.time_ns()
             self._writer.add("clock", (before_ns + time.monotonic_ns()) // 2, utc_ns, None, None)
         sample: list[Row] = []
-        for name, sensor in self._sensors.items():
+        for name, sensor in sensors.items():
             try:
                 rows = list(sensor.read(now_ns))
                 self._check(rows)

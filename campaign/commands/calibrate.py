@@ -38,9 +38,10 @@ def command(settings: Settings, inventory: str, node: str, settle_s: float, step
     """Fit the energy model of NODE of INVENTORY: P = p_s + p_d (f/f_ref)^kappa u.
 
     The node is metered at loads of 0, 25, 50, 75 and 100 %, at three clocks where they can be set; that takes seven
-    minutes, in which nothing else should run there. Clocks are put back at the end, and after Ctrl-C. The result is
-    kept beside the inventory and taken for the node's `power` where the inventory does not state one. A node without a
-    measured source of energy is refused (exit status 3).
+    minutes, in which nothing else should run there. A meter that is read by a program of yours (`external`) is found
+    out for two minutes more, by a load that goes on and off: how late its word is. Clocks are put back at the end, and
+    after Ctrl-C. The result is kept beside the inventory and taken for the node's `power` and `meter_lag` where the
+    inventory does not state them. A node without a measured source of energy is refused (exit status 3).
     """
     with share_done(f"calibrating {node}", settings.quiet, settings.color) as tell:
         result = calibrate(inventory, node, settle_s, step_s, tell)
@@ -61,6 +62,12 @@ def _show(result: Calibration) -> None:
     click.secho(f"  p_s {model.p_s:.3f} W, p_d {model.p_d:.3f} W, kappa {kappa}", bold=True)
     if model.mape is not None:
         click.echo(f"  error: {result.fit.rmse_watts:.3f} W (RMSE), {model.mape:.1%} on the steps held out")
+    lag = result.found.lag
+    if lag is not None:
+        sure = f"+-{lag.margin_s:.2f} s (correlation of its power with the load: {lag.correlation:.2f})"
+        click.echo(f"  the meter is {lag.lag_s:.2f} s late, {sure}")
+    elif result.found.why_no_lag:
+        click.secho(f"  how late the meter is could not be found: {result.found.why_no_lag}", fg="yellow")
     if result.background > MOST_LOAD:
         told = f"  {result.background:.0%} of the CPUs were busy without a load: something else ran; calibrate again"
         click.secho(told, fg="yellow")

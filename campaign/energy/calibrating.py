@@ -60,6 +60,8 @@ class Calibration:
             "rmse_watts": self.fit.rmse_watts,
             "held_out": list(self.fit.held_out),
             "source": self.found.source,
+            "meter_lag": to_plain(self.found.lag),
+            "why_no_lag": self.found.why_no_lag or None,
             "cpu_model": self.found.cpu_model,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "clocks": self.found.clocks or None,

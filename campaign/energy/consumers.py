@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agents.power.attribution import Work, attribute
+from agents.power.curve import Curve
 from agents.trace import AGENT
-from campaign.energy.curves import Curve, curve_of_differences, steps
+from campaign.energy.curves import curve_of_differences, steps
 from campaign.energy.machines import Machine, Metered
 from workloads.rates import NS
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from agents.power.curve import Curve
 from agents.power.domain import Domain, Role
 from agents.power.energy import Energy, energy
 from agents.power.series import Sample, edge_joules
-from campaign.energy.curves import Curve
 
 
 @dataclass(frozen=True)

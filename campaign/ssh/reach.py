@@ -56,7 +56,7 @@ class SshReach:
         """
         self.tier = hosts.tier
         self._addresses = {node.id: address_of(node) for node in cluster.available}
-        self._power = {node.id: node.power for node in cluster.available}
+        self._known = {node.id: (node.power, node.meter_lag) for node in cluster.available}
         self._hosts = [hosts.by_name[name] for name in self._addresses]
         self._owner = owner
         self._ways: dict[str, _Way] = {}
@@ -108,7 +108,7 @@ class SshReach:
         """See `Reach.members`; what is fetched comes to `work`."""
         return {
             node: Member(
-                self._addresses[node], SshTransport(way.keeping, way.files, name, work / node), self._power[node]
+                self._addresses[node], SshTransport(way.keeping, way.files, name, work / node), *self._known[node]
             )
             for node, way in self._ways.items()
         }
