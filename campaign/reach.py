@@ -1,23 +1,14 @@
-"""How a campaign reaches the nodes of its cluster: addresses of this host, or over SSH. It is decided here only."""
+"""What a campaign asks of the nodes of its cluster, however it reaches them."""
 
-import os
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
-from campaign.addresses import address_of, check_addresses
 from campaign.cluster import Member
-from campaign.disk import writing
 from campaign.emulation.calibrated import Calibrated
 from campaign.state import RunState
-from campaign.transport import LoopbackTransport
-from inventory.ansible_hosts import Hosts
-from inventory.cluster import Cluster
-
-EMULATED = 2
-"""Tier of nodes that are namespaces of this host."""
 
 
 class Calibration(NamedTuple):
@@ -105,71 +96,3 @@ class Reach(Protocol):
             RunError: it did, and what.
         """
         ...
-
-
-def reach_of(cluster: Cluster, hosts: Hosts | None, owner: str) -> Reach:
-    """How the nodes of `cluster` are reached: over SSH when they are `hosts` of an Ansible inventory, emulated or not.
-
-    Args:
-        cluster: with addresses.
-        hosts: the inventory that it was made from, if it was.
-        owner: the campaign, in words for others.
-    """
-    if hosts is None:
-        return LoopbackReach(cluster)
-    # They take a second to load, which a cluster on this host has no use for.
-    if hosts.tier == EMULATED and os.geteuid() != 0:
-        from campaign.emulation.links_reach import LinksReach
-
-        return LinksReach(cluster, hosts)
-    from campaign.emulation.reach import EmulatedReach
-    from campaign.ssh.reach import SshReach
-
-    return (EmulatedReach if hosts.tier == EMULATED else SshReach)(cluster, hosts, owner)
-
-
-class LoopbackReach:
-    """Nodes that are processes of this host, each with an address in it."""
-
-    tier = 1
-
-    lock = "loopback"
-    """All loopback clusters of a host share its processors."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        """Use the available nodes of a cluster."""
-        self._cluster = cluster
-
-    def check(self) -> None:
-        """See `Reach.check`: addresses that this host does not have."""
-        check_addresses(self._cluster)
-
-    def up(self, state: RunState) -> AbstractContextManager[None]:
-        """See `Reach.up`; there is nothing to do."""
-        return nullcontext()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
-
-    def members(self, name: str, work: Path) -> Mapping[str, Member]:
-        """See `Reach.members`; nodes have their folders in `work`."""
-        with writing(work):
-            return {
-                node.id: Member(address_of(node), LoopbackTransport(work / node.id), meter_lag=node.meter_lag)
-                for node in self._cluster.available
-            }
-
-    async def check_room(self, input_bytes: int) -> None:
-        """See `Reach.check_room`; here inputs have been prepared already, and nodes only link to them."""
-
-    async def calibrate(self) -> Calibration:
-        """See `Reach.calibrate`; a loopback node is no machine that could be measured."""
-        return Calibration()
-
-    async def look_back(self) -> None:
-        """See `Reach.look_back`."""

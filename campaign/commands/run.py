@@ -23,7 +23,8 @@ from campaign.opening import Opened, new, resumed
 from campaign.order import Run
 from campaign.plan import Inputs, only, prepare_inputs
 from campaign.progress import view_for
-from campaign.reach import Reach, reach_of
+from campaign.reach import Reach
+from campaign.reaching import reach_of
 from campaign.share_done import share_done
 from campaign.state import RunState, this_owner
 from inventory.errors import InputError, UnfitError

@@ -19,7 +19,8 @@ from campaign.emulation.calibration import short_of
 from campaign.emulation.description import wish_of
 from campaign.emulation.network import NetworkPlan, new_prefix
 from campaign.emulation.unprivileged import Answer, Wish
-from campaign.reach import Calibration, LoopbackReach
+from campaign.loopback_reach import LoopbackReach
+from campaign.reach import Calibration
 from campaign.state import RunState
 from campaign.transport import LoopbackTransport
 from inventory.ansible_hosts import Hosts

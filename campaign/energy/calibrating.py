@@ -19,7 +19,8 @@ from campaign.disk import replace_file, writing
 from campaign.energy.fit import Fit, fit
 from campaign.interrupts import interrupted_once
 from campaign.lock import ClusterLock
-from campaign.reach import Reach, reach_of
+from campaign.reach import Reach
+from campaign.reaching import reach_of
 from campaign.state import RunState, this_owner
 from campaign.transport import Remote
 from inventory.ansible_hosts import ClusterOfHosts

@@ -1,0 +1,62 @@
+"""Nodes that are processes of this host, as a campaign reaches them: by addresses that this host has."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from campaign.addresses import address_of, check_addresses
+from campaign.cluster import Member
+from campaign.disk import writing
+from campaign.reach import Calibration
+from campaign.state import RunState
+from campaign.transport import LoopbackTransport
+from inventory.cluster import Cluster
+
+
+class LoopbackReach:
+    """Nodes that are processes of this host, each with an address in it."""
+
+    tier = 1
+
+    lock = "loopback"
+    """All loopback clusters of a host share its processors."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Use the available nodes of a cluster."""
+        self._cluster = cluster
+
+    def check(self) -> None:
+        """See `Reach.check`: addresses that this host does not have."""
+        check_addresses(self._cluster)
+
+    def up(self, state: RunState) -> AbstractContextManager[None]:
+        """See `Reach.up`; there is nothing to do."""
+        return nullcontext()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def members(self, name: str, work: Path) -> Mapping[str, Member]:
+        """See `Reach.members`; nodes have their folders in `work`."""
+        with writing(work):
+            return {
+                node.id: Member(address_of(node), LoopbackTransport(work / node.id), meter_lag=node.meter_lag)
+                for node in self._cluster.available
+            }
+
+    async def check_room(self, input_bytes: int) -> None:
+        """See `Reach.check_room`; here inputs have been prepared already, and nodes only link to them."""
+
+    async def calibrate(self) -> Calibration:
+        """See `Reach.calibrate`; a loopback node is no machine that could be measured."""
+        return Calibration()
+
+    async def look_back(self) -> None:
+        """See `Reach.look_back`."""
