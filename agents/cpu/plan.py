@@ -16,6 +16,8 @@ FEATURES: tuple[Feature, ...] = (driver, smt, hotplug, turbo, governor, frequenc
 INITIAL_NAMESPACES = {"pid": "pid:[4026531836]", "user": "user:[4026531837]"}
 """Numbers that the kernel gives to the namespaces of the host itself (Linux, include/uapi/linux/nsfs.h)."""
 
+AS_ROOT = "set once, by provisioning; or by agents that are root (millrace_user: root)"
+
 
 def plan(wish: CpuWish, host: HostFiles, before: Snapshot | None = None) -> Answer:
     """Check a wish against a host, and predict what would be written.
@@ -52,7 +54,7 @@ def impossible(wish: CpuWish, view: View) -> list[Refusal]:
         if finding.status != "denied":
             refused += feature.refusals(wish, view)
         elif steps:
-            refused.append(Refusal(steps[0].what, steps[0].asked, "", finding.reason))
+            refused.append(Refusal(steps[0].what, steps[0].asked, AS_ROOT, finding.reason))
     return refused
 
 
