@@ -289,7 +289,7 @@ def test_who_may_not_write_is_refused_only_where_something_is_to_be_written(tmp_
     for wish in ({"cores": 2}, {"governor": "performance"}, {"turbo": False}, {"smt": False}, {"max_ghz": 2.0}):
         (told,) = plan(CpuWish(**wish), kernel).refused
         assert "by this user" in told.reason
-        assert str(told).endswith("; possible: set once, by provisioning; or by agents that are root (millrace_user: root)")
+        assert str(told).endswith("; or by agents that are root (millrace_user: root)")
     write(tmp_path, "proc/mounts", "sysfs /sys sysfs ro 0 0")
     (told,) = plan(CpuWish(governor="performance", turbo=False), kernel).refused
     assert told.reason == "/sys is mounted read-only"
