@@ -74,10 +74,10 @@ def calibrate_cpu(description: Description) -> list[Calibrated]:
     answer = ask(Path(description.wish.folder), "limit")
     if answer.faults:
         raise RunError("; ".join(answer.faults))
-    groups = _groups(description)
+    groups = groups_of(description)
     best: list[Calibrated] = []
     for _ in range(_ATTEMPTS):
-        got = _burnt(groups, answer.shares)
+        got = burnt(groups, answer.shares)
         found = [Calibrated(name, None, "cpu", share, got[name], "cores") for name, share in answer.shares.items()]
         best = max(best, found, key=lambda these: min((one.error for one in these), default=-1.0))
         if not short_of(best):
@@ -87,7 +87,7 @@ def calibrate_cpu(description: Description) -> list[Calibrated]:
 
 def calibrate_memory(description: Description) -> list[Calibrated]:
     """MiB that every node may use: the limit in force, or less where this host has less left than all limits allow."""
-    groups = _groups(description)
+    groups = groups_of(description)
     limits = {name: group.memory_limit() or 0 for name, group in groups.items()}
     open_bytes = {name: max(0, limits[name] - group.memory_used()) for name, group in groups.items()}
     part = min(1.0, psutil.virtual_memory().available / max(1, sum(open_bytes.values())))
@@ -104,14 +104,20 @@ def calibrate_memory(description: Description) -> list[Calibrated]:
     ]
 
 
-def _groups(description: Description) -> dict[str, Group]:
+def groups_of(description: Description) -> dict[str, Group]:
+    """The control groups of all nodes."""
     hierarchy = find_hierarchy()
     return {name: Group(hierarchy, member.group) for name, member in description.members.items()}
 
 
-def _burnt(groups: Mapping[str, Group], shares: Mapping[str, float]) -> dict[str, float]:
-    """Cores that each group gets, by the kernel's account of its CPU time."""
-    small = min(shares.values()) < _SMALL_SHARE
+def burnt(groups: Mapping[str, Group], shares: Mapping[str, float]) -> dict[str, float]:
+    """Cores that each group gets, by the kernel's account of its CPU time, while all of them want all they can get.
+
+    Args:
+        groups: of the nodes that burn.
+        shares: node -> cores that it is worth.
+    """
+    small = min(shares[name] for name in groups) < _SMALL_SHARE
     # One process can use no more than one core.
     burners = [group for name, group in groups.items() for _ in range(max(1, ceil(shares[name])))]
     with _burning(burners):
