@@ -20,6 +20,7 @@ from campaign.energy.idle import SENSOR
 from campaign.interrupts import SIGNALS, ignore_interrupts
 from campaign.job import Conditions, Job
 from campaign.live import FAILING, INTERRUPTED, Board, in_words, write_live
+from campaign.loop import Loop
 from campaign.order import Run
 from campaign.plan import Inputs, Plan
 from campaign.progress import View
@@ -98,10 +99,11 @@ class Campaign:
         self._interrupts = 0
         self._current: asyncio.Task[dict[str, Any]] | None = None
 
-    def carry_out(self, last_stage: str) -> Ending:
-        """Do the runs; call it inside `interrupted_once`.
+    def carry_out(self, loop: Loop, last_stage: str) -> Ending:
+        """Do the runs; call it inside `interrupted_once`, and within the reach.
 
         Args:
+            loop: of the campaign.
             last_stage: what a campaign that comes to its end is said to do then.
 
         Raises:
@@ -110,17 +112,13 @@ class Campaign:
         self._view.open()
         how = FAILING
         try:
-            ending = asyncio.run(self._loop_within_reach())
+            ending = loop.run(self._loop())
             how = INTERRUPTED if ending.interrupted else last_stage
             return ending
         finally:
             self._view.close()
             self._board.close(how)
             write_live(self._board.document(), self._store.folder)
-
-    async def _loop_within_reach(self) -> Ending:
-        async with self._reach:
-            return await self._loop()
 
     async def _loop(self) -> Ending:
         loop = asyncio.get_running_loop()

@@ -1,6 +1,7 @@
 """Opening a campaign: a new one from an agenda file, or an earlier one from its folder."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,18 +60,19 @@ class Opened:
                 store.check_inputs(run.name, {entry.name: entry.sha256 for entry in inputs[run.workload]})
 
 
-def new(name_or_path: str, inventory: str | None, out: Path) -> Opened:
+def new(name_or_path: str, inventory: str | None, out: Path, meanwhile: Callable[[], object] = lambda: None) -> Opened:
     """A new campaign; nothing is written yet.
 
     Args:
         name_or_path: the agenda.
         inventory: takes the place of the agenda's.
         out: folder of all campaigns' results.
+        meanwhile: is called while Ansible reads the inventory, if it has to.
 
     Raises:
         InputError, UnfitError: the agenda cannot be run, see `plan_of`.
     """
-    plan = _plan(name_or_path, inventory)
+    plan = _plan(name_or_path, inventory, meanwhile)
     record = {
         "agenda": plan.agenda,
         **provenance(),
@@ -82,13 +84,14 @@ def new(name_or_path: str, inventory: str | None, out: Path) -> Opened:
     return Opened(plan, new_folder(out, plan.agenda.name), record, is_new=True)
 
 
-def resumed(folder: Path, name_or_path: str | None, inventory: str | None) -> Opened:
+def resumed(folder: Path, name_or_path: str | None, inventory: str | None, meanwhile: Callable[[], object]) -> Opened:
     """An earlier campaign, exactly as it was begun.
 
     Args:
         folder: holds `campaign.json`.
         name_or_path: its agenda, if it is given again: it must be the same.
         inventory: given with the agenda, if at all.
+        meanwhile: is called while Ansible reads the inventory, if it has to.
 
     Raises:
         InputError: the folder holds no campaign, or another one than the agenda's.
@@ -98,11 +101,13 @@ def resumed(folder: Path, name_or_path: str | None, inventory: str | None) -> Op
     agenda, seeds, cluster, earlier = (_part(document, key) for key in ("agenda", "seeds", "cluster", "resumed"))
     hosts = document.data.get("inventory")
     # What is on the nodes is as it was; the way to them may have changed.
-    plan = dataclasses.replace(plan_of(agenda, agenda_of(agenda), cluster), hosts=hosts and load_hosts(hosts))
+    plan = dataclasses.replace(
+        plan_of(agenda, agenda_of(agenda), cluster), hosts=hosts and load_hosts(hosts, meanwhile)
+    )
     if seeds.data.get("runs") != {run.name: run.seed for run in plan.runs}:
         raise UnfitError(f"{folder}: this version of Millrace would do other runs than those of {CAMPAIGN_FILE}")
     if name_or_path is not None:
-        _check_same(folder, plan, name_or_path, _plan(name_or_path, inventory))
+        _check_same(folder, plan, name_or_path, _plan(name_or_path, inventory, meanwhile))
     elif inventory is not None:
         raise InputError(
             "--inventory: a resumed campaign keeps its cluster; leave the option out, or give the agenda too"
@@ -111,21 +116,24 @@ def resumed(folder: Path, name_or_path: str | None, inventory: str | None) -> Op
     return Opened(plan, folder.resolve(), record, is_new=False)
 
 
-def _plan(name_or_path: str, inventory: str | None) -> Plan:
+def _plan(name_or_path: str, inventory: str | None, meanwhile: Callable[[], object]) -> Plan:
     path = find_agenda(name_or_path)
     document = read(path)
     agenda = agenda_of(document)
     # The agenda's inventory may lie beside it, one from the command line where the user stands.
-    nodes = _of_agenda(document, agenda.inventory, path.parent) if inventory is None else read_cluster(inventory)
+    if inventory is None:
+        nodes = _of_agenda(document, agenda.inventory, path.parent, meanwhile)
+    else:
+        nodes = read_cluster(inventory, meanwhile)
     return plan_of(document, replace(agenda, inventory=inventory or agenda.inventory), nodes)
 
 
-def _of_agenda(document: Document, inventory: str, beside: Path) -> Document:
+def _of_agenda(document: Document, inventory: str, beside: Path, meanwhile: Callable[[], object]) -> Document:
     try:
         path = find_beside(inventory, beside)
     except InputError as fault:
         raise document.error(("inventory",), str(fault)) from None
-    return read_cluster(path)
+    return read_cluster(path, meanwhile)
 
 
 def _check_same(folder: Path, plan: Plan, name_or_path: str, again: Plan) -> None:

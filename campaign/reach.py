@@ -26,7 +26,7 @@ class Calibration(NamedTuple):
 class Reach(Protocol):
     """The nodes of a cluster, as the campaign that has them reaches them.
 
-    An asynchronous context manager around all runs.
+    An asynchronous context manager around all that is done with them: inside it they are the campaign's own.
     """
 
     @property
@@ -40,7 +40,7 @@ class Reach(Protocol):
         ...
 
     def check(self) -> None:
-        """Find out what can be known without touching a node.
+        """Find out what can be known without touching a node; to be called before anything else.
 
         Raises:
             MillraceError: the cluster cannot be used from here.
@@ -48,17 +48,23 @@ class Reach(Protocol):
         ...
 
     def up(self, state: RunState) -> AbstractContextManager[None]:
-        """Have nodes that can be reached as long as the block lasts.
+        """Have nodes on this host, where the cluster is made of such, as long as the block lasts.
 
         Args:
             state: is told of whatever is made on this host for that.
 
         Raises:
-            MillraceError: some cannot be reached, and why.
+            MillraceError: they cannot be made.
         """
         ...
 
-    async def __aenter__(self) -> Self: ...
+    async def __aenter__(self) -> Self:
+        """Take all nodes, which are free of whatever an earlier campaign has left.
+
+        Raises:
+            MillraceError: some cannot be reached or used, and why.
+        """
+        ...
 
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None

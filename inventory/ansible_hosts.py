@@ -5,7 +5,7 @@ The group `workers` holds the cluster's nodes. What was gathered from a host whe
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -293,11 +293,11 @@ class ClusterOfHosts(Document):
         return (host.name, variable, *steps[3:])
 
 
-def load_hosts(path: str | Path) -> Hosts:
-    """Read an Ansible inventory, a file or a folder.
+def load_hosts(path: str | Path, meanwhile: Callable[[], object] = lambda: None) -> Hosts:
+    """Read an Ansible inventory, a file or a folder; `meanwhile` is called while Ansible is at work.
 
     Raises:
         InputError: it is none, or something in it is wrong; the message names file, line, host and variable.
         UnfitError: there is no Ansible.
     """
-    return Hosts(listing(Path(path)))
+    return Hosts(listing(Path(path), meanwhile))

@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -62,8 +62,12 @@ class Listing:
             yield from self._below(child)
 
 
-def listing(path: Path) -> Listing:
+def listing(path: Path, meanwhile: Callable[[], object] = lambda: None) -> Listing:
     """Let Ansible read the inventory at `path`.
+
+    Args:
+        path: a file or a folder.
+        meanwhile: is called while Ansible reads, which takes half a second of another processor.
 
     Raises:
         InputError: Ansible cannot, or finds no host in it.
@@ -80,16 +84,19 @@ def listing(path: Path) -> Listing:
     }
     # Not by its name: PATH may hold another Ansible, and an environment need not be activated.
     command = [sys.executable, "-P", "-m", "ansible", "inventory", "-i", str(path.absolute()), "--list"]
-    try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE_S
-        )
-    except subprocess.TimeoutExpired:
-        raise InputError(f"{path}: Ansible has not read it within {PATIENCE_S} s") from None
-    said = done.stderr.decode(errors="replace")
-    if done.returncode != 0:
-        raise InputError(_explained(path, said))
-    data = json.loads(done.stdout)
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as ansible:
+        try:
+            meanwhile()
+            listed, said = ansible.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            raise InputError(f"{path}: Ansible has not read it within {PATIENCE_S} s") from None
+        finally:
+            ansible.kill()
+    if ansible.returncode != 0:
+        raise InputError(_explained(path, said.decode(errors="replace")))
+    data = json.loads(listed)
     variables = data.pop("_meta", {}).get("hostvars", {})
     hosts = {group: tuple(parts.get("hosts", ())) for group, parts in data.items()}
     children = {group: tuple(parts.get("children", ())) for group, parts in data.items()}

@@ -1,5 +1,6 @@
 """A cluster from whatever describes one: a cluster file, or an Ansible inventory."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,14 @@ _TEXT = {".yml", ".yaml", ".json"}
 _OF_GROUPS = {"hosts", "children", "vars"}
 
 
-def read_cluster(name_or_path: str | Path) -> Document:
+def read_cluster(name_or_path: str | Path, meanwhile: Callable[[], object] = lambda: None) -> Document:
     """The content of a cluster file, or of the cluster file that would say what an Ansible inventory says.
 
     A file whose top key is `nodes` is a cluster file, a folder never is.
+
+    Args:
+        name_or_path: of an inventory.
+        meanwhile: is called while Ansible is at work, where it is.
 
     Raises:
         InputError: there is none, or it cannot be read.
@@ -24,7 +29,7 @@ def read_cluster(name_or_path: str | Path) -> Document:
     """
     path = find_inventory(str(name_or_path))
     document = _as_cluster_file(path)
-    return with_calibrations(load_hosts(path).cluster_document if document is None else document, path)
+    return with_calibrations(load_hosts(path, meanwhile).cluster_document if document is None else document, path)
 
 
 def read_hosts(name_or_path: str | Path) -> Hosts:

@@ -4,10 +4,13 @@
 
 The nodes are sshds of this machine on 127.0.0.x. A round trip is a heartbeat of a node's keeper and its answer, beside
 one line through `ssh NODE cat` by OpenSSH itself, and one through a pipe to `cat`. A start is `millrace run` as a
-process, from its launch until the sources are told to begin.
+process, from its launch until the sources are told to begin, which is when the run's stage "starting workers" ends.
+CPU time is that of the whole campaign, whose run lasts a second and a half; where others load the machine, it tells
+more than the clock.
 """
 
 import argparse
+import ast
 import asyncio
 import json
 import os
@@ -17,18 +20,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))
 
+import psutil
 from sshd import Lab, lab
 
 from campaign.ssh.connection import Connection
 from campaign.ssh.keeping import Keeping
-from campaign.ssh.settings import arguments_of
+from campaign.ssh.settings import arguments_of, settings_of
 
 LINE = b'{"do": "beat"}\n'
 ROUND_TRIPS = 2000
@@ -74,7 +80,7 @@ def through_cat(command: Sequence[str]) -> list[float]:
 async def heartbeats(nodes: Lab) -> list[float]:
     """Seconds that each heartbeat takes."""
     with ThreadPoolExecutor() as threads:
-        connection = Connection(nodes.host("n1"), threads)
+        connection = Connection(nodes.host("n1"), threads, settings_of(nodes.host("n1")))
         keeping = Keeping(connection, f"campaign-{'0' * 32}", "a benchmark")
         found = []
         await keeping.open()
@@ -87,24 +93,98 @@ async def heartbeats(nodes: Lab) -> list[float]:
     return found
 
 
-def start(nodes: Lab, folder: Path) -> tuple[float, dict[str, float]]:
-    """Seconds to the first tuple, and those of each part."""
+TIMED = """\
+import sys, time
+from functools import wraps
+
+import click
+
+from campaign.cli import main
+from campaign.commands import run
+
+stages = {"Python, the agenda": time.time()}
+
+
+def timed(where, name, stage):
+    work = getattr(where, name)
+
+    @wraps(work)
+    def noting(*given, **named):
+        stages.setdefault(stage, time.time())
+        return work(*given, **named)
+
+    setattr(where, name, noting)
+
+
+def conduct(settings, **given):
+    import campaign.opening
+    from inventory import ansible_hosts
+
+    timed(ansible_hosts, "listing", "Ansible reads the inventory, the campaign's modules are loaded")
+    timed(campaign.opening, "plan_of", "plan, ssh -G of every node")
+    load = run._load_the_rest
+
+    def load_the_rest():
+        load()
+        timed(campaign.ssh.reach.SshReach, "__aenter__", "every node: login, keeper")
+        timed(campaign.carrying_out, "prepared", "inputs, results folder")
+
+    run._load_the_rest = load_the_rest
+    status, _ = run.conduct(settings, **given)
+    sys.stderr.write("\\n" + repr(stages))
+    return status
+
+
+run.command.callback = click.pass_obj(conduct)
+main()
+"""
+"""`millrace run` without its report, which says on standard error when its stages began."""
+
+
+class Start(NamedTuple):
+    """One start: seconds to the first tuple, those of each stage, and CPU seconds of the campaign by who used them."""
+
+    seconds: float
+    stages: Mapping[str, float]
+    cpu: Mapping[str, float]
+
+
+def start(nodes: Lab, folder: Path) -> Start:
     (folder / "agenda.json").write_text(json.dumps({**AGENDA, "inventory": str(nodes.inventory)}))
-    program = "import click; from campaign.cli import main; from campaign.commands import run; "
-    program += "run.command.callback = click.pass_obj(lambda s, **given: run.conduct(s, **given)[0]); main()"
+    before_s = on_nodes(nodes)
     begun = time.time()
-    subprocess.run(
-        [sys.executable, "-P", "-c", program, "run", "agenda.json"], cwd=folder, check=True, capture_output=True
-    )
+    with (folder / "errors").open("w+b") as errors:
+        controller = subprocess.Popen(
+            [sys.executable, "-P", "-c", TIMED, "run", "agenda.json"],
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+        )
+        _pid, status, used = os.wait4(controller.pid, 0)
+        errors.seek(0)
+        said = errors.read().decode()
+    if status:
+        sys.exit(said)
     (path,) = (folder / "results" / "start").glob("2*/runs/*/run.json")
     times = json.loads(path.read_text())["times"]
     ready, first = (datetime.fromisoformat(times[key]).timestamp() for key in ("created_utc", "started_utc"))
     subprocess.run(["rm", "-r", folder / "results"], check=True)
-    parts = {
-        "until the run begins": ready - begun,
-        **{n: times["stages_s"][n] for n in ("starting agents", "starting workers")},
-    }
-    return first - begun, parts
+    began = {**ast.literal_eval(said.rpartition("\n")[2]), "": ready}
+    names, moments = [*began][:-1], [begun, *[*began.values()][1:]]
+    stages = {name: until - since for name, (since, until) in zip(names, pairwise(moments), strict=True)}
+    stages |= {name: times["stages_s"][name] for name in ("starting agents", "starting workers")}
+    cpu = {"controller, Ansible, ssh": used.ru_utime + used.ru_stime, "nodes": on_nodes(nodes) - before_s}
+    return Start(first - begun, stages, cpu)
+
+
+def on_nodes(nodes: Lab) -> float:
+    """CPU seconds of all that sshds have started and that has ended."""
+    times = [psutil.Process(node.processes()[0].pid).cpu_times() for node in nodes.nodes.values()]
+    return sum(each.children_user + each.children_system for each in times)
+
+
+def spread(figures: Sequence[float]) -> str:
+    return f"median {statistics.median(figures):.2f}, {min(figures):.2f} to {max(figures):.2f}"
 
 
 def main() -> None:
@@ -118,11 +198,12 @@ def main() -> None:
         told(f"a line through {shlex.join(['ssh', 'NODE', 'cat'])}", through_cat(ssh))
         told("a heartbeat over our channel, answered", asyncio.run(heartbeats(nodes)))
         measured = [start(nodes, Path(folder)) for _ in range(starts)]
-        print(
-            f"launch to first tuple, 5 nodes, {starts} starts: median {statistics.median(s for s, _ in measured):.2f} s"
-        )
-        for part in measured[0][1]:
-            print(f"  {part:<42} median {statistics.median(parts[part] for _, parts in measured):.2f} s")
+        print(f"launch to first tuple, 5 nodes, {starts} starts: {spread([each.seconds for each in measured])} s")
+        for stage in measured[0].stages:
+            print(f"  {stage:<64} {spread([each.stages[stage] for each in measured])} s")
+        print("CPU time of the whole campaign")
+        for who in measured[0].cpu:
+            print(f"  {who:<64} {spread([each.cpu[who] for each in measured])} s")
         print(f"load {os.getloadavg()[0]:.1f}")
 
 

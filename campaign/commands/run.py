@@ -2,33 +2,19 @@
 
 import platform
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
-from agents.trace import settle_without_pandas
-from analysis.render import render
-from campaign.campaign import Campaign, Ending
-from campaign.clean import clean
 from campaign.cli import INTERRUPTED, Settings
-from campaign.cpu.checking import check_cpus
-from campaign.disk import writing
-from campaign.interrupts import interrupted_once
 from campaign.latest import find_campaign
 from campaign.live import FINISHED, REPORTING, finish_live, in_words
-from campaign.lock import ClusterLock
 from campaign.opening import Opened, new, resumed
 from campaign.order import Run
-from campaign.plan import Inputs, only, prepare_inputs
-from campaign.progress import view_for
-from campaign.reach import Reach
+from campaign.plan import only
 from campaign.reaching import reach_of
-from campaign.share_done import share_done
-from campaign.state import RunState, this_owner
+from campaign.state import this_owner
 from inventory.errors import InputError, UnfitError
-from workloads.listening import told
 
 RUN_FAILED = 1
 
@@ -104,19 +90,24 @@ def conduct(
     `last_stage` is what `live.json` says of a campaign that has come to its end.
     """
     if resume is not None:
-        opened = resumed(find_campaign(resume, out), agenda, inventory)
+        opened = resumed(find_campaign(resume, out), agenda, inventory, _load_the_rest)
     elif agenda is not None:
-        opened = new(agenda, inventory, out)
+        opened = new(agenda, inventory, out, _load_the_rest)
     else:
         raise InputError("run: give an agenda, or --resume with the folder of a campaign; example: millrace run demo")
+    # It takes as long to load as Ansible takes to read an inventory; if that was to be done, it is loaded by now.
+    from campaign.carrying_out import carry_out, prepared
+
     runs = only(opened.plan, choice)
     reach = reach_of(opened.plan.cluster, opened.plan.hosts, _owner(opened.folder))
     reach.check()
     if dry_run:
-        _try_inputs(opened, runs, settings)
+        # Whether every input can be used; what is prepared for that is thrown away.
+        with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
+            prepared(opened, runs, Path(folder), settings)
         _show(opened, runs)
         return 0, None
-    ending = _carry_out(opened, runs, reach, settings, profile, accept_shortfall, last_stage)
+    ending = carry_out(opened, runs, reach, settings, profile, accept_shortfall, last_stage)
     click.echo(f"results: {opened.folder}")
     for name, reason in ending.failed.items():
         click.echo(f"millrace: {name}: {reason}", err=True)
@@ -126,35 +117,10 @@ def conduct(
     return RUN_FAILED if ending.failed else 0, opened.folder
 
 
-def _carry_out(
-    opened: Opened,
-    runs: list[Run],
-    reach: Reach,
-    settings: Settings,
-    profile: bool,
-    accept_shortfall: bool,
-    last_stage: str,
-) -> Ending:
-    """Everything that starts processes or writes; what it leaves when it is killed is found by its state file."""
-    settle_without_pandas()
-    for line in clean().done:
-        click.echo(f"left by a campaign that was killed, removed: {line}", err=True)
-    with ExitStack() as stack:
-        stack.enter_context(interrupted_once())
-        stack.enter_context(ClusterLock(reach.lock, opened.folder))
-        state = stack.enter_context(RunState(opened.folder))
-        stack.enter_context(reach.up(state))
-        work = state.partial(Path(tempfile.gettempdir()) / f"millrace-{state.path.stem}")
-        with writing(work):
-            work.mkdir(mode=0o700)
-        check_cpus(opened.plan, runs, reach, state, work / "check")
-        inputs = _prepared(opened, runs, work / "inputs", settings)
-        opened.check_inputs(inputs)
-        view = view_for(settings.quiet, settings.color)
-        campaign = Campaign(
-            opened.plan, runs, inputs, opened.store(), state, reach, work, view, profile, accept_shortfall
-        )
-        return campaign.carry_out(last_stage)
+def _load_the_rest() -> None:
+    """Load what carries out a campaign over SSH."""
+    import campaign.carrying_out
+    import campaign.ssh.reach  # noqa: F401
 
 
 def _owner(folder: Path) -> str:
@@ -162,23 +128,9 @@ def _owner(folder: Path) -> str:
     return f"{this_owner(folder)}, on {platform.node()}"
 
 
-def _labels(runs: Sequence[Run]) -> list[str]:
-    return sorted({run.workload for run in runs})
-
-
-def _prepared(opened: Opened, runs: Sequence[Run], folder: Path, settings: Settings) -> Inputs:
-    with share_done("preparing inputs", settings.quiet, settings.color) as listener, told(listener):
-        return prepare_inputs(opened.plan, _labels(runs), folder)
-
-
-def _try_inputs(opened: Opened, runs: Sequence[Run], settings: Settings) -> None:
-    """Find out whether every input can be used; what is prepared for that is thrown away."""
-    with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
-        _prepared(opened, runs, Path(folder), settings)
-
-
 def _report(folder: Path, settings: Settings) -> None:
     """Make the report; what makes it impossible does not make the results worth less."""
+    from analysis.render import render
 
     def tell(line: str) -> None:
         if not settings.quiet:

@@ -9,6 +9,7 @@ from agents.protocol import SetCpus
 from campaign.cluster import Agents, Member
 from campaign.cpu.entry import ByNode
 from campaign.cpu.setting import ask
+from campaign.loop import Loop
 from campaign.order import Run
 from campaign.plan import Plan
 from campaign.reach import Reach
@@ -16,11 +17,12 @@ from campaign.state import RunState
 from inventory.errors import UnfitError
 
 
-def check_cpus(plan: Plan, runs: Sequence[Run], reach: Reach, state: RunState, work: Path) -> None:
-    """Ask the agent of every node, where the agenda says something of CPUs; nothing is set.
+def check_cpus(plan: Plan, runs: Sequence[Run], loop: Loop, reach: Reach, state: RunState, work: Path) -> None:
+    """Ask the agent of every node, where the agenda says something of CPUs; nothing is set. Call it within the reach.
 
     Args:
         plan: of the campaign.
+        loop: of the campaign.
         runs: which of its runs are wanted.
         reach: its nodes.
         state: is told of the agents.
@@ -32,7 +34,7 @@ def check_cpus(plan: Plan, runs: Sequence[Run], reach: Reach, state: RunState, w
     """
     wanted = [plan.cpus[label] for label in dict.fromkeys(run.cpu for run in runs) if plan.cpus[label]]
     if wanted:
-        refused = asyncio.run(_refusals(plan.agenda.name, wanted, reach, state, work))
+        refused = loop.run(_refusals(plan.agenda.name, wanted, reach, state, work))
         if refused:
             raise UnfitError("the agenda asks for CPU settings that cannot be:\n" + "\n".join(refused))
 
@@ -43,15 +45,14 @@ async def _refusals(
     def started(node: str, pid: int) -> None:
         state.started(pid, f"agent {node}")
 
-    async with reach:
-        members: Mapping[str, Member] = reach.members(work.name, work)
-        try:
-            async with Agents(members, campaign, started) as agents:
-                nodes = dict.fromkeys(node for wishes in wanted for node in wishes)
-                found = await asyncio.gather(*(_refused(agents, node, wanted) for node in nodes))
-        finally:
-            await asyncio.gather(*(member.transport.remove() for member in members.values()))
-            shutil.rmtree(work, ignore_errors=True)
+    members: Mapping[str, Member] = reach.members(work.name, work)
+    try:
+        async with Agents(members, campaign, started) as agents:
+            nodes = dict.fromkeys(node for wishes in wanted for node in wishes)
+            found = await asyncio.gather(*(_refused(agents, node, wanted) for node in nodes))
+    finally:
+        await asyncio.gather(*(member.transport.remove() for member in members.values()))
+        shutil.rmtree(work, ignore_errors=True)
     return [line for lines in found for line in lines]
 
 

@@ -17,7 +17,7 @@ import fabric
 import paramiko
 from paramiko.ssh_exception import NoValidConnectionsError
 
-from campaign.ssh.settings import Way, arguments_of, file_of, settings_of
+from campaign.ssh.settings import Settings, Way, arguments_of, file_of
 from inventory.ansible_hosts import Host
 from inventory.errors import RunError, UnfitError
 
@@ -45,9 +45,15 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 class Connection:
     """A node's SSH connection."""
 
-    def __init__(self, host: Host, threads: Executor) -> None:
-        """Describe it; nothing is opened yet."""
-        self.host = host
+    def __init__(self, host: Host, threads: Executor, settings: Settings) -> None:
+        """Describe it; nothing is opened yet.
+
+        Args:
+            host: the node.
+            threads: where everything that may wait is done.
+            settings: what OpenSSH says of the host.
+        """
+        self.host, self._settings = host, settings
         self._threads = threads
         self._opening = asyncio.Lock()
         self._fabric: Any = None
@@ -61,8 +67,7 @@ class Connection:
         """The open connection.
 
         Raises:
-            UnfitError: the host's key is not known, or is another one; no login; no OpenSSH here.
-            InputError: the SSH configuration is wrong.
+            UnfitError: the host's key is not known, or is another one; no login.
             RunError: the host cannot be reached.
         """
         async with self._opening:
@@ -158,7 +163,7 @@ class Connection:
             OSError, EOFError, SSHException: it may go better another time.
             MillraceError: it will not.
         """
-        settings = settings_of(self.host)
+        settings = self._settings
         made = fabric.Connection(self.host.ssh_host, config=settings.config)
         try:
             for hop in _chain(made):

@@ -10,6 +10,7 @@ import paramiko
 
 from campaign.ssh.connection import Connection
 from campaign.ssh.program import open_command
+from campaign.ssh.settings import settings_of
 from inventory.ansible_hosts import Host
 from inventory.errors import RunError
 
@@ -27,7 +28,7 @@ async def execute(host: Host, command: Sequence[str]) -> int:
         MillraceError: the host cannot be reached, or the connection broke.
     """
     with ThreadPoolExecutor() as threads:
-        connection = Connection(host, threads)
+        connection = Connection(host, threads, settings_of(host))
         try:
             # The shell waits, so that it can tell of a signal: paramiko passes over what sshd says of one.
             channel = await open_command(connection, shlex.join(["exec", "sh", "-c", '"$@"; exit $?', "sh", *command]))

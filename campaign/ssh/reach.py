@@ -14,7 +14,7 @@ from campaign.reach import Calibration
 from campaign.ssh.connection import Connection
 from campaign.ssh.files import Files
 from campaign.ssh.keeping import Keeping
-from campaign.ssh.settings import settings_of
+from campaign.ssh.settings import Settings, settings_of
 from campaign.ssh.transport import SshTransport
 from campaign.state import RunState
 from inventory.ansible_hosts import Host, Hosts
@@ -33,8 +33,8 @@ LEAST_FREE_BYTES = 256 * 1024 * 1024
 class _Way:
     """All that reaches one node: its connection, its keeper, its files."""
 
-    def __init__(self, host: Host, threads: ThreadPoolExecutor, campaign: str, owner: str) -> None:
-        self.connection = Connection(host, threads)
+    def __init__(self, host: Host, settings: Settings, threads: ThreadPoolExecutor, campaign: str, owner: str) -> None:
+        self.connection = Connection(host, threads, settings)
         self.keeping = Keeping(self.connection, campaign, owner)
         self.files = Files(self.keeping)
 
@@ -68,24 +68,21 @@ class SshReach:
 
     def check(self) -> None:
         """See `Reach.check`: the SSH configuration."""
-        for host in self._hosts:
-            settings_of(host)
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            self._settings = dict(zip(self._addresses, threads.map(settings_of, self._hosts), strict=True))
 
     @contextmanager
     def up(self, state: RunState) -> Iterator[None]:
-        """See `Reach.up`: every node is tried once, before anything is written here."""
-
-        async def try_out() -> None:
-            async with self:
-                pass
-
+        """See `Reach.up`; there is nothing to do."""
         self._campaign = state.path.stem
-        asyncio.run(try_out())
         yield
 
     async def __aenter__(self) -> Self:
         self._threads = ThreadPoolExecutor(MOST_THREADS, "ssh")
-        self._ways = {host.name: _Way(host, self._threads, self._campaign, self._owner) for host in self._hosts}
+        self._ways = {
+            host.name: _Way(host, self._settings[host.name], self._threads, self._campaign, self._owner)
+            for host in self._hosts
+        }
         some = asyncio.Semaphore(AT_ONCE)
 
         async def open_one(way: _Way) -> None:

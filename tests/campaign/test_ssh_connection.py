@@ -22,6 +22,7 @@ from sshd import Lab, keygen, lab
 from campaign.ssh import connection as module
 from campaign.ssh.connection import Connection
 from campaign.ssh.program import open_command
+from campaign.ssh.settings import settings_of
 from inventory.ansible_hosts import Host
 from inventory.errors import InputError, RunError, UnfitError
 
@@ -48,7 +49,7 @@ def known_hosts(nodes: Lab) -> Iterator[Path]:
 def connected(host: Host, use: Callable[[Connection], Awaitable[T]]) -> T:
     async def live() -> T:
         with ThreadPoolExecutor() as threads:
-            connection = Connection(host, threads)
+            connection = Connection(host, threads, settings_of(host))
             try:
                 return await asyncio.wait_for(use(connection), LONG_S)
             finally:

@@ -22,6 +22,7 @@ from campaign.ssh.files import CACHE, PARTIAL, Files
 from campaign.ssh.keeper import WORK
 from campaign.ssh.keeping import Keeping
 from campaign.ssh.reach import SshReach
+from campaign.ssh.settings import settings_of
 from campaign.ssh.transport import SshTransport
 from campaign.state import RunState
 from inventory.errors import RunError, UnfitError
@@ -49,7 +50,7 @@ def kept(nodes: Lab, use: Callable[[Keeping], Awaitable[T]], campaign: str = OUR
 
     async def live() -> T:
         with ThreadPoolExecutor() as threads:
-            connection = Connection(nodes.host("n1"), threads)
+            connection = Connection(nodes.host("n1"), threads, settings_of(nodes.host("n1")))
             keeping = Keeping(connection, campaign, f"owner of {campaign}")
             try:
                 return await asyncio.wait_for(use(keeping), LONG_S)
@@ -247,6 +248,7 @@ def test_room_on_every_node_is_asked_for_before_a_run(
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     reach = SshReach(with_addresses(nodes.hosts.cluster_document), nodes.hosts, "me")
+    reach.check()
 
     async def ask() -> None:
         async with reach:

@@ -1,0 +1,121 @@
+"""The event loop that a campaign has from its first word to a node to its last."""
+
+import asyncio
+import itertools
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from campaign.loop import Loop
+
+LONG_S = 60.0
+
+
+async def beat(beats: list[float]) -> None:
+    while True:
+        beats.append(time.monotonic())
+        await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    with Loop() as made:
+        yield made
+
+
+async def begin(beats: list[float]) -> asyncio.Task[None]:
+    return asyncio.create_task(beat(beats))
+
+
+def comes(beats: list[float], count: int) -> bool:
+    """Whether so many more beats come, while this thread is busy."""
+    wanted, deadline = len(beats) + count, time.monotonic() + LONG_S
+    while len(beats) < wanted and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return len(beats) >= wanted
+
+
+def test_tasks_live_on_from_one_thing_to_the_next_and_while_the_main_thread_is_busy(loop: Loop) -> None:
+    beats: list[float] = []
+    loop.run(begin(beats))
+    for _ in range(3):
+        with loop.turning():
+            assert comes(beats, 3)
+        before = len(beats)
+        loop.run(asyncio.sleep(0.01))
+        assert len(beats) > before
+
+
+def test_what_is_entered_is_left_on_the_same_loop_also_after_a_failure(loop: Loop) -> None:
+    seen: list[object] = []
+
+    @asynccontextmanager
+    async def noted() -> AsyncIterator[None]:
+        seen.append(asyncio.get_running_loop())
+        yield
+        seen.append(asyncio.get_running_loop())
+
+    with pytest.raises(ValueError, match="wrong"), loop.within(noted()), loop.turning():
+        raise ValueError("wrong")
+    assert len(seen) == 2
+    assert seen[0] is seen[1]
+
+
+def test_what_is_interrupted_is_cancelled_and_tidies_up(loop: Loop) -> None:
+    tidied = []
+
+    async def work() -> None:
+        asyncio.get_running_loop().call_soon(interrupt)
+        try:
+            await asyncio.sleep(LONG_S)
+        finally:
+            await asyncio.sleep(0)
+            tidied.append(True)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(work())
+    assert tidied == [True]
+    loop.run(asyncio.sleep(0))
+
+
+class Interrupting:
+    """Raises KeyboardInterrupt at the n-th line that the main thread executes of the module under test, once."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __call__(self, frame: object, event: str, _argument: object) -> "Interrupting":
+        if event == "line" and frame.f_code.co_filename == sys.modules[Loop.__module__].__file__:  # type: ignore[attr-defined]
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+        return self
+
+
+def test_an_interrupt_at_any_moment_leaves_a_loop_that_can_be_used_and_closed() -> None:
+    for at in itertools.count(1):
+        beats: list[float] = []
+        with Loop() as loop:
+            loop.run(begin(beats))
+            interrupting = Interrupting(at)
+            before = sys.gettrace()
+            try:
+                sys.settrace(interrupting)
+                with loop.turning():
+                    pass
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.settrace(before)
+            loop.run(asyncio.sleep(0))
+        if interrupting.left > 0:
+            break
+    assert at > 8
+    assert not [thread for thread in threading.enumerate() if thread.name == "loop" and thread.is_alive()]
