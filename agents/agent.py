@@ -35,6 +35,7 @@ from agents import protocol, stdio
 from agents.cpu.control import put_back, told
 from agents.facts import gather
 from agents.folders import NodeFolder, plain_name
+from agents.fork_server import name_process, split_off
 from agents.limits import enter_groups, home_of_environment
 from agents.lines import Lines
 from agents.node_cpus import NodeCpus
@@ -75,6 +76,7 @@ from agents.protocol import (
 from agents.sensors.sampler import LONGEST_WAIT_S
 from agents.spawner import WORKER, Spawner
 from agents.trace import AGENT, settle_without_pandas
+from agents.worker.__main__ import main as work
 from inventory.errors import MillraceError, RunError, UnfitError
 
 _UNFIT = 3
@@ -91,16 +93,15 @@ _log = logging.getLogger(__name__)
 class Agent(asyncio.Protocol):
     """The receiving end of the control channel, and all that follows from it."""
 
-    def __init__(self, send: Callable[[Message], None], silence_s: float, command: Sequence[str] = WORKER) -> None:
+    def __init__(self, send: Callable[[Message], None], silence_s: float, spawner: Spawner) -> None:
         """Wait for a controller.
 
         Args:
             send: takes reports to the controller.
             silence_s: how long to live without a heartbeat.
-            command: starts a fork server of workers.
+            spawner: makes workers.
         """
-        self._send, self._silence_s = send, silence_s
-        self._spawner = Spawner(command)
+        self._send, self._silence_s, self._spawner = send, silence_s, spawner
         self._loop = asyncio.get_running_loop()
         self._lines = Lines()
         self._welcome: Welcome | None = None
@@ -304,13 +305,16 @@ def _put_back_cpus(host: HostFiles) -> None:
             _log.warning("a dead campaign had left CPU settings behind: %s", "put back" if answer.ok else told(answer))
 
 
-def main(silence_s: float = SILENCE_S, command: Sequence[str] = WORKER) -> int:
-    """Be an agent on standard input and output; return the exit status."""
-    source, target = stdio.keep_protocol()
-    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stderr)
+def main(silence_s: float = SILENCE_S, command: Sequence[str] | None = None) -> int:
+    """Be an agent on standard input and output; return the exit status.
+
+    Args:
+        silence_s: how long to live without a heartbeat.
+        command: starts a fork server of workers; None: this process splits off the first one itself.
+    """
     try:
         with select.epoll() as probe:
-            probe.register(source)
+            probe.register(0)
     except OSError:
         _log.error("a node agent is started by a controller, which talks to it on standard input and output: pipes")
         return _UNFIT
@@ -319,14 +323,19 @@ def main(silence_s: float = SILENCE_S, command: Sequence[str] = WORKER) -> int:
     except UnfitError as fault:
         _log.error("%s", fault)
         return _UNFIT
-    _put_back_cpus(MeteredHost.here())
     settle_without_pandas()
-    return asyncio.run(_speak(source, target, silence_s, command))
+    # Before there is anything that a fork server should not have: the protocol's descriptors, an event loop, threads.
+    first = split_off(work) if command is None else None
+    name_process("agent")
+    source, target = stdio.keep_protocol()
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stderr)
+    _put_back_cpus(MeteredHost.here())
+    return asyncio.run(_speak(source, target, silence_s, Spawner(command or WORKER, first)))
 
 
-async def _speak(source: int, target: int, silence_s: float, command: Sequence[str]) -> int:
+async def _speak(source: int, target: int, silence_s: float, spawner: Spawner) -> int:
     output = Output(target)
-    agent = Agent(output.send, silence_s, command)
+    agent = Agent(output.send, silence_s, spawner)
     output.on_lost = lambda: agent.stop("standard output is closed")
     with os.fdopen(source, "rb", buffering=0) as pipe:
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: agent, pipe)

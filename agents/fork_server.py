@@ -1,9 +1,11 @@
 """A process that has everything imported, and forks a worker whenever its agent wants one.
 
 To import a worker's program costs a quarter of a second of CPU time and 70 MB; a copy of a process that has done it
-costs milliseconds, and shares that memory. The server's standard input is a socket to the agent that keeps messages
-apart. It says `READY` once. Then each request, one byte with four descriptors (standard input, output and error, and
-working directory), is answered by the process id of a new worker, or by `NOT` and the reason why there is none.
+costs milliseconds, and shares that memory. So the server is itself a copy of the agent, made before that has threads;
+when it dies, a program of its own takes its place, for an agent with threads must not be copied. The server's standard
+input is a socket to the agent that keeps messages apart. It says `READY` once. Then each request, one byte with four
+descriptors (standard input, output and error, and working directory), is answered by the process id of a new worker, or
+by `NOT` and the reason why there is none.
 
 A worker is forked by a process in between that ends at once, while the agent (`agents.spawner`) is the reaper of its
 descendants: so it becomes a child of the agent itself. The agent hears at once how it ended, and a server that dies
@@ -20,6 +22,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from io import FileIO
 
 READY = b"ready"
@@ -30,8 +33,35 @@ DESCRIPTORS = 4
 MOST_BYTES = 1024
 """Bytes of the longest answer."""
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _POLL_S = 0.0005
+
+
+def split_off(work: Callable[[], int]) -> tuple[int, socket.socket]:
+    """Fork a server off this process, which has no threads yet, and whose standard output is not the server's affair.
+
+    Args:
+        work: a worker's life; returns its exit status.
+
+    Returns:
+        The server's process id, and our end of the socket to it.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    server = os.fork()
+    if server:
+        theirs.close()
+        return server, ours
+    ours.close()
+    os.setsid()
+    os.dup2(theirs.detach(), 0)
+    os.dup2(2, 1)
+    become_worker()
+    sys.exit(work())
+
+
+def name_process(role: str) -> None:
+    """Let `ps` and `top` show what this process is; its command line is that of the process that it was forked from."""
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, f"millrace-{role}".encode(), 0, 0, 0)
 
 
 def become_worker() -> None:
@@ -41,6 +71,7 @@ def become_worker() -> None:
     """
     agent = os.getppid()
     _die_with_parent()
+    name_process("server")
     # The agent's process group gets Ctrl-C; server and workers end when they are told to.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What is there now is never garbage, and the collector's marks would only make copies of its pages.
@@ -56,6 +87,7 @@ def become_worker() -> None:
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
+    name_process("worker")
 
 
 def _serve(channel: socket.socket) -> list[int]:

@@ -7,10 +7,9 @@ import os
 import signal
 import socket
 import sys
-from asyncio.subprocess import Process
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from agents.fork_server import MOST_BYTES, NOT, REQUEST
 from inventory.errors import RunError
@@ -50,10 +49,15 @@ class Spawned(NamedTuple):
 class Spawner:
     """Makes child processes, one at a time."""
 
-    def __init__(self, command: Sequence[str] = WORKER) -> None:
-        """Start nothing yet; `command` starts a fork server."""
+    def __init__(self, command: Sequence[str] = WORKER, first: tuple[int, socket.socket] | None = None) -> None:
+        """Start nothing yet.
+
+        Args:
+            command: starts a fork server.
+            first: one that is there already, from `fork_server.split_off`; reaped here.
+        """
         self._command = command
-        self._server: _Server | None = None
+        self._server = None if first is None else _Server(*first)
         self._one_at_a_time = asyncio.Lock()
         self._closed = False
 
@@ -111,35 +115,40 @@ class Spawner:
         if self._closed:
             raise ConnectionAbortedError("is not wanted any more")
         if self._server is None or self._server.ended:
-            self._server = await _Server.start(self._command)
-            if self._closed:
-                self._server.kill()
+            self._server = _Server.start(self._command)
+        if not self._server.ready:
             await self._server.hear(START_S)
+            self._server.ready = True
         return self._server
 
 
 class _Server:
-    """One process that forks workers (`agents.fork_server`)."""
+    """One process that forks workers (`agents.fork_server`); a child of ours."""
 
-    def __init__(self, process: Process, channel: socket.socket) -> None:
-        self._process, self._channel = process, channel
-        self.ended = False
+    def __init__(self, pid: int, channel: socket.socket) -> None:
+        """Own its end and `channel`, the socket to it, from now on."""
+        self._pid, self._channel = pid, channel
+        self._exit = os.pidfd_open(pid)
+        self._status: int | None = None
+        self.ready = self.ended = False
+        channel.setblocking(False)
 
     @classmethod
-    async def start(cls, command: Sequence[str]) -> "_Server":
+    def start(cls, command: Sequence[str]) -> Self:
         """Start one, which says when it is ready.
 
         Raises:
             OSError: it cannot be started.
         """
-        with ExitStack() as kept:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            kept.enter_context(ours)
-            ours.setblocking(False)
-            with theirs:
-                process = await asyncio.create_subprocess_exec(*command, stdin=theirs.fileno(), start_new_session=True)
-            kept.pop_all()
-        return cls(process, ours)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            input_only = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)]
+            try:
+                pid = os.posix_spawn(command[0], [*command], os.environ, file_actions=input_only, setsid=True)
+            except OSError:
+                ours.close()
+                raise
+        return cls(pid, ours)
 
     async def fork(self, *descriptors: int) -> int:
         """Have a worker forked that gets these descriptors; return its process id.
@@ -178,23 +187,36 @@ class _Server:
             if not answer:
                 await self.end()
         if not answer:
-            raise ConnectionResetError(f"has ended with status {self._process.returncode}")
+            raise ConnectionResetError(f"has ended with status {self._status}")
         return answer
 
     def kill(self) -> None:
         """Kill it; whoever hears it hears that."""
-        # Not `Process.kill`, which looks whether it has ended: that reaps it behind asyncio's back, its status is lost.
-        if self._process.returncode is None:
+        if not self.ended:
             with suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGKILL)
+                signal.pidfd_send_signal(self._exit, signal.SIGKILL)
 
     async def end(self) -> None:
         """Kill it and reap it; nobody may be hearing it."""
-        if not self.ended:
-            self.ended = True
-            self.kill()
-            self._channel.close()
-        await self._process.wait()
+        if self.ended:
+            return
+        self.kill()
+        self.ended = True
+        self._channel.close()
+        await _readable(self._exit)
+        os.close(self._exit)
+        _pid, status = os.waitpid(self._pid, 0)
+        self._status = os.waitstatus_to_exitcode(status)
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    found = asyncio.Event()
+    loop.add_reader(descriptor, found.set)
+    try:
+        await found.wait()
+    finally:
+        loop.remove_reader(descriptor)
 
 
 def _adopt(orphans: bool) -> None:

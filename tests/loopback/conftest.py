@@ -6,8 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -140,19 +139,14 @@ class Desk:
             lambda: (self.live().get("number"), self.live().get("stage")) == (number, stage), f"run {number}: {stage}"
         )
 
-    def processes(self, module: str = "") -> list[Process]:
-        """What runs from this desk: agents, workers, controllers; with `module` only those that run it."""
+    def processes(self, role: str = "") -> list[Process]:
+        """What runs from this desk: agents, workers, controllers; with `role` only those that are shown as such."""
         found = marked(f"XDG_RUNTIME_DIR={self.runtime}".encode())
-        return [process for process in found if not module or module in _command(process)]
+        return [process for process in found if not role or _name(process) == f"millrace-{role}"]
 
     def workers(self) -> list[Process]:
-        """The workers that run from this desk; their fork servers have a socket for standard input."""
-        found = []
-        for process in self.processes("agents.worker"):
-            with suppress(OSError):
-                if "socket:" not in str(Path(f"/proc/{process.pid}/fd/0").readlink()):
-                    found.append(process)
-        return found
+        """The workers that run from this desk."""
+        return self.processes("worker")
 
     def wait_for_silence(self) -> None:
         """Wait until nothing runs any more that was started from here."""
@@ -182,11 +176,11 @@ class Outcome:
         return f"status {self.status}\n--- out\n{self.out}\n--- err\n{self.err}"
 
 
-def _command(process: Process) -> Sequence[str]:
+def _name(process: Process) -> str:
     try:
-        return Path(f"/proc/{process.pid}/cmdline").read_bytes().decode().split("\0")
+        return Path(f"/proc/{process.pid}/comm").read_text().rstrip("\n")
     except OSError:
-        return ()
+        return ""
 
 
 @pytest.fixture

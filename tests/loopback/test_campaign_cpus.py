@@ -42,7 +42,7 @@ def test_each_label_is_set_and_put_back_and_what_disturbs_a_run_is_a_reason_to_s
     write(root, f"{CPU}/cpufreq/policy2/scaling_min_freq", "1200000")
     desk.wait_for_stage(2, "measuring")
     assert (root / GOVERNOR).read_text().strip() == "performance"
-    (agent,) = desk.processes("agents")[:1]
+    (agent,) = desk.processes("agent")[:1]
     os.kill(agent.pid, signal.SIGKILL)
     outcome = desk.end_of(process)
     assert outcome.status == 0, outcome

@@ -37,7 +37,7 @@ def written(desk: Any, run: str) -> int:
 
 
 def agents_run(desk: Any) -> bool:
-    return len(desk.processes("agents")) == 2
+    return len(desk.processes("agent")) == 2
 
 
 def workers_run(desk: Any) -> bool:
@@ -69,7 +69,7 @@ def test_a_killed_campaign_leaves_no_process_and_is_completed_by_resume(
 
 
 @pytest.mark.parametrize(
-    "victims", [lambda desk: desk.processes("agents"), lambda desk: desk.workers()], ids=["agent", "worker"]
+    "victims", [lambda desk: desk.processes("agent"), lambda desk: desk.workers()], ids=["agent", "worker"]
 )
 def test_a_run_whose_process_is_killed_is_tried_again(desk: Any, victims: Callable[[Any], list[Process]]) -> None:
     campaign = desk.start("run", desk.agenda(checkpoint_s=0, on_failure={"retry": 1}))

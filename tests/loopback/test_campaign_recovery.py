@@ -66,7 +66,7 @@ def test_killed_workers_and_agents_cost_time_and_no_tuple_while_executors_move(d
     wait_for_checkpoints(desk, 2)
     os.kill(desk.workers()[0].pid, signal.SIGKILL)
     wait_for_checkpoints(desk, 2)
-    os.kill(desk.processes("agents")[0].pid, signal.SIGKILL)
+    os.kill(desk.processes("agent")[0].pid, signal.SIGKILL)
     measured = conclude(desk, campaign)
     assert [move["executor"] for move in measured["moves"]] == ["count[0]", "spout[1]"]
     assert [(move["from"], move["to"]) for move in measured["moves"]] == [("n1/0", "n2/1"), ("n2/0", "n1/0")]
@@ -92,12 +92,12 @@ def test_a_lost_nodes_work_is_done_by_the_others_and_the_node_may_return(desk: A
     (folder,) = desk.temporary.glob(f"millrace-*/{RUN}.1/n2")
     away = folder.with_name(".away")
     folder.rename(away)
-    agent = next(p for p in desk.processes("agents") if Path(f"/proc/{p.pid}/cwd").readlink() == away)
+    agent = next(p for p in desk.processes("agent") if Path(f"/proc/{p.pid}/cwd").readlink() == away)
     os.kill(agent.pid, signal.SIGKILL)
     wait_for_checkpoints(desk, 2)
-    assert len(desk.processes("agents")) == 1
+    assert len(desk.processes("agent")) == 1
     away.rename(folder)
-    desk.wait_for(lambda: len(desk.processes("agents")) == 2, "the agent of the node that is back")
+    desk.wait_for(lambda: len(desk.processes("agent")) == 2, "the agent of the node that is back")
     measured = conclude(desk, campaign)
     (recovery,) = measured["recoveries"]
     assert "the agent of n2 was killed by SIGKILL" in recovery["cause"]
