@@ -280,7 +280,7 @@ def vitals_of(epoch: int, rows: Iterable[Row]) -> Vitals | None:
     cores: dict[tuple[str, str], float] = {}
     for row in rows:
         if row.table == "cpu":
-            scope, name, used, _shared = row.values
+            scope, name, used, *_ = row.values
             cores[scope, name] = used
     of_node = [used for (scope, _), used in cores.items() if scope == "node"]
     of_workers = {int(name): used for (scope, name), used in cores.items() if scope == "worker" and name.isdigit()}

@@ -71,7 +71,14 @@ TABLES: Mapping[str, pa.Schema] = {
     "executor": _table(executor=pa.string(), busy_ns=pa.int64(), blocked_ns=pa.int64(), queued=pa.int64()),
     # Once a second. scope: core (name = its number), worker (name = slot index), agent, node.
     # cores: CPU seconds per second. scope node on a shared host is the sum of its own processes.
-    "cpu": _table(scope=pa.string(), name=pa.string(), cores=pa.float64(), shared=pa.bool_()),
+    "cpu": _table(
+        scope=pa.string(),
+        name=pa.string(),
+        cores=pa.float64(),
+        shared=pa.bool_(),
+        package=pa.int64(),
+        package_by=pa.string(),
+    ),
     # Once a second, bytes. scope: host, worker, agent. kind: rss, available, total.
     "memory": _table(scope=pa.string(), name=pa.string(), kind=pa.string(), bytes=pa.int64(), shared=pa.bool_()),
     # Once a second, cumulative counters of the kernel. shared: the interface also carries others' traffic.

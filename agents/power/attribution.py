@@ -19,6 +19,11 @@ class Work(NamedTuple):
     cpu_ns: float
     busy_ns: Mapping[str, float]
 
+    def part(self, cpu_ns: float) -> "Work":
+        """What it did in so much of its CPU time."""
+        share = cpu_ns / self.cpu_ns if self.cpu_ns else 0.0
+        return Work(cpu_ns, {name: ns * share for name, ns in self.busy_ns.items()})
+
 
 class Share(NamedTuple):
     """What a worker used.
@@ -53,9 +58,6 @@ class Parts(NamedTuple):
 def attribute(joules: float, idle_joules: float, cpu_ns: float, workers: Sequence[Work]) -> Parts:
     """Divide what a domain has drawn in a step.
 
-    A machine of several packages is divided package by package, with the CPU time of all of them: workers run on any
-    core, so that each is taken to have used a package as much as everything else did.
-
     Args:
         joules: what was measured.
         idle_joules: what it draws in so much time without work.
@@ -74,6 +76,24 @@ def attribute(joules: float, idle_joules: float, cpu_ns: float, workers: Sequenc
         or any(sum(worker.busy_ns.values()) > worker.cpu_ns for worker in workers)
     )
     return Parts(idle, shares, max(0.0, net - sum(share.joules for share in shares)), clamped)
+
+
+def spread(workers: Sequence[Mapping[int | None, float]], packages: Mapping[int, float]) -> list[dict[int, float]]:
+    """CPU time of workers on each package of a machine.
+
+    Args:
+        workers: package -> CPU time there, of each; None -> that of which it is not known where it was. It is taken to
+            have used a package as much as everything else did of which that is not known.
+        packages: package -> CPU time of everything that ran on it.
+    """
+    known = {package: sum(worker.get(package, 0.0) for worker in workers) for package in packages}
+    left = {package: max(0.0, cpu_ns - known[package]) for package, cpu_ns in packages.items()}
+    whole = sum(left.values())
+    shares = {package: ns / whole if whole else 1 / len(packages) for package, ns in left.items()}
+    return [
+        {package: worker.get(package, 0.0) + worker.get(None, 0.0) * share for package, share in shares.items()}
+        for worker in workers
+    ]
 
 
 def _share(worker: Work, joules: float) -> Share:

@@ -6,10 +6,13 @@ ended included, one system call each. Cores are read from `/proc/stat`, which co
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
+from agents.power.host import MeteredHost
 from agents.sensors.base import Host, Row, Sensor
+from agents.sensors.packages import NOWHERE, Packages, Place
 
 _STAT = Path("/proc/stat")
 
@@ -51,7 +54,8 @@ class CpuSensor(Sensor):
     """Fills the table `cpu`.
 
     Scope `node` is the sum of the cores, or, where the machine is shared with other nodes, of the node's own
-    processes: the agent and its workers. A worker that ends takes its CPU time since the last sample with it.
+    processes: the agent and its workers. A worker that ends takes its CPU time since the last sample with it. Rows of
+    cores and workers say on which package (socket) that was, as far as it is known.
     """
 
     summary = "CPU time of every core, every worker and the agent"
@@ -61,6 +65,7 @@ class CpuSensor(Sensor):
         self._last: dict[tuple[str, str, int], tuple[int, int]] = {}
         self._seen: dict[int, int] = {}
         self._workers_ns = 0
+        self._packages = Packages(MeteredHost.here())
 
     def probe(self) -> str | None:
         try:
@@ -72,25 +77,43 @@ class CpuSensor(Sensor):
     def read(self, now_ns: int) -> Iterable[Row]:
         rows: list[Row | None] = []
         node = self.host.node
+        cores = core_busy_ns()
+        online = {int(name) for name in cores}
         agent_ns = process_cpu_ns(self.host.agent)
         if agent_ns is not None:
             rows.append(self._row(now_ns, "agent", node, self.host.agent, agent_ns))
-        for slot, pid in sorted(self.host.workers().items()):
+        workers = self.host.workers()
+        self._packages.forget(workers.values())
+        for slot, pid in sorted(workers.items()):
             worker_ns = process_cpu_ns(pid)
             if worker_ns is not None:
                 self._workers_ns += worker_ns - self._seen.get(pid, 0)
                 self._seen[pid] = worker_ns
-                rows.append(self._row(now_ns, "worker", str(slot), pid, worker_ns))
-        cores = core_busy_ns()
-        rows += [self._row(now_ns, "core", name, 0, busy_ns) for name, busy_ns in cores.items()]
+                place = partial(self._packages.look, pid, online)
+                rows.append(self._row(now_ns, "worker", str(slot), pid, worker_ns, place))
+        for name, busy_ns in cores.items():
+            package = self._packages.of(int(name))
+            place = partial(Place, package, None if package is None else "topology")
+            rows.append(self._row(now_ns, "core", name, 0, busy_ns, place))
         if not self.host.shared:
             rows.append(self._row(now_ns, "node", node, len(cores), sum(cores.values())))
         elif agent_ns is not None:
             rows.append(self._row(now_ns, "node", node, 0, agent_ns + self._workers_ns))
         return [row for row in rows if row is not None]
 
-    def _row(self, now_ns: int, scope: str, name: str, holder: int, cpu_ns: int) -> Row | None:
-        """The rate since the last row of the same scope, name and holder (process, or number of cores summed)."""
+    def _row(
+        self,
+        now_ns: int,
+        scope: str,
+        name: str,
+        holder: int,
+        cpu_ns: int,
+        place: Callable[[], Place] = lambda: NOWHERE,
+    ) -> Row | None:
+        """The rate since the last row of the same scope, name and holder (process, or number of cores summed).
+
+        `place` tells where that was; it is asked at the moments only between which there is a rate.
+        """
         key = (scope, name, holder)
         before = self._last.get(key)
         counts_ticks = scope == "core" or (scope == "node" and not self.host.shared)
@@ -98,8 +121,9 @@ class CpuSensor(Sensor):
         if before is not None and now_ns - before[0] < shortest_ns:
             return None
         self._last[key] = (now_ns, cpu_ns)
+        where = place()
         # A counter that went back belongs to a core that was away: what it did meanwhile is not known.
         if before is None or cpu_ns < before[1]:
             return None
         cores = (cpu_ns - before[1]) / (now_ns - before[0])
-        return Row("cpu", now_ns, (scope, name, cores, self.host.shared and scope == "core"))
+        return Row("cpu", now_ns, (scope, name, cores, self.host.shared and scope == "core", *where))

@@ -19,6 +19,13 @@ class Domain(Struct, frozen=True):
     reason: str | None = None
 
 
+class Packages(Struct, frozen=True):
+    """How it is known on which of several packages workers ran: `affinity`, `last_cpu` or `together` -> share."""
+
+    known_by: Mapping[str, float]
+    reason: str | None = None
+
+
 class Machine(Struct, frozen=True):
     """One machine; the meters of the first of its nodes count."""
 
@@ -26,6 +33,7 @@ class Machine(Struct, frozen=True):
     source: str | None = None
     modelled: bool = False
     domains: Sequence[Domain] = ()
+    packages: Packages | None = None
 
 
 class Hop(Struct, frozen=True):
@@ -58,6 +66,12 @@ class Energy(Struct, frozen=True):
     def source(self) -> str:
         """The readers that it comes from; empty when there is none."""
         return ", ".join(self.sources)
+
+    @property
+    def together(self) -> float | None:
+        """The largest share of workers' CPU time of which no package is known; None without several packages."""
+        known = [machine.packages.known_by.get("together", 0.0) for machine in self.machines if machine.packages]
+        return max(known, default=None)
 
     @property
     def domains(self) -> str:

@@ -24,7 +24,16 @@ _WHOSE = ("source", "domains", "modelled")
 ENERGY_COLUMNS = (
     *("run", "workload", "scheduler", "repetition", *_WHOSE, "suspect", "saturated"),
     *("joules_per_tuple", "net_joules_per_tuple", "joules", "bound_joules", "idle_joules", "net_joules"),
-    *("watts", "idle_percent", "tuples", "sink_tuples_per_s", "flags", "reason", "why_not_attributed"),
+    *(
+        "watts",
+        "idle_percent",
+        "tuples",
+        "sink_tuples_per_s",
+        "flags",
+        "reason",
+        "why_not_attributed",
+        "together_percent",
+    ),
 )
 DOMAIN_COLUMNS = (
     *("run", "node", "nodes", "domain", "role", "source", "modelled", "in_total"),
@@ -109,6 +118,7 @@ def _of_run(run: Run, figures: Mapping[str, object]) -> Row:
         "flags": ", ".join(energy.flags),
         "reason": energy.reason,
         "why_not_attributed": energy.why_not_attributed,
+        "together_percent": None if energy.together is None else 100 * energy.together,
     }
 
 

@@ -35,6 +35,14 @@ def of_meter(meter: Meter, runs: Rows, machines: Sequence[str], models: Sequence
             f"It follows a model{parameters} and was not measured: it is hatched, and ranked with no measured energy."
         )
     said.append(_bound(meter, runs))
+    together = [row["together_percent"] for row in runs if row["together_percent"] is not None]
+    if together:
+        unknown = (
+            f"; of up to {max(together):.0f} % of their CPU time that is not known, and it is of all packages together"
+        )
+        said.append(
+            f"Energy of a package is that of the workers that ran on it{unknown if max(together) >= 1 else ''}."
+        )
     for flag, words in _DOUBTS.items():
         flagged = sum(flag in row["flags"].split(", ") for row in runs)
         if flagged:

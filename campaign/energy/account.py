@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agents.trace import AGENT
-from campaign.energy.consumers import CLAMPED, CpuTimes, divide
+from campaign.energy.consumers import CLAMPED, divide, packages_of
+from campaign.energy.cpu_times import TOGETHER, CpuTimes
 from campaign.energy.idle import Idle
 from campaign.energy.ledger import Ledger
 from campaign.energy.machines import Machine, Metered, metered
@@ -57,7 +58,7 @@ class _Tables:
     def __init__(self, traces: Path) -> None:
         columns = ("domain", "role", "source", "in_total", "raw", "joules", "watts", "bound_joules", "t_half_ns")
         self.power = read_table(traces, "power", *columns, "flags")
-        self.cpu = read_table(traces, "cpu", "scope", "name", "cores")
+        self.cpu = read_table(traces, "cpu", "scope", "name", "cores", "package", "package_by")
         self.executor = read_table(traces, "executor", "executor", "busy_ns")
         self.event = read_table(traces, "event", "kind", "subject", "detail")
 
@@ -82,6 +83,7 @@ def _of_machine(machine: Machine, tables: _Tables, spans: Spans, idle: Idle, led
         "domains": [_of_domain(each, idle) for each in domains],
         "workers": None,
         "executors": None,
+        "packages": None,
         "idle": idle.document(),
     }
     times = CpuTimes(machine, tables.cpu, tables.executor)
@@ -92,7 +94,7 @@ def _of_machine(machine: Machine, tables: _Tables, spans: Spans, idle: Idle, led
     ledger.add(divide(machine, terms, idle.watts, times, start_ns, end_ns))
     if machine.metered in ledger.clamped:
         document["flags"].append(CLAMPED)
-    return document | _used(ledger, times, start_ns, end_ns)
+    return document | _used(ledger, times, start_ns, end_ns) | {"packages": _packages(terms, times, start_ns, end_ns)}
 
 
 def _net(terms: Sequence[Metered], reason: str, idle: Idle, seconds: float) -> dict[str, float | None]:
@@ -161,6 +163,16 @@ def _used(ledger: Ledger, times: CpuTimes, start_ns: int, end_ns: int) -> dict[s
             for ((node, slot), name), joules in executors.items()
         ],
     }
+
+
+def _packages(terms: Sequence[Metered], times: CpuTimes, start_ns: int, end_ns: int) -> dict[str, Any] | None:
+    """How workers' energy was told apart by packages; None where there are not several."""
+    packages = set(packages_of(terms).values())
+    if len(packages) < 2:
+        return None
+    reason = times.why_together(packages)
+    known_by = {TOGETHER: 1.0} if reason else times.known_by(start_ns, end_ns)
+    return {"known_by": known_by, "reason": reason or None}
 
 
 def _sum(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,26 +1,21 @@
 """Who used a machine's energy: its domains, second by second, divided among executors, transport, the rest and idle."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from agents.power.attribution import Work, attribute
-from agents.power.curve import Curve
+from agents.power.attribution import attribute, spread
 from agents.trace import AGENT
-from campaign.energy.curves import curve_of_differences, steps
+from campaign.energy.cpu_times import CpuTimes
+from campaign.energy.curves import steps
 from campaign.energy.machines import Machine, Metered
 from workloads.rates import NS
 
 CLAMPED = "clamped"
 """Flag of a step in which a domain drew less than when idle, or more CPU time was used than there was."""
 
-Worker = tuple[str, int]
-"""Node and slot."""
-
-Reading = tuple[int, float]
-"""A moment in nanoseconds, and what was read then."""
+_OF_PACKAGE = ("package", "dram", "core", "uncore")
+_PACKAGE = re.compile(r"package-(\d+)")
 
 
 class Part(NamedTuple):
@@ -37,42 +32,6 @@ class Part(NamedTuple):
     cpu_ns: int | None
     joules: float
     flags: str
-
-
-class CpuTimes:
-    """CPU time of everything that ran on a machine, as curves over its clock."""
-
-    def __init__(self, machine: Machine, cpu: pa.Table, executor: pa.Table) -> None:
-        """Read the tables `cpu` and `executor`."""
-        looks = {node: _times(cpu, node, "agent") for node in machine.nodes}
-        cores = _only(cpu, node=machine.metered, scope="core")
-        self.moments = pc.unique(cores["t_ns"]).to_pylist()
-        self._cores = [_rates(each) for _, each in _groups(cores, "name", "cores")]
-        workers = cpu.filter(pc.and_(pc.equal(cpu["scope"], "worker"), pc.is_in(cpu["node"], pa.array(machine.nodes))))
-        self.workers: dict[Worker, Curve] = {
-            (node, int(slot)): _rates(each, looks[node])
-            for (node, slot), each in _groups(workers, "node", "name", "cores")
-        }
-        busy = executor.filter(pc.is_in(executor["node"], pa.array(machine.nodes)))
-        self.executors: dict[Worker, dict[str, Curve]] = {}
-        for (node, slot, name), each in _groups(busy, "node", "worker", "executor", "busy_ns"):
-            curve = curve_of_differences((t_ns, None, float(busy_ns)) for t_ns, busy_ns in each)
-            self.executors.setdefault((node, slot), {})[name] = curve
-
-    @property
-    def is_known(self) -> bool:
-        """Whether cores were sampled at all."""
-        return bool(self._cores)
-
-    def all_ns(self, since_ns: int, t_ns: int) -> float:
-        """CPU time of everything."""
-        return sum(core.between(since_ns, t_ns) for core in self._cores)
-
-    def work(self, worker: Worker, since_ns: int, t_ns: int) -> Work:
-        """What a worker did."""
-        executors = self.executors.get(worker, {})
-        busy = {name: curve.between(since_ns, t_ns) for name, curve in executors.items()}
-        return Work(self.workers[worker].between(since_ns, t_ns), busy)
 
 
 def divide(
@@ -93,65 +52,37 @@ def divide(
         start_ns, end_ns: the measured interval in its time.
     """
     workers = sorted(times.workers)
+    packages = packages_of(domains)
+    apart = not times.why_together(set(packages.values()))
     for since_ns, t_ns in steps(start_ns, end_ns, times.moments):
-        work = [times.work(worker, since_ns, t_ns) for worker in workers]
+        everywhere = [times.work(worker, since_ns, t_ns) for worker in workers]
         all_ns = times.all_ns(since_ns, t_ns)
+        on_package = times.packages_ns(since_ns, t_ns)
+        places = spread([times.places_ns(worker, since_ns, t_ns) for worker in workers], on_package)
         for each in domains:
+            package = packages.get(each.domain.name) if apart else None
+            if package is None:
+                work, here_ns = everywhere, all_ns
+            else:
+                work = [done.part(place[package]) for done, place in zip(everywhere, places, strict=True)]
+                here_ns = on_package[package]
             joules = each.curve.between(since_ns, t_ns)
-            parts = attribute(joules, idle_watts[each.domain.name] * (t_ns - since_ns) / NS, all_ns, work)
+            parts = attribute(joules, idle_watts[each.domain.name] * (t_ns - since_ns) / NS, here_ns, work)
             flags = ",".join([CLAMPED] * parts.clamped + list(each.domain.flags))
             what = (t_ns, since_ns, each.domain.name, each.domain.source)
-            for (node, slot), done, share in zip(workers, work, parts.workers, strict=True):
+            for (node, slot), done, share in zip(workers, everywhere, parts.workers, strict=True):
                 for name, used in share.executors.items():
                     if done.busy_ns[name]:
                         yield Part(node, slot, *what, "executor", name, round(done.busy_ns[name]), used, flags)
                 outside_ns = max(0, round(done.cpu_ns - sum(done.busy_ns.values())))
                 if outside_ns or share.transport:
                     yield Part(node, slot, *what, "transport", "", outside_ns, share.transport, flags)
-            rest_ns = max(0, round(all_ns - sum(done.cpu_ns for done in work)))
+            rest_ns = max(0, round(all_ns - sum(done.cpu_ns for done in everywhere)))
             yield Part(machine.metered, AGENT, *what, "rest", "", rest_ns, parts.rest, flags)
             yield Part(machine.metered, AGENT, *what, "idle", "", None, parts.idle, flags)
 
 
-def _rates(rows: Iterable[Reading], looks: Sequence[int] = ()) -> Curve:
-    """From rows of cores used since the row before.
-
-    Args:
-        rows: of one subject.
-        looks: when the node was looked at. The first look at a process gives no row, so that its next row tells of the
-            time since that look, however long ago another process had the same name.
-    """
-    at = 0
-    last_ns: int | None = None
-    points: list[tuple[int, int | None, float]] = []
-    for t_ns, cores in rows:
-        while at < len(looks) and looks[at] < t_ns:
-            at += 1
-        known = [moment for moment in (looks[at - 1] if at else None, last_ns) if moment is not None]
-        since_ns = max(known, default=t_ns - NS)
-        points.append((t_ns, since_ns, cores * (t_ns - since_ns)))
-        last_ns = t_ns
-    return curve_of_differences(points)
-
-
-def _only(table: pa.Table, **values: str) -> pa.Table:
-    for column, value in values.items():
-        table = table.filter(pc.equal(table[column], value))
-    return table
-
-
-def _times(cpu: pa.Table, node: str, scope: str) -> list[int]:
-    times: list[int] = _only(cpu, node=node, scope=scope)["t_ns"].sort().to_pylist()
-    return times
-
-
-def _groups(table: pa.Table, *columns: str) -> Iterator[tuple[Any, Iterator[Reading]]]:
-    """Rows of each subject in order of time: its key, which all columns but the last make, and (t_ns, last column)."""
-    *keys, value = columns
-    for found in table.group_by(keys).aggregate([]).to_pylist():
-        rows = table
-        for column in keys:
-            rows = rows.filter(pc.equal(rows[column], found[column]))
-        rows = rows.sort_by("t_ns")
-        key = tuple(found[column] for column in keys)
-        yield key if len(key) > 1 else key[0], zip(rows["t_ns"].to_pylist(), rows[value].to_pylist(), strict=True)
+def packages_of(domains: Iterable[Metered]) -> dict[str, int]:
+    """Domain -> the package that it is, or is the memory of; those of the whole machine are left out."""
+    found = {each.domain.name: _PACKAGE.search(each.domain.name) for each in domains if each.domain.role in _OF_PACKAGE}
+    return {name: int(match[1]) for name, match in found.items() if match}

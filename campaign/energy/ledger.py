@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from agents.trace import TABLES
-from campaign.energy.consumers import CLAMPED, Part, Worker
+from campaign.energy.consumers import CLAMPED, Part
+from campaign.energy.cpu_times import Worker
 
 ROWS_HELD = 50_000
 

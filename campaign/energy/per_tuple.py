@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from campaign.energy.consumers import Worker
+from campaign.energy.cpu_times import Worker
 from campaign.energy.ledger import Ledger
 from campaign.measured import HOPS, Spans, read_table, total, weighted
 

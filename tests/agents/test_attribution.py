@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.power.attribution import Parts, Work, attribute
+from agents.power.attribution import Parts, Work, attribute, spread
 
 amounts = st.floats(0, 1e12)
 works = st.builds(Work, amounts, st.dictionaries(st.sampled_from(["a[0]", "a[1]", "b[0]"]), amounts))
@@ -54,3 +54,39 @@ def test_what_had_to_be_clamped_is_flagged(joules: float, cpu_ns: float, work: W
     parts = attribute(joules, 20.0, cpu_ns, [work])
     assert parts.clamped
     assert sum(everything(parts)) == pytest.approx(joules)
+
+
+places = st.lists(st.dictionaries(st.sampled_from([0, 1, 2, None]), st.floats(0, 1e10)), max_size=5)
+
+
+@given(places, st.dictionaries(st.sampled_from([0, 1, 2]), st.floats(0, 1e10), min_size=3, max_size=3))
+def test_all_cpu_time_of_a_worker_is_on_some_package_and_what_is_known_stays_where_it_was(
+    workers: list[dict[int | None, float]], packages: dict[int, float]
+) -> None:
+    for given_ns, found in zip(workers, spread(workers, packages), strict=True):
+        assert sum(found.values()) == pytest.approx(sum(given_ns.values()), rel=1e-9, abs=1e-6)
+        assert all(found[package] >= given_ns.get(package, 0.0) for package in packages)
+
+
+@given(
+    places.filter(bool),
+    st.lists(st.floats(0, 1e5), min_size=3, max_size=3),
+    st.lists(st.floats(0, 1e10), min_size=3, max_size=3),
+)
+def test_every_package_is_divided_without_loss(
+    workers: list[dict[int | None, float]], joules: list[float], cpu_ns: list[float]
+) -> None:
+    works = [Work(sum(where.values()), {"a[0]": sum(where.values()) / 2}) for where in workers]
+    spreads = spread(workers, dict(enumerate(cpu_ns)))
+    for package in range(3):
+        here = [work.part(where[package]) for work, where in zip(works, spreads, strict=True)]
+        parts = attribute(joules[package], 30.0, cpu_ns[package], here)
+        assert sum(everything(parts)) == pytest.approx(joules[package], rel=1e-9, abs=1e-9)
+        assert min(everything(parts)) >= 0
+
+
+def test_what_is_not_known_follows_those_of_whom_it_is_not_known_either() -> None:
+    # Package 0 was busy for 6 s, 4 of them with a worker that is known to be there; package 1 for 2 s.
+    bound, free = spread([{0: 4.0}, {None: 2.0}], {0: 6.0, 1: 2.0})
+    assert bound == {0: 4.0, 1: 0.0}
+    assert free == pytest.approx({0: 1.0, 1: 1.0})

@@ -111,16 +111,16 @@ def test_a_later_start_of_the_same_run_keeps_what_the_earlier_one_wrote(tmp_path
     ("row", "words"),
     [
         (("cpus", 1, "core", "0", 0.5, True), "did you mean 'cpu'"),
-        (("cpu", 1, "core", "0", 0.5), "4 columns"),
-        (("cpu", 1, "core", 0, 0.5, True), "does not fit table cpu"),
-        (("cpu", None, "core", "0", "half", True), "does not fit table cpu"),
+        (("cpu", 1, "core", "0", 0.5), "6 columns"),
+        (("cpu", 1, "core", 0, 0.5, True, 0, None), "does not fit table cpu"),
+        (("cpu", None, "core", "0", "half", True, 0, None), "does not fit table cpu"),
         (("memory", 1, "host", "n1", "rss", 2**63, True), "does not fit table memory"),
         (("event", 1, "kind", "\ud800", "", None), "does not fit table event"),
     ],
 )
 def test_a_foreign_row_that_does_not_fit_is_refused_before_it_can_spoil_a_file(tmp_path: Path, row, words):
     good = {
-        "cpu": (1, "core", "0", 0.5, True),
+        "cpu": (1, "core", "0", 0.5, True, 0, "topology"),
         "memory": (1, "host", "n1", "rss", 5, True),
         "event": (1, "", "", "", None),
     }
@@ -132,7 +132,7 @@ def test_a_foreign_row_that_does_not_fit_is_refused_before_it_can_spoil_a_file(t
 
 def test_a_value_that_is_missing_stays_missing(tmp_path: Path):
     writer = TraceWriter(tmp_path, "r", "n1", 0)
-    writer.add("cpu", 1, "core", "0", None, None)
+    writer.add("cpu", 1, "core", "0", None, None, None, None)
     writer.close()
     collect([tmp_path], tmp_path / "out")
     (row,) = pq.read_table(tmp_path / "out" / "cpu.parquet").to_pylist()

@@ -332,13 +332,13 @@ class Tracer:
         slots = sorted(slot for where, slot in set(self.place.values()) if where == node)
         for tick in self.ticks():
             for core in range(2):
-                out.add("cpu", tick, "core", str(core), draw.uniform(0.3, 0.6), True)
+                out.add("cpu", tick, "core", str(core), draw.uniform(0.3, 0.6), True, 0, "topology")
             shares = [draw.uniform(0.08, 0.12) for _ in slots]
             for slot, cores in zip(slots, shares, strict=True):
-                out.add("cpu", tick, "worker", str(slot), cores, False)
+                out.add("cpu", tick, "worker", str(slot), cores, False, 0, "affinity")
                 out.add("memory", tick, "worker", str(slot), "rss", 40_000_000 + draw.randrange(4_000_000), False)
-            out.add("cpu", tick, "agent", node, 0.004, False)
-            out.add("cpu", tick, "node", node, sum(shares) + 0.004, False)
+            out.add("cpu", tick, "agent", node, 0.004, False, None, None)
+            out.add("cpu", tick, "node", node, sum(shares) + 0.004, False, None, None)
             out.add("memory", tick, "agent", node, "rss", 55_000_000, False)
             out.add("memory", tick, "host", node, "available", 6_000_000_000, True)
             out.add("memory", tick, "host", node, "total", 8_000_000_000, True)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from agents.protocol import IdleBaseline
 from agents.trace import AGENT, TraceWriter, collect
 from campaign.energy.account import account
-from campaign.energy.consumers import CpuTimes, divide
+from campaign.energy.consumers import divide
+from campaign.energy.cpu_times import CpuTimes
 from campaign.energy.curves import curve_of_differences
 from campaign.energy.idle import Idle
 from campaign.energy.machines import Machine, machines_of, metered
@@ -19,6 +20,7 @@ from campaign.measured import read_table
 from workloads.rates import NS
 
 SECONDS = 4
+CPU_COLUMNS = ("scope", "name", "cores", "package", "package_by")
 START, END = 100 * NS, 104 * NS
 WATTS, IDLE_WATTS = 100.0, 40.0
 IDLE = Idle(*[IdleBaseline(watts=IDLE_WATTS, domains={"package-0": IDLE_WATTS})] * 2)
@@ -47,10 +49,10 @@ def cpu(agent: TraceWriter, workers: dict[int, float]) -> None:
     for second in range(-1, SECONDS + 2):
         at = START + second * NS + NS // 3
         for core in ("0", "1"):
-            agent.add("cpu", at, "core", core, 1.0, False)
-        agent.add("cpu", at, "agent", "n1", 0.01, False)
+            agent.add("cpu", at, "core", core, 1.0, False, 0, "topology")
+        agent.add("cpu", at, "agent", "n1", 0.01, False, None, None)
         for slot, cores in workers.items():
-            agent.add("cpu", at, "worker", str(slot), cores, False)
+            agent.add("cpu", at, "worker", str(slot), cores, False, None, None)
 
 
 def ran(folder: Path, node: str = "n1") -> list[TraceWriter]:
@@ -204,16 +206,83 @@ def test_a_worker_that_was_started_again_is_not_given_the_time_in_between(tmp_pa
     agent = writer(tmp_path, "n1", AGENT)
     for second in range(-1, SECONDS + 2):
         at = START + second * NS
-        agent.add("cpu", at, "core", "0", 1.0, False)
-        agent.add("cpu", at, "agent", "n1", 0.01, False)
+        agent.add("cpu", at, "core", "0", 1.0, False, 0, "topology")
+        agent.add("cpu", at, "agent", "n1", 0.01, False, None, None)
         # It is killed after second 0; its successor is seen first in second 2, which gives no row yet.
         if second not in (1, 2):
-            agent.add("cpu", at, "worker", "0", 1.0, False)
+            agent.add("cpu", at, "worker", "0", 1.0, False, None, None)
     agent.close()
     collect([tmp_path], tmp_path / "parquet")
-    tables = (read_table(tmp_path / "parquet", "cpu", "scope", "name", "cores"),)
+    tables = (read_table(tmp_path / "parquet", "cpu", *CPU_COLUMNS),)
     times = CpuTimes(Machine(("n1",)), *tables, read_table(tmp_path / "parquet", "executor", "executor", "busy_ns"))
     assert times.workers["n1", 0].between(START, END) == pytest.approx(2 * NS)
+
+
+def two_packages(folder: Path, places: dict[int, tuple[int | None, str | None]], core_packages: Any = (0, 1)) -> Any:
+    """Packages of 100 W and 50 W above 40 W and 30 W; a core on each: 1 s and 0.5 s busy; workers at half a core."""
+    agent = writer(folder, "n1", AGENT)
+    for package, watts in enumerate((100.0, 50.0)):
+        for number in range(61):
+            values = (
+                f"package-{package}",
+                "package",
+                "rapl",
+                True,
+                number,
+                2**32,
+                watts * number / 10,
+                watts,
+                0.2,
+                1000,
+            )
+            agent.add("power", START - NS + number * NS // 10, *values, "" if number else "first", False)
+    for second in range(-1, SECONDS + 2):
+        at = START + second * NS + NS // 3
+        for core, package in enumerate(core_packages):
+            by = None if package is None else "topology"
+            agent.add("cpu", at, "core", str(core), 1.0 - core / 2, False, package, by)
+        agent.add("cpu", at, "agent", "n1", 0.01, False, None, None)
+        for slot, where in places.items():
+            agent.add("cpu", at, "worker", str(slot), 0.5, False, *where)
+    idle = IdleBaseline(watts=70.0, domains={"package-0": 40.0, "package-1": 30.0})
+    return accounted(folder, agent, *ran(folder), idle=Idle(idle, idle))["machines"][0]
+
+
+def test_a_worker_gets_energy_of_the_package_that_it_ran_on(tmp_path: Path) -> None:
+    machine = two_packages(tmp_path, {0: (0, "affinity"), 1: (1, "last_cpu")})
+    # Half of package 0's 60 W above idle, all of package 1's 20 W.
+    assert [worker["joules"] for worker in machine["workers"]] == pytest.approx([4 * 30, 4 * 20])
+    assert machine["packages"] == {
+        "known_by": {"affinity": pytest.approx(0.5), "last_cpu": pytest.approx(0.5), "together": 0.0},
+        "reason": None,
+    }
+    rows = pyarrow.parquet.read_table(tmp_path / "parquet" / "energy.parquet").to_pylist()
+    assert {row["domain"] for row in rows if row["worker"] == 0 and row["joules"]} == {"package-0"}
+    # CPU time is that of the consumer, beside every domain.
+    rest = {(row["domain"], row["t_ns"]): row["cpu_ns"] for row in rows if row["consumer"] == "rest"}
+    assert all(ns == rest["package-1", t_ns] for (domain, t_ns), ns in rest.items() if domain == "package-0")
+    for domain, watts in (("package-0", 100.0), ("package-1", 50.0)):
+        assert sum(row["joules"] for row in rows if row["domain"] == domain) == pytest.approx(4 * watts)
+
+
+def test_a_worker_of_which_that_is_not_known_gets_of_all_packages_what_the_others_left(tmp_path: Path) -> None:
+    machine = two_packages(tmp_path, {0: (0, "affinity"), 1: (None, None)})
+    # Half a second of either package is left for it.
+    assert [worker["joules"] for worker in machine["workers"]] == pytest.approx([4 * 30, 4 * (60 / 4 + 20 / 2)])
+    assert machine["packages"]["known_by"]["together"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("core_packages", "reason"),
+    [((0, None), "does not say on which package"), ((0, 0), "no core of package 1")],
+)
+def test_without_knowing_the_cores_packages_all_of_them_are_divided_together(
+    core_packages: Any, reason: str, tmp_path: Path
+) -> None:
+    machine = two_packages(tmp_path, {0: (0, "affinity"), 1: (0, "affinity")}, core_packages)
+    assert [worker["joules"] for worker in machine["workers"]] == pytest.approx([4 * 80 / 3] * 2)
+    assert machine["packages"]["known_by"] == {"together": 1.0}
+    assert reason in machine["packages"]["reason"]
 
 
 amounts = st.lists(st.floats(0, 50), min_size=50, max_size=50)
@@ -234,9 +303,9 @@ def test_the_rows_of_a_domain_are_its_energy_whatever_it_drew_and_whoever_ran(
         total += drawn[number] if number < 50 else 0.0
     for second, used in enumerate(cores):
         at = START + second * NS - NS // 7
-        agent.add("cpu", at, "core", "0", 1.0, False)
-        agent.add("cpu", at, "agent", "n1", 0.01, False)
-        agent.add("cpu", at, "worker", "0", used, False)
+        agent.add("cpu", at, "core", "0", 1.0, False, 0, "topology")
+        agent.add("cpu", at, "agent", "n1", 0.01, False, None, None)
+        agent.add("cpu", at, "worker", "0", used, False, None, None)
     writers = [agent, *ran(folder)]
     for made in writers:
         made.close()
@@ -253,7 +322,7 @@ def test_the_rows_of_a_domain_are_its_energy_whatever_it_drew_and_whoever_ran(
     )
     times = CpuTimes(
         Machine(("n1",)),
-        read_table(folder / "parquet", "cpu", "scope", "name", "cores"),
+        read_table(folder / "parquet", "cpu", *CPU_COLUMNS),
         read_table(folder / "parquet", "executor", "executor", "busy_ns"),
     )
     parts = list(divide(Machine(("n1",)), domains, {"package-0": idle_watts}, times, START, END))
