@@ -1,7 +1,7 @@
 """Ansible module: cores on line, governor, range of clocks and turbo of a host, and what they were before."""
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.millrace_cpu import WISH, CpuError, CpuProgram
+from ansible.module_utils.millrace_cpu import SECTION, WISH, CpuError, CpuProgram, found_before
 from ansible.module_utils.millrace_pre_state import PreState, PreStateError, boot_id
 
 DOCUMENTATION = r"""
@@ -55,8 +55,6 @@ settings:
   returned: always
 """
 
-SECTION = "cpu"
-
 
 class Cpus:
     """The CPUs of a host as they are, as they are asked for, and as they were found."""
@@ -64,8 +62,7 @@ class Cpus:
     def __init__(self, kept, program):
         self._kept = kept
         self._program = program
-        section = kept.section(SECTION)
-        self._before = (section.get("applied") or section["before"]) if section else None
+        self._before = found_before(kept)
 
     def planned(self, wish, assuming):
         """What fulfilling the wish would do: `{changed, settings, refused}`."""

@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.millrace_cpu import WISH, CpuError, CpuProgram
+from ansible.module_utils.millrace_asked import ASKED
+from ansible.module_utils.millrace_cpu import CpuError, CpuProgram, found_before
 from ansible.module_utils.millrace_limits import MIB, LimitError, holder
 from ansible.module_utils.millrace_links import refusals
 from ansible.module_utils.millrace_pre_state import PreState, PreStateError, boot_id
@@ -45,11 +46,10 @@ refused: {description: "What is impossible, a sentence each.", type: list, eleme
 
 def cpu_refusals(asked, kept, tmpdir):
     """What of the wish for CPUs is impossible."""
-    section = kept.section("cpu")
-    before = (section.get("applied") or section["before"]) if section else None
     try:
         program = CpuProgram(asked["archive"], tmpdir, asked["root"])
-        return [f"millrace_{r['message']}" for r in program.ask("plan", wish=asked["cpu"], before=before)["refused"]]
+        answer = program.ask("plan", wish=asked["cpu"], before=found_before(kept))
+        return [f"millrace_{refusal['message']}" for refusal in answer["refused"]]
     except CpuError as fault:
         return [str(fault)]
 
@@ -92,14 +92,7 @@ def main():
     """Run as Ansible runs modules."""
     module = AnsibleModule(
         argument_spec={
-            "folder": {"type": "path", "required": True},
-            "archive": {"type": "str", "required": True},
-            "user": {"type": "str", "required": True},
-            "service_manager": {"type": "str", "required": True},
-            "is_machine": {"type": "bool", "default": True},
-            "cpu": {"type": "dict", "default": {}, "options": WISH},
-            "cpu_share": {"type": "float"},
-            "memory_mb": {"type": "int"},
+            **ASKED,
             "links": {"type": "list", "elements": "dict", "default": []},
             "root": {"type": "path", "default": "/"},
         },

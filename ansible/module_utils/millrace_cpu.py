@@ -22,6 +22,16 @@ WISH = {
 """What can be asked of CPUs, as an argument of a module; None leaves a setting as it is."""
 
 
+SECTION = "cpu"
+"""Of `pre_state.json`."""
+
+
+def found_before(kept):
+    """How the CPUs were found, files included that showed up only later; None where nothing has been set."""
+    section = kept.section(SECTION)
+    return (section.get("applied") or section["before"]) if section else None
+
+
 class CpuError(Exception):
     """The program was not understood, or failed; the message is its own."""
 

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.millrace_asked import ASKED
 from ansible.module_utils.millrace_clock import measured
-from ansible.module_utils.millrace_cpu import WISH, CpuError, CpuProgram
+from ansible.module_utils.millrace_cpu import CpuError, CpuProgram, found_before
 from ansible.module_utils.millrace_limits import MIB, LimitError, holder
 from ansible.module_utils.millrace_pre_state import PreState, PreStateError, boot_id
 from ansible.module_utils.millrace_probe import is_near, nearest
@@ -130,8 +131,7 @@ def clock_check(asked):
 
 def cpu_checks(asked, tmpdir):
     """Cores and clocks, as their own program sees them."""
-    section = PreState(asked["folder"], boot_id()).section("cpu")
-    before = (section.get("applied") or section["before"]) if section else None
+    before = found_before(PreState(asked["folder"], boot_id()))
     answer = CpuProgram(asked["archive"], tmpdir).ask("verify", wish=asked["cpu"], before=before)
     return [{**found, "ok": found["ok"] is not False, "unit": found["unit"] or None} for found in answer["checks"]]
 
@@ -145,14 +145,7 @@ def main():
     """Run as Ansible runs modules."""
     module = AnsibleModule(
         argument_spec={
-            "folder": {"type": "path", "required": True},
-            "archive": {"type": "str", "required": True},
-            "user": {"type": "str", "required": True},
-            "service_manager": {"type": "str", "required": True},
-            "is_machine": {"type": "bool", "default": True},
-            "cpu": {"type": "dict", "default": {}, "options": WISH},
-            "cpu_share": {"type": "float"},
-            "memory_mb": {"type": "int"},
+            **ASKED,
             "share_tolerance": {"type": "float", "required": True},
             "offset_ms": {"type": "float", "required": True},
         },
