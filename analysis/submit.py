@@ -75,6 +75,8 @@ def submit(job: Job, master: str | None, tell: Callable[[str], None]) -> None:
         # Otherwise Spark asks which address this host's name has, which a laptop on the road cannot answer.
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
     kept: list[str] = []
+    # From there on the job itself says how far it is.
+    tell(f"{job.progress}starting Java")
     with _started(_command(job, Path(environment["SPARK_HOME"]), master or LOCAL), environment) as (process, lines):
         for line in lines:
             if line.startswith(job.progress):

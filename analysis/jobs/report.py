@@ -19,8 +19,6 @@ from pathlib import Path
 # pyspark says on import which of its features that we do not use dislike our pandas.
 warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: E402 - it has no types
-from pyspark.errors import PySparkException  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 
 from analysis.columns import SPARK_COLUMNS, tidy  # noqa: E402
@@ -28,9 +26,10 @@ from analysis.results import Campaign, load_campaign  # noqa: E402
 from analysis.summary import Rows  # noqa: E402
 from analysis.tables import TABLES  # noqa: E402
 from analysis.traces import Traces  # noqa: E402
-from inventory.errors import MillraceError, UnfitError  # noqa: E402
+from inventory.errors import MillraceError  # noqa: E402
 from inventory.folders import replacing  # noqa: E402
 from inventory.lifetime import end_with, leave_on_sigterm  # noqa: E402
+from workloads.pipelines.spark_session import started  # noqa: E402
 
 AT_ONCE = 3
 """Tables under way at the same time: planning one overlaps with computing another."""
@@ -75,13 +74,7 @@ def _tables(campaign: Campaign) -> dict[str, Rows]:
     builder = SparkSession.builder.appName("millrace report")
     # Listing files in a job of its own pays only where files are many thousands.
     builder = builder.config("spark.sql.sources.parallelPartitionDiscovery.threshold", "10000")
-    try:
-        spark = builder.config("spark.sql.shuffle.partitions", partitions).getOrCreate()
-    except (PySparkException, Py4JError) as fault:
-        # Java's own words stand before its stack, behind those of the bridge.
-        words = [line for line in str(fault).splitlines() if line.startswith(":")] or str(fault).splitlines()
-        raise UnfitError(f"Spark does not start: {words[0].lstrip(': ')}") from None
-    try:
+    with started(builder.config("spark.sql.shuffle.partitions", partitions), _tell) as spark:
         traces = Traces(spark, campaign.counted)
         _tell("reading marks")
         traces.prepare()
@@ -91,8 +84,6 @@ def _tables(campaign: Campaign) -> dict[str, Rows]:
             for at, (name, job) in enumerate(jobs.items(), 1):
                 tables[name] = tidy(name, job.result())
                 _tell(f"table {at} of {len(jobs)}: {name}")
-    finally:
-        spark.stop()
     return tables
 
 

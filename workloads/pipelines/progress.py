@@ -3,6 +3,7 @@
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -21,10 +22,15 @@ def tell(what: str) -> None:
 
 
 class Watch:
-    """Tells, inside the block, which stages are under way and how many of their tasks are done."""
+    """Tells, inside the block, what Spark is doing: which stages are under way, and how many of their tasks are done.
 
-    def __init__(self, context: SparkContext) -> None:
-        self._tracker = context.statusTracker()
+    Args:
+        tell: gets the lines.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._context: SparkContext | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -38,13 +44,18 @@ class Watch:
         self._over.set()
         self._thread.join()
 
+    def follow(self, context: SparkContext) -> None:
+        """Spark has started."""
+        self._context = context
+
     def _watch(self) -> None:
         while not self._over.wait(EVERY_S):
-            found = [self._tracker.getStageInfo(stage) for stage in sorted(self._tracker.getActiveStageIds())]
-            stages = [
-                f"stage {stage.stageId}: {stage.numCompletedTasks} of {stage.numTasks} tasks"
-                for stage in found
-                if stage
-            ]
-            if stages:
-                tell(", ".join(stages))
+            self._tell("Spark is starting" if self._context is None else in_words(self._context))
+
+
+def in_words(context: SparkContext) -> str:
+    """What Spark is doing now; between stages it plans, or our own program works."""
+    tracker = context.statusTracker()
+    found = [tracker.getStageInfo(stage) for stage in sorted(tracker.getActiveStageIds())]
+    stages = [f"stage {stage.stageId}: {stage.numCompletedTasks} of {stage.numTasks} tasks" for stage in found if stage]
+    return ", ".join(stages) or "between two stages"

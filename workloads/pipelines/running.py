@@ -6,21 +6,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from inventory.errors import InputError, UnfitError
+from inventory.errors import InputError
 from inventory.folders import replacing
 from inventory.params import given, parameters
 from workloads.pipelines.accept import Before
 from workloads.pipelines.catalogue import SOCKET, pipeline_named
 from workloads.pipelines.output import SUMMARY, Format, Tables, check_output, write_document
 from workloads.pipelines.pipeline import Query
-from workloads.pipelines.progress import Watch, tell
+from workloads.pipelines.progress import tell
 from workloads.pipelines.reading import Reading, explained, spread, whole
 from workloads.pipelines.repair import Repair
 from workloads.pipelines.source import link, parts_of
+from workloads.pipelines.spark_session import started
 from workloads.pipelines.streaming import streamed
 
 SETTINGS: Mapping[str, str] = {
@@ -113,18 +112,9 @@ def session(name: str) -> Iterator[SparkSession]:
     Raises:
         UnfitError: Spark does not start.
     """
-    tell("starting Spark")
     builder = SparkSession.builder.appName(f"millrace {name}")
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
-    try:
-        spark = builder.getOrCreate()
-    except (PySparkException, Py4JError) as fault:
-        # Java's own words stand before its stack, behind those of the bridge.
-        words = [line for line in str(fault).splitlines() if line.startswith(":")] or str(fault).splitlines()
-        raise UnfitError(f"Spark does not start: {words[0].lstrip(': ')}") from None
-    try:
-        with Watch(spark.sparkContext):
-            yield spark
-    finally:
-        spark.stop()
+    tell("starting Spark")
+    with started(builder, tell) as spark:
+        yield spark

@@ -1,0 +1,50 @@
+"""Spark jobs are never silent for long, whatever Spark is doing."""
+
+from queue import Queue
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from workloads.pipelines import progress
+from workloads.pipelines.progress import Watch
+
+PATIENCE_S = 60
+
+
+class Spark:
+    """What the watch asks of a Spark context: the stages that are under way, and their tasks."""
+
+    def __init__(self) -> None:
+        self.stages: dict[int, tuple[int, int]] = {}
+
+    def statusTracker(self) -> "Spark":  # noqa: N802 - Spark's own name
+        return self
+
+    def getActiveStageIds(self) -> list[int]:  # noqa: N802
+        return [*self.stages, 99]
+
+    def getStageInfo(self, stage: int) -> Any:  # noqa: N802
+        if stage not in self.stages:
+            return None  # it has ended since
+        done, of = self.stages[stage]
+        return SimpleNamespace(stageId=stage, numCompletedTasks=done, numTasks=of)
+
+
+def heard(lines: "Queue[str]", wanted: str) -> bool:
+    """Whether a line comes at last."""
+    while lines.get(timeout=PATIENCE_S) != wanted:
+        pass
+    return True
+
+
+def test_a_line_comes_while_spark_starts_plans_and_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "EVERY_S", 0.01)
+    lines: Queue[str] = Queue()
+    spark: Any = Spark()
+    with Watch(lines.put) as watch:
+        assert heard(lines, "Spark is starting")
+        watch.follow(spark)
+        assert heard(lines, "between two stages")
+        spark.stages = {7: (1, 4), 8: (0, 1)}
+        assert heard(lines, "stage 7: 1 of 4 tasks, stage 8: 0 of 1 tasks")
