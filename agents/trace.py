@@ -16,7 +16,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.ipc
-import pyarrow.parquet
 
 from inventory.errors import RunError, nearest
 
@@ -289,6 +288,9 @@ def collect(folders: Sequence[Path], target: Path) -> dict[str, int]:
 
     Every table gets a file, an empty one where nothing was written, so that readers need no special case.
     """
+    # Only a controller has use for it, and every process on a node would have to load it.
+    import pyarrow.parquet
+
     target.mkdir(parents=True, exist_ok=True)
     written = {}
     for table, schema in TABLES.items():
