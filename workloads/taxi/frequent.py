@@ -6,18 +6,15 @@
 Snapshots go the upper way, the log of changes the lower one; only what is asked for is there.
 """
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import ClassVar
 
 from workloads.operators import Operator
-from workloads.rates import NS
 from workloads.recordings.grid import CELLS_500_M
-from workloads.taxi.layout import CHANGES, SNAPSHOTS, same
+from workloads.taxi.query import TaxiQuery
 from workloads.taxi.routes import Count, Log, Merge, Rank, Route
-from workloads.taxi.trips import TaxiParams, Trips, prepare_trips
+from workloads.taxi.trips import TaxiParams, Trips
 from workloads.topology import DEFAULT_STREAM, Component, Input, Topology
-from workloads.workload import Answer, PreparedInput, Verdict
 
 _BOLTS: Mapping[str, type[Operator]] = {"route": Route, "count": Count, "rank": Rank, "merge": Merge, "log": Log}
 
@@ -28,16 +25,15 @@ class FrequentParams(TaxiParams):
     defaults: ClassVar = {"parse": 16, "route": 16, "count": 8, "rank": 4, "merge": 1, "log": 1}
 
 
-class Taxi:
+class Taxi(TaxiQuery):
     """See the module."""
 
     name = "taxi"
     summary = "taxi trips to the ten most frequent routes of the last half hour (DEBS 2015 query 1)"
     paper = "DEBS 2015 grand challenge, query 1, as in Eskandari, Mair, Huang, Eyers: I-Scheduler, 2020"
     Params = FrequentParams
-
-    def __init__(self, params: FrequentParams) -> None:
-        self.params = params
+    grid = CELLS_500_M
+    plain = "workloads.taxi.route_reference"
 
     def topology(self) -> Topology:
         """Two ways from the routes: to snapshots, and to the log."""
@@ -61,28 +57,4 @@ class Taxi:
 
     def operator(self, component: str) -> Operator:
         """A new operator of one of the components."""
-        return Trips(self.params.tick_ns, CELLS_500_M) if component == "parse" else _BOLTS[component]()
-
-    def prepare(self, folder: Path) -> Sequence[PreparedInput]:
-        """Trips with both ends on the grid of 500 m."""
-        return [prepare_trips(self.params, CELLS_500_M, folder)]
-
-    def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
-        """Both tables, from the trips that were emitted."""
-        from workloads.recordings.emitted import emitted
-        from workloads.recordings.recording import Recording
-        from workloads.taxi import route_reference as plain
-
-        path = inputs[0].path
-        answer: dict[str, Sequence[tuple[object, ...]]] = {}
-        if self.params.snapshots:
-            first_s = -(-Recording(path).origin_ns // NS)
-            tables = emitted(path, positions, plain.COLUMNS)
-            answer[SNAPSHOTS] = list(plain.snapshots(tables, CELLS_500_M, self.params.period_s, first_s))
-        if self.params.changes:
-            answer[CHANGES] = list(plain.changes(emitted(path, positions, plain.COLUMNS), CELLS_500_M))
-        return answer
-
-    def compare(self, answer: Answer, reference: Answer) -> Verdict:
-        """Row by row; how long a change took is no part of it."""
-        return same(answer, reference)
+        return Trips(self.params.tick_ns, self.grid) if component == "parse" else _BOLTS[component]()

@@ -7,18 +7,15 @@
 Snapshots go the upper ways, the log of changes the last one; only what is asked for is there.
 """
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import ClassVar
 
 from workloads.operators import Operator
-from workloads.rates import NS
 from workloads.recordings.grid import CELLS_250_M
-from workloads.taxi.layout import CHANGES, SNAPSHOTS, same
+from workloads.taxi.query import TaxiQuery
 from workloads.taxi.rides import Amount, Log, Merge, Profit, Taxi, Value
-from workloads.taxi.trips import PaidTrips, TaxiParams, prepare_trips
+from workloads.taxi.trips import PaidTrips, TaxiParams
 from workloads.topology import DEFAULT_STREAM, Component, Input, Topology
-from workloads.workload import Answer, PreparedInput, Verdict
 
 _BOLTS: Mapping[str, type[Operator]] = {
     "amount": Amount,
@@ -36,16 +33,15 @@ class ProfitableParams(TaxiParams):
     defaults: ClassVar = {"parse": 16, "amount": 16, "profit": 8, "taxi": 8, "value": 4, "merge": 1, "log": 1}
 
 
-class TaxiProfit:
+class TaxiProfit(TaxiQuery):
     """See the module."""
 
     name = "taxi-profit"
     summary = "taxi trips to the ten areas of the highest profit per empty taxi (DEBS 2015 query 2)"
     paper = "DEBS 2015 grand challenge, query 2"
     Params = ProfitableParams
-
-    def __init__(self, params: ProfitableParams) -> None:
-        self.params = params
+    grid = CELLS_250_M
+    plain = "workloads.taxi.area_reference"
 
     def topology(self) -> Topology:
         """Two ways from the amounts: to snapshots, and to the log."""
@@ -71,28 +67,4 @@ class TaxiProfit:
 
     def operator(self, component: str) -> Operator:
         """A new operator of one of the components."""
-        return PaidTrips(self.params.tick_ns, CELLS_250_M) if component == "parse" else _BOLTS[component]()
-
-    def prepare(self, folder: Path) -> Sequence[PreparedInput]:
-        """Trips with both ends on the grid of 250 m."""
-        return [prepare_trips(self.params, CELLS_250_M, folder)]
-
-    def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
-        """Both tables, from the trips that were emitted."""
-        from workloads.recordings.emitted import emitted
-        from workloads.recordings.recording import Recording
-        from workloads.taxi import area_reference as plain
-
-        path = inputs[0].path
-        answer: dict[str, Sequence[tuple[object, ...]]] = {}
-        if self.params.snapshots:
-            first_s = -(-Recording(path).origin_ns // NS)
-            tables = emitted(path, positions, plain.COLUMNS)
-            answer[SNAPSHOTS] = list(plain.snapshots(tables, CELLS_250_M, self.params.period_s, first_s))
-        if self.params.changes:
-            answer[CHANGES] = list(plain.changes(emitted(path, positions, plain.COLUMNS), CELLS_250_M))
-        return answer
-
-    def compare(self, answer: Answer, reference: Answer) -> Verdict:
-        """Row by row; how long a change took is no part of it."""
-        return same(answer, reference)
+        return PaidTrips(self.params.tick_ns, self.grid) if component == "parse" else _BOLTS[component]()
