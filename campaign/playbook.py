@@ -34,8 +34,11 @@ PREFLIGHT = "preflight : "
 ARGUMENTS = "Validating arguments against arg spec"
 """Ansible's own name of the task that checks a role's variables."""
 
-LIMIT = ("-l", "--limit")
-"""Options that leave out hosts."""
+PARTS = ("-l", "--limit", "-t", "--tags", "--skip-tags", "--start-at-task", "--step")
+"""Options that leave out hosts or tasks."""
+
+LOOKS = ("-C", "--check", "--list-", "--syntax-check", "--version", "-h", "--help")
+"""Options with which nothing is changed."""
 
 WRONG_OPTION = "ansible-playbook: error: "
 UNREACHABLE = "UNREACHABLE!"
@@ -60,6 +63,16 @@ class Choice(NamedTuple):
     variables: Mapping[str, Any] = {}
     only_errors: bool = False
 
+    @property
+    def only_looks(self) -> bool:
+        """Whether nothing is changed."""
+        return self.check or any(option.startswith(LOOKS) for option in self.options)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether hosts or tasks are left out."""
+        return any(option.startswith(PARTS) for option in self.options)
+
 
 def play(name: str, hosts: Hosts, choice: Choice, settings: Settings) -> Outcome:
     """Play the playbook `name`, show how far it is, and return how it went once every host has done all of it.
@@ -78,10 +91,9 @@ def play(name: str, hosts: Hosts, choice: Choice, settings: Settings) -> Outcome
     command += ["--check", "--diff"] if choice.check else []
     command += [part for key, value in choice.variables.items() for part in ("-e", f"{key}={value}")]
     command += choice.options
-    partial = any(option.startswith(LIMIT) for option in choice.options)
     with (
         interrupted_once(),
-        standing_for(name, hosts, choice.check, partial, settings.quiet),
+        standing_for(name, hosts, choice.only_looks, choice.is_partial, settings.quiet),
         tasks_shown(name, settings.quiet, settings.color) as progress,
     ):
         on_change = progress.tells if choice.check else lambda _lines: None

@@ -73,7 +73,7 @@ def standing_for(playbook: str, hosts: Hosts, check: bool, partial: bool, quiet:
         playbook: `provision`, `verify`, `restore`, or another that needs a cluster that is up.
         hosts: of the inventory.
         check: it only says what would change: what is brought up for it goes down again, what is up stays.
-        partial: it is played for some of the hosts; `restore` then takes nothing down.
+        partial: it is played for some of the hosts, or a part of it is; `restore` then takes nothing down.
         quiet: say nothing of how far it is.
 
     Raises:

@@ -168,3 +168,22 @@ def test_ctrl_c_ends_ansible_and_all_that_it_started(desk: Path, hosts: Hosts) -
         assert not psutil.pid_exists(int(mark.read_text()))
     finally:
         process.kill()
+
+
+@pytest.mark.parametrize(
+    ("options", "looks", "partial"),
+    [
+        (["-v", "--ask-become-pass"], False, False),
+        (["--limit", "n1"], False, True),
+        (["-ln1"], False, True),
+        (["--tags=network"], False, True),
+        (["--check", "--diff"], True, False),
+        (["--list-tasks", "-t", "cpu"], True, True),
+    ],
+)
+def test_options_that_change_nothing_or_leave_something_out_are_known(
+    options: list[str], looks: bool, partial: bool
+) -> None:
+    choice = playbook.Choice(options=options)
+    assert (choice.only_looks, choice.is_partial) == (looks, partial)
+    assert playbook.Choice(check=True).only_looks
