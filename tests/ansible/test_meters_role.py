@@ -1,0 +1,101 @@
+"""What an inventory says of meters: written for agents, who understand it; what was there is kept and put back."""
+
+import os
+
+import msgspec
+import pytest
+import yaml
+from ansible_modules import ANSIBLE, run_module
+
+from agents.power.host import MeteredHost
+from agents.power.settings import PATH, PowerSettings, Program, settings_of
+
+SAYS = {"prefer": ["external", "hwmon"], "external": {"command": ["meter", "--fast"], "silence_s": 20}}
+
+
+@pytest.fixture
+def host(tmp_path):
+    (tmp_path / "host").mkdir()
+    return tmp_path / "host"
+
+
+def meters(host, says=None, state="present", check=False):
+    asked = {"folder": str(host / "var"), "root": str(host), "state": state}
+    if says is not None:
+        asked["content"] = yaml.safe_dump(says)
+    return run_module("millrace_meters", asked, check=check)
+
+
+def everything(host):
+    return sorted(str(path.relative_to(host)) for path in host.rglob("*"))
+
+
+def test_agents_read_what_was_written_and_restoring_leaves_nothing(host):
+    tried = meters(host, SAYS, check=True)
+    assert (tried["changed"], everything(host)) == (True, [])
+    answer = meters(host, SAYS)
+    assert answer["changed"]
+    assert answer["diff"] == tried["diff"]
+    assert (answer["diff"]["before"], answer["diff"]["after"]) == ("", (host / PATH).read_text())
+    found = settings_of(MeteredHost(host))
+    assert found.prefer == ("external", "hwmon")
+    assert found.external == Program(("meter", "--fast"), silence_s=20)
+    assert (host / PATH).stat().st_mode & 0o777 == 0o644
+    assert not meters(host, SAYS)["changed"]
+    assert not meters(host, SAYS, check=True)["changed"]
+    assert meters(host, state="absent", check=True)["changed"]
+    assert meters(host, state="absent")["changed"]
+    assert everything(host) == []
+    assert not meters(host, state="absent")["changed"]
+
+
+def test_what_an_operator_had_written_comes_back_after_any_number_of_changes(host):
+    (host / PATH).parent.mkdir(parents=True)
+    (host / PATH).write_text("prefer: [hwmon]  # ours\n")
+    meters(host, SAYS)
+    changed = meters(host, {"rate_hz": 5})
+    assert changed["diff"]["before"] == yaml.safe_dump(SAYS)
+    # An inventory that says nothing any more leaves the host as it was found.
+    answer = meters(host)
+    assert answer["changed"]
+    assert answer["diff"]["after"] == "prefer: [hwmon]  # ours\n"
+    assert (host / PATH).read_text() == "prefer: [hwmon]  # ours\n"
+    assert everything(host) == ["etc", "etc/millrace", PATH]
+    assert not meters(host)["changed"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_file_that_cannot_be_written_is_named(host):
+    host.chmod(0o500)
+    assert "etc" in meters(host, SAYS)["msg"]
+
+
+def test_the_role_declares_the_settings_that_agents_read_and_no_others():
+    """Names and choices, all the way down."""
+    document = yaml.safe_load((ANSIBLE / "roles/power/meta/argument_specs.yml").read_text())
+    declared = document["argument_specs"]["main"]["options"]["millrace_meters"]
+    _compare(declared, msgspec.json.schema(PowerSettings))
+
+
+def _compare(declared, schema):
+    definitions = schema["$defs"]
+
+    def resolved(part):
+        for option in part.get("anyOf", [part]):
+            if "$ref" in option:
+                return definitions[option["$ref"].rpartition("/")[2]]
+            if option.get("type") != "null":
+                return option
+        return part
+
+    def walk(option, part, where):
+        part = resolved(part)
+        if part.get("type") == "array":
+            part = resolved(part["items"])
+        assert sorted(map(str, option.get("choices", []))) == sorted(map(str, part.get("enum", []))), where
+        assert set(option.get("options", {})) == set(part.get("properties", {})), where
+        for name, inner in option.get("options", {}).items():
+            assert inner.get("required", False) is (name in part.get("required", [])), f"{where}.{name}"
+            walk(inner, part["properties"][name], f"{where}.{name}")
+
+    walk(declared, schema, "millrace_meters")
