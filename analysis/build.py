@@ -7,7 +7,7 @@ tables/<table>.csv
 
 import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from analysis.clocks import without_withheld
@@ -57,7 +57,9 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 """Every table of the report -> its columns."""
 
 
-def build(campaign: Campaign, tables: Mapping[str, Rows], folder: Path, baseline: str | None) -> Path:
+def build(
+    campaign: Campaign, tables: Mapping[str, Rows], folder: Path, baseline: str | None, tell: Callable[[str], None]
+) -> Path:
     """Write the whole report into `folder`, which exists and is empty; return its page.
 
     Args:
@@ -65,7 +67,9 @@ def build(campaign: Campaign, tables: Mapping[str, Rows], folder: Path, baseline
         tables: tidy rows of every table in `SPARK_COLUMNS`.
         folder: where to.
         baseline: the scheduler that others are compared with.
+        tell: hears what is being made.
     """
+    tell("comparing runs")
     tables = {
         **tables,
         "latency": without_withheld(campaign, tables["latency"]),
@@ -91,11 +95,11 @@ def build(campaign: Campaign, tables: Mapping[str, Rows], folder: Path, baseline
         _write_csv(folder / "tables" / f"{name}.csv", COLUMNS[name], rows)
     (folder / "figures").mkdir()
     intervals = {(r["workload"], r["scheduler"], r["metric"]): _interval(r) for r in differences}
-    sections = [
-        _section(campaign, label, slug, tables, cells, intervals, folder / "figures")
-        for label, slug in _slugs(campaign.workloads).items()
-        if any(run.workload == label for run in campaign.counted)
-    ]
+    sections = []
+    for label, slug in _slugs(campaign.workloads).items():
+        if any(run.workload == label for run in campaign.counted):
+            tell(f"drawing {label}")
+            sections.append(_section(campaign, label, slug, tables, cells, intervals, folder / "figures"))
     page = folder / "index.html"
     page.write_text(render_page(page_of(campaign, tables, runs, sections, baseline)), encoding="utf-8")
     return page

@@ -56,8 +56,7 @@ def main(arguments: Sequence[str]) -> int:
         with replacing(asked.output) as folder, ThreadPoolExecutor(1) as beside:
             drawing = beside.submit(import_module, "analysis.build")
             tables = _tables(campaign)
-            _tell("drawing")
-            drawing.result().build(campaign, tables, folder, baseline)
+            drawing.result().build(campaign, tables, folder, baseline, _tell)
     except MillraceError as fault:
         sys.stderr.write(f"millrace: {fault}\n")
         return fault.exit_status

@@ -43,7 +43,10 @@ def built(folder: Path) -> str:
     sinks["worst_late_ms"] = None
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in SPARK_COLUMNS}
     rows["components"] = [{"run": run.id, **sinks, "processed_tuples_per_s": 9000.0} for run in campaign.counted]
-    return build(campaign, rows, folder / "report", campaign.baseline(None)).read_text()
+    told: list[str] = []
+    page = build(campaign, rows, folder / "report", campaign.baseline(None), told.append)
+    assert told == ["comparing runs", *(f"drawing {label}" for label in campaign.workloads)]
+    return page.read_text()
 
 
 @pytest.fixture(scope="module")

@@ -147,7 +147,7 @@ def built(folder: Path, tables: dict[str, list[dict[str, object]]] | None = None
     target = folder / "report"
     target.mkdir()
     rows = {name: [] for name in SPARK_COLUMNS} | (tables or {})
-    return build(campaign, rows, target, campaign.baseline(None)).read_text()
+    return build(campaign, rows, target, campaign.baseline(None), lambda _: None).read_text()
 
 
 @pytest.mark.spark
