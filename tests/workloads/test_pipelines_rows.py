@@ -33,21 +33,20 @@ def taken(spark: Any, source: Path, schema: Schema, grid: Grid | None, folder: P
     """Accepted rows in order, the others by class, and the number of all."""
     from workloads.pipelines.pipeline import Query
     from workloads.pipelines.reading import Reading, kept
-    from workloads.pipelines.source import link, parts_of, rows_of
+    from workloads.pipelines.source import parts_of
+    from workloads.pipelines.stretches import stretches_of
 
     class Everything(Query):
         def __init__(self) -> None:
-            self.schema, self.grid = schema, grid  # type: ignore[misc]
+            self.schema, self.grid, self.columns = schema, grid, tuple(schema.columns)  # type: ignore[misc]
 
         def advanced(self, known: Any, piece: Any) -> Any:
             raise NotImplementedError
 
     parts = dict(enumerate(parts_of(source, schema, grid)))
-    for rank, part in parts.items():
-        link(part, folder, rank)
     reading = Reading(spark, source, folder, folder.with_name("rows"), parts)
     query = Everything()  # type: ignore[abstract]
-    found = kept(query, reading, rows_of(reading.raw(schema), schema)).orderBy(SEQ)
+    found = kept(query, reading, stretches_of(parts)).orderBy(SEQ)
     columns = found.select(SEQ, *schema.columns).toArrow().to_pydict()
     reading.check(query)
     spark.catalog.clearCache()
@@ -111,10 +110,10 @@ def trips(rows: int, seed: int) -> list[bytes]:
     return [line.encode() for line in made]
 
 
-def test_parts_in_any_order_and_packing_are_taken_as_recordings_are(spark: Any, tmp_path: Path) -> None:
-    # More than a gigabyte would be cut into pieces by itself; this is cut as small as Spark cuts.
-    before = spark.conf.get("spark.sql.files.maxPartitionBytes")
-    spark.conf.set("spark.sql.files.maxPartitionBytes", "50000")
+def test_parts_in_any_order_and_packing_are_taken_as_recordings_are(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workloads.pipelines.stretches.STRETCH_BYTES", 50_000)
     rows = trips(12_000, 3)
     place = tmp_path / "a {b} [c]*" / "parts"
     (place / "sub").mkdir(parents=True)
@@ -123,10 +122,7 @@ def test_parts_in_any_order_and_packing_are_taken_as_recordings_are(spark: Any, 
     (place / "plain.gz").write_bytes(b"\n".join(rows[7000:10_000]))
     (place / "b").write_bytes(b"\n".join(rows[10_000:]) + b"\n")
     (place / "_left_out").write_bytes(b"nonsense")
-    try:
-        found, bad, count = taken(spark, place, DEBS2015, CELLS_500_M, tmp_path / "links")
-    finally:
-        spark.conf.set("spark.sql.files.maxPartitionBytes", before)
+    found, bad, count = taken(spark, place, DEBS2015, CELLS_500_M, tmp_path / "links")
     expected = prepare(place, DEBS2015, tmp_path / "prepared", CELLS_500_M)
     assert (bad, count) == (expected.quarantined, 12_000)
     assert 0 < bad["out_of_order"] < 120

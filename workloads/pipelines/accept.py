@@ -17,9 +17,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from inventory.errors import InputError
 from workloads.pipelines.lines import FAULT
 from workloads.pipelines.source import PLACE, TURN, part_at
-from workloads.recordings.accept import MOST_GAP_S
+from workloads.pipelines.stretches import STRETCH, Findings, Stretch
+from workloads.recordings.accept import MOST_GAP_S, too_far
 from workloads.recordings.prepare import MOST_OUT_OF_ORDER
-from workloads.recordings.schema import SEQ
+from workloads.recordings.schema import SEQ, Schema
 
 OUTLIER = "outlier"
 """Column that says whether a row is an outlier."""
@@ -58,52 +59,50 @@ class Before:
             )
 
 
-def accepted(rows: DataFrame, time: str, parts: Mapping[int, Path], before: Before) -> DataFrame:
-    """The rows that go on, with `SEQ` in the place of `PLACE` and `TURN`; `before` is brought up to date.
+def accepted(
+    copy: DataFrame, found: Sequence[Findings], stretches: Sequence[Stretch], schema: Schema, before: Before
+) -> DataFrame:
+    """The rows of a copy that go on, numbered over the whole input; `before` is brought up to date.
 
     Args:
-        rows: what `rows_of` gave, with `OUTLIER`; it is read several times.
-        time: column by which rows are ordered, in seconds.
-        parts: by rank, for messages.
+        copy: the rows that went on from each stretch.
+        found: of each stretch.
+        stretches: what was copied, in the order of the input.
+        schema: of the rows.
         before: the rows before these.
 
     Raises:
         InputError: two rows are further apart than any recording has them.
     """
-    rows, places = numbered(rows, before)
-    good = rows.where(f"{FAULT} is null and not {OUTLIER}").drop(FAULT, OUTLIER)
-    times = good.groupBy(time).agg(F.min(SEQ).alias("first"), F.max(SEQ).alias("last"))
-    if before.newest is not None:
-        known = times.sparkSession.range(1).select(F.lit(before.newest).cast("bigint"), F.lit(-1), F.lit(-1))
-        times = known.toDF(*times.columns).unionByName(times)
-        times = times.groupBy(time).agg(F.min("first").alias("first"), F.max("last").alias("last"))
-    times = _limited(times, time).persist()
-    # One question for all of them: planning one costs more than answering it.
-    facts = times.agg(
-        F.max(time).alias("newest"),
-        F.min(time).alias("least"),
-        F.min_by(time, "first").alias("first"),
-        F.count_if(F.col("last") > F.col("limit")).alias("with_late"),
-    ).collect()[0]
-    if facts["newest"] is None:
-        return good
-    before.newest = facts["newest"]
-    if before.first is None:
-        before.first = facts["first"]
-    if facts["newest"] - facts["least"] > MOST_GAP_S:
-        # Times that were the newest when they came.
-        jump = too_far(times.where("limit is null or first < limit"), time)
-        if jump is not None:
-            where = where_is(jump["first"], places, parts)
-            raise InputError(f"{where}: {time} is {jump['days']} days later than that of any row before it")
-    if not facts["with_late"]:
-        return good
-    limits = times.where("last > limit").select(time, "limit").persist()
-    late = good.join(limits, time).where(f"{SEQ} > limit")
-    counted = late.agg(F.count(SEQ).alias("rows"), F.min(SEQ).alias("first")).collect()[0]
-    before.quarantined["out_of_order"] += counted["rows"]
-    before.first_late = before.first_late or where_is(counted["first"], places, parts)
-    return good.join(limits, time, "left").where(f"limit is null or {SEQ} < limit").select(*good.columns)
+    firsts: list[int] = []
+    floors: list[int | None] = []
+    for stretch, one in zip(stretches, found, strict=True):
+        firsts.append(before.rows)
+        before.rows += one.rows
+        for kind, count in (("malformed", one.malformed), ("outlier", one.outlier), ("out_of_order", one.late)):
+            before.quarantined[kind] += count
+        floors.append(None)
+        if one.first is None or one.newest is None or one.first_row is None:
+            continue
+        line = 1 - firsts[next(at for at, other in enumerate(stretches) if other.part == stretch.part)] + firsts[-1]
+        floor = one.first if before.newest is None else before.newest
+        for row, newest, time in [(one.first_row, floor, one.first), *one.jumps]:
+            if time - max(newest, floor) > MOST_GAP_S:
+                raise too_far(stretch.path, line + row, schema, time - max(newest, floor))
+        first_late = one.first_late
+        if one.first < floor:
+            first_late, floors[-1] = one.first_row, floor
+        if first_late is not None:
+            before.first_late = before.first_late or f"{stretch.path}:{line + first_late}"
+        before.first = one.first if before.first is None else before.first
+        before.newest = max(floor, one.newest)
+    number = F.get(F.lit(firsts), STRETCH) + F.col(SEQ)
+    if any(floor is not None for floor in floors):
+        # Only the first rows of a stretch can be older than one of a stretch before.
+        late = F.coalesce(F.col(schema.time) < F.get(F.lit(floors), STRETCH), F.lit(False))
+        before.quarantined["out_of_order"] += copy.where(late).count()
+        copy = copy.where(~late)
+    return copy.withColumn(SEQ, number).drop(STRETCH)
 
 
 def late_rows(rows: DataFrame, times: DataFrame, time: str) -> int:
@@ -118,7 +117,7 @@ def late_rows(rows: DataFrame, times: DataFrame, time: str) -> int:
     return rows.join(limits, time).where(f"{SEQ} > limit").count()
 
 
-def too_far(times: DataFrame, time: str) -> Any:
+def jump_in(times: DataFrame, time: str) -> Any:
     """The `first` number and the `days` of the earliest time that lies too far behind another; None: none does."""
     gap = F.col(time) - F.lag(time).over(Window.orderBy(time))
     jumps = times.withColumn("gap", gap).where(F.col("gap") > MOST_GAP_S)

@@ -34,6 +34,7 @@ class Loads(Query):
     """
 
     schema = DEBS2014
+    columns = tuple(DEBS2014.columns)
     Params: ClassVar[type[Any]] = QueryParams
     order: ClassVar[Mapping[str, tuple[str, ...]]] = {
         table: ("tick", "slice_s", *name) for table, name in NAMES.items()

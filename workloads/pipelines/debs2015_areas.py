@@ -27,6 +27,7 @@ class ProfitableAreas(Query):
     """The query as a pipeline."""
 
     schema = DEBS2015
+    columns = tuple(DEBS2015.columns)
     grid = CELLS_250_M
     Params: ClassVar[type[Any]] = TripParams
     order: ClassVar[Mapping[str, tuple[str, ...]]] = {SNAPSHOTS: ("ts",), CHANGES: ("change",)}

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from workloads.pipelines.change_log import log_of
 from workloads.pipelines.pipeline import Known, Piece, Query, Step
-from workloads.pipelines.taxi_tables import DONE, Field, Ticks, TripParams, cell, cell_name, ticks_of
+from workloads.pipelines.taxi_tables import DONE, ENDS, Field, Ticks, TripParams, cell, cell_name, ticks_of
 from workloads.recordings.grid import CELLS_500_M
 from workloads.recordings.schema import DEBS2015, SEQ
 from workloads.taxi.layout import CHANGES, LISTED, ROUTE, SNAPSHOTS
@@ -28,6 +28,7 @@ class FrequentRoutes(Query):
 
     schema = DEBS2015
     grid = CELLS_500_M
+    columns = ("pickup_datetime", "dropoff_datetime", *ENDS)
     Params: ClassVar[type[Any]] = TripParams
     order: ClassVar[Mapping[str, tuple[str, ...]]] = {SNAPSHOTS: ("ts",), CHANGES: ("change",)}
 

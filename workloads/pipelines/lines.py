@@ -1,5 +1,7 @@
 """Raw lines to the columns of a recording, in Spark's own expressions, by the rules of `workloads.recordings`.
 
+For `prepare`, which keeps malformed lines and says what is wrong with each.
+
 Nearly all lines are ordinary: one pattern says so, and plain casts are then exact. Of the others every field is looked
 at by itself, and decimals are cut as text. Those expressions stand in `_let`, which Spark does not compile, so that
 what is hardly ever used does not make the compiled code too long for Java's own compiler.
@@ -11,7 +13,6 @@ from functools import partial, reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program gives it
 
-from workloads.recordings.grid import Grid
 from workloads.recordings.schema import DEBS2014, DEBS2015, NANO, Schema
 
 LINE = "line"
@@ -60,14 +61,12 @@ def unix_line(line: Column) -> Column:
     return F.when(F.endswith(line, F.lit("\r")), F.left(line, F.length(line) - 1)).otherwise(line)
 
 
-def parsed(lines: DataFrame, schema: Schema, explained: bool = False) -> DataFrame:
-    """Add the columns of the recording and `FAULT`, and drop `LINE`.
+def parsed(lines: DataFrame, schema: Schema) -> DataFrame:
+    """Add the columns of the recording and `FAULT`; `LINE` stays of malformed rows alone.
 
     Args:
         lines: has `LINE`, and whatever else shall stay.
         schema: of the recording.
-        explained: whether faults are told in words and the lines of malformed rows stay; otherwise a fault is only a
-            mark, and `LINE` is null.
     """
     others = [F.col(name) for name in lines.columns if name != LINE]
     ordinary, odd = _PARSERS[schema.name]
@@ -80,23 +79,8 @@ def parsed(lines: DataFrame, schema: Schema, explained: bool = False) -> DataFra
     read = easy.select("*", F.when(is_odd, _let(row, odd)).alias("found"))
     wrong = is_odd & reduce(Column.__or__, [found[name].isNull() for name in values])
     columns = [F.coalesce(F.col(name), found[name]).alias(name) for name in values]
-    explain = _let(row, partial(_explanation, schema)) if explained else F.lit("malformed")
-    kept = F.when(wrong, F.col(LINE)) if explained else F.lit(None).cast("string")
-    return read.select(*others, *columns, F.when(wrong, explain).alias(FAULT), kept.alias(LINE))
-
-
-def off_grid(grid: Grid) -> Column:
-    """Whether an end of a trip is outside of the grid."""
-    west, north = grid.west_border, grid.north_border
-    inside = [
-        F.col(f"{end}_{axis}").between(low, high)
-        for end in ("pickup", "dropoff")
-        for axis, low, high in (
-            ("longitude", west, west + grid.side * grid.east - 1),
-            ("latitude", north - grid.side * grid.south + 1, north),
-        )
-    ]
-    return ~reduce(Column.__and__, inside)
+    fault = F.when(wrong, _let(row, partial(_explanation, schema))).alias(FAULT)
+    return read.select(*others, *columns, fault, F.when(wrong, F.col(LINE)).alias(LINE))
 
 
 # --- ordinary lines -------------------------------------------------------------------------------------------

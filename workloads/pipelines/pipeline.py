@@ -6,7 +6,7 @@ answer.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -66,6 +66,8 @@ class Query(ABC):
     schema: ClassVar[Schema]
     grid: ClassVar[Grid | None] = None
     Params: ClassVar[type[Any]]
+    columns: ClassVar[Sequence[str]]
+    """Of a prepared recording, which ones `wanted` is made of."""
     order: ClassVar[Mapping[str, tuple[str, ...]]]
     """Name of each table that there may be -> columns by which it is written in order."""
 

@@ -1,6 +1,6 @@
 """From the parts of an input to the accepted rows of a query."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,15 +9,14 @@ from uuid import uuid4
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
-from workloads.pipelines.accept import OUTLIER, Before, accepted
-from workloads.pipelines.lines import FAULT, off_grid
+from workloads.pipelines.accept import Before, accepted
 from workloads.pipelines.pipeline import Known, Piece, Query
-from workloads.pipelines.source import PLACE, TURN, check_packed, raw_rows, rows_of
+from workloads.pipelines.source import check_packed, raw_rows
+from workloads.pipelines.stretches import Stretch, copied, copy_schema, stretches_of
 from workloads.recordings.parts import is_parquet
 from workloads.recordings.prepare import no_valid_row
-from workloads.recordings.schema import Schema
+from workloads.recordings.schema import SEQ, Schema
 
 BYTES_PER_PARTITION = 64 * 1024 * 1024
 """Of input; what tasks exchange is cut into so many partitions."""
@@ -72,7 +71,7 @@ def whole(query: Query, reading: Reading) -> Mapping[str, DataFrame]:
     Raises:
         InputError: the input is refused.
     """
-    rows = kept(query, reading, rows_of(reading.raw(query.schema), query.schema))
+    rows = kept(query, reading, stretches_of(reading.parts))
     reading.check(query)
     before = reading.before
     assert before.first is not None  # noqa: S101 - `check` refuses what has no row
@@ -80,15 +79,16 @@ def whole(query: Query, reading: Reading) -> Mapping[str, DataFrame]:
     return query.advanced(Known(), Piece(rows, before.first, before.newest, over=True)).tables
 
 
-def kept(query: Query, reading: Reading, rows: DataFrame) -> DataFrame:
+def kept(query: Query, reading: Reading, stretches: Sequence[Stretch]) -> DataFrame:
     """The accepted rows of a piece with what the query wants of them; `reading.before` is brought up to date.
 
     What it needs of the rows is kept on disk, so that lines are parsed once, and plans do not grow from step to step.
     """
-    outlier = off_grid(query.grid) if query.grid is not None else F.lit(False)
-    wanted = [value.alias(name) for name, value in query.wanted().items()]
-    slim = rows.select(PLACE, TURN, FAULT, F.coalesce(outlier, F.lit(False)).alias(OUTLIER), *wanted)
-    return accepted(reading.stored(slim), query.schema.time, reading.parts, reading.before)
+    place = reading.aside / uuid4().hex
+    found = copied(reading.spark, stretches, query.schema, query.grid, query.columns, place)
+    copy = reading.spark.read.schema(copy_schema(query.schema, query.columns)).parquet(str(place))
+    rows = accepted(copy, found, stretches, query.schema, reading.before)
+    return rows.select(SEQ, *[value.alias(name) for name, value in query.wanted().items()])
 
 
 def spread(spark: SparkSession, size: int) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from inventory.documents import dump_yaml
 from inventory.errors import InputError
-from workloads.pipelines.accept import OUTLIER, late_rows, numbered, too_far, where_is
+from workloads.pipelines.accept import OUTLIER, jump_in, late_rows, numbered, where_is
 from workloads.pipelines.flow import expected_traffic
 from workloads.pipelines.lines import FAULT, LINE
 from workloads.pipelines.output import write_document
@@ -75,13 +75,13 @@ class Repair:
             InputError: the input is refused.
         """
         before, time = reading.before, schema.time
-        rows = rows_of(reading.raw(schema), schema, explained=True)
+        rows = rows_of(reading.raw(schema), schema)
         slim = rows.select(PLACE, TURN, FAULT, LINE, F.lit(False).alias(OUTLIER), *schema.columns)
         found, places = numbered(reading.stored(slim), before)
         good = found.where(f"{FAULT} is null").select(SEQ, *schema.columns)
         times = good.groupBy(time).agg(F.min(SEQ).alias("first"), F.max(SEQ).alias("last"), F.count(SEQ).alias("rows"))
         times = times.persist()
-        jump = too_far(times, time)
+        jump = jump_in(times, time)
         if jump is not None:
             where = where_is(jump["first"], places, reading.parts)
             raise InputError(f"{where}: {time} is {jump['days']} days later than that of any row before it")

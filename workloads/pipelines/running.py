@@ -83,8 +83,9 @@ def _whole(pipeline: Query | Repair, asked: Asked, folder: Path, work: Path) -> 
     source = Path(asked.source)
     schema = pipeline.schema if isinstance(pipeline, Query) else pipeline.schema_of(source)
     parts = parts_of(source, schema, pipeline.grid)
-    for rank, part in enumerate(parts):
-        link(part, work / "parts", rank)
+    if isinstance(pipeline, Repair):
+        for rank, part in enumerate(parts):
+            link(part, work / "parts", rank)
     with session(asked.name) as spark:
         size = sum(part.stat().st_size for part in parts)
         spread(spark, size)

@@ -79,7 +79,7 @@ def raw_rows(reader: DataFrameReader | DataStreamReader, folder: Path, schema: S
     return lines.select(F.col("value").alias(LINE), _FROM)
 
 
-def rows_of(raw: DataFrame, schema: Schema, explained: bool = False) -> DataFrame:
+def rows_of(raw: DataFrame, schema: Schema) -> DataFrame:
     """`PLACE`, `TURN`, the recording's columns, `FAULT` and `LINE` of what `raw_rows` gave."""
     rank = F.shiftleft(F.left(F.col(f"{_FROM}.file_name"), F.lit(_RANK_DIGITS)).cast("bigint"), _PIECE_BITS)
     if LINE not in raw.columns:
@@ -88,7 +88,7 @@ def rows_of(raw: DataFrame, schema: Schema, explained: bool = False) -> DataFram
         return raw.select(rank.alias(PLACE), turn, *schema.columns, nothing.alias(FAULT), nothing.alias(LINE))
     place = (rank + F.col(f"{_FROM}.file_block_start")).alias(PLACE)
     turn = F.monotonically_increasing_id().alias(TURN)
-    return parsed(raw.select(place, turn, unix_line(F.col(LINE)).alias(LINE)), schema, explained)
+    return parsed(raw.select(place, turn, unix_line(F.col(LINE)).alias(LINE)), schema)
 
 
 def part_at(place: int) -> int:

@@ -7,11 +7,12 @@ soon as a row behind it has been accepted, as the queries define it; a watermark
 could do neither.
 """
 
+import json
 import select
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -26,9 +27,9 @@ from workloads.pipelines.catalogue import SOCKET
 from workloads.pipelines.output import Tables
 from workloads.pipelines.pipeline import Known, Piece, Query
 from workloads.pipelines.progress import tell
-from workloads.pipelines.reading import Reading, explained, kept, spread
-from workloads.pipelines.source import link, parts_of, raw_rows, rows_of
-from workloads.recordings.parts import is_parquet
+from workloads.pipelines.reading import Reading, kept, spread
+from workloads.pipelines.source import parts_of
+from workloads.pipelines.stretches import Stretch, stretches_of
 
 PIECE_S, PIECE_BYTES = 1.0, 64 * 1024 * 1024
 """Of what a socket brings, the most that makes a piece."""
@@ -43,14 +44,18 @@ class Stream:
     def __init__(self, query: Query, reading: Reading, work: Path, tables: Tables) -> None:
         self._query, self._reading, self._work, self._tables = query, reading, work, tables
         self._known, self._pieces = Known(), 0
-        self._rows: StructType | None = None
+        self._kinds: StructType | None = None
         self.fault: MillraceError | None = None
 
-    def take(self, batch: DataFrame, number: int) -> None:
-        """Answer what a piece settles."""
+    def take(self, batch: DataFrame, _number: int) -> None:
+        """Answer what a part settles."""
+        stretches = [
+            Stretch(row["part"], Path(row["path"]), row["begin"], row["end"])
+            for row in batch.orderBy("part", "begin").collect()
+        ]
         try:
-            rows = kept(self._query, self._reading, rows_of(batch, self._query.schema))
-            self._rows = rows.schema
+            rows = kept(self._query, self._reading, stretches)
+            self._kinds = rows.schema
             self._advance(rows, over=False)
         except MillraceError as fault:
             self.fault = fault
@@ -63,8 +68,8 @@ class Stream:
             InputError: the recording is refused.
         """
         self._reading.check(self._query)
-        assert self._rows is not None  # noqa: S101 - `check` refuses a recording without rows
-        nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in self._rows]
+        assert self._kinds is not None  # noqa: S101 - `check` refuses a recording without rows
+        nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in self._kinds]
         self._advance(self._reading.spark.range(0).select(*nothing), over=True)
 
     def _advance(self, rows: DataFrame, over: bool) -> None:
@@ -109,12 +114,11 @@ def streamed(query: Query, spark: SparkSession, source: str, work: Path, tables:
     try:
         for rank, part in enumerate(arriving):
             parts[rank] = part
-            link(part, watched, rank)
+            _announce(stretches_of({rank: part}), watched / f"{rank:08d}.json")
             if running is None:
                 spread(spark, part.stat().st_size)
-                running = _started(stream, reading, query, work)
-            with explained([part]):
-                _answer(running, stream)
+                running = _started(stream, reading, work)
+            _answer(running, stream)
             tell(f"part {rank + 1}: {reading.before.rows:,} rows so far")
     finally:
         if running is not None:
@@ -125,12 +129,20 @@ def streamed(query: Query, spark: SparkSession, source: str, work: Path, tables:
     return reading.before
 
 
-def _started(stream: Stream, reading: Reading, query: Query, work: Path) -> StreamingQuery:
-    # Parts may have been changed in any order, and years apart.
-    reader = reading.spark.readStream.option("maxFileAge", "36500d")
-    raw = raw_rows(reader, reading.folder, query.schema, is_parquet(reading.parts[0]))
-    writer = raw.writeStream.foreachBatch(stream.take).option("checkpointLocation", str(work / "checkpoint"))
-    return writer.start()
+def _announce(stretches: Sequence[Stretch], path: Path) -> None:
+    """Put a list of what is to be read into the folder that Spark watches, as a whole."""
+    aside = path.with_name(f".{path.name}")
+    rows = [
+        {"part": one.part, "path": str(one.path.resolve()), "begin": one.begin, "end": one.end} for one in stretches
+    ]
+    aside.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    aside.rename(path)
+
+
+def _started(stream: Stream, reading: Reading, work: Path) -> StreamingQuery:
+    announced = reading.spark.readStream.schema("part bigint, path string, begin bigint, `end` bigint")
+    writer = announced.json(str(reading.folder)).writeStream.foreachBatch(stream.take)
+    return writer.option("checkpointLocation", str(work / "checkpoint")).start()
 
 
 def _answer(running: StreamingQuery, stream: Stream) -> None:

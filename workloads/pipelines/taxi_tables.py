@@ -14,6 +14,9 @@ from workloads.taxi.layout import CELL, LISTED
 
 Field = Callable[[Column], Column]
 
+ENDS = tuple(f"{end}_{axis}" for end in ("pickup", "dropoff") for axis in ("longitude", "latitude"))
+"""Columns of the places where a trip begins and ends."""
+
 MOST_TICKS = 15
 """Ticks that are looked at together."""
 

@@ -1,6 +1,7 @@
 """Which rows that are not malformed go on: those on the grid that are not older than the newest before them."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +15,21 @@ from workloads.recordings.schema import SEQ, Schema
 
 MOST_GAP_S = 366 * 86400
 """Between two rows; ticks of a longer silence would never end, and a mistyped time makes one."""
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What became of some rows.
+
+    Attributes:
+        table: those that go on.
+        first_late: number of the first one that is older than one before it; None: none is.
+        jumps: where a time lies too far behind all before it: number of the row, the newest time before it, its own.
+    """
+
+    table: pa.Table
+    first_late: int | None
+    jumps: Sequence[tuple[int, int, int]]
 
 
 @dataclass
@@ -46,29 +62,38 @@ class Gate:
         Raises:
             InputError: two rows are further apart than any recording has them.
         """
+        passed = self.passed(table)
+        for seq, before, time in passed.jumps[:1]:
+            raise too_far(part, seq - offset + 1, self.schema, time - before)
+        if passed.first_late is not None:
+            self.first_late = self.first_late or f"{part}:{passed.first_late - offset + 1}"
+        return passed.table
+
+    def passed(self, table: pa.Table) -> Passed:
+        """What becomes of rows none of which is malformed."""
         if self.grid is not None:
             inside = on_grid(table, self.grid)
             self.quarantined["outlier"] += len(table) - int(inside.sum())
             table = table.filter(pa.array(inside)) if not inside.all() else table
         if not len(table):
-            return table
+            return Passed(table, None, ())
         times: Values = table.column(self.schema.time).to_numpy()
         floor = times[0] if self.newest is None else self.newest
         newest = np.maximum.accumulate(np.concatenate(([floor], times)))
         in_order = times >= newest[1:]
-        if (jumps := np.flatnonzero(np.diff(newest) > MOST_GAP_S)).size:
-            at = int(jumps[0])
-            line = table.column(SEQ)[at].as_py() - offset + 1
-            days = int(newest[at + 1] - newest[at]) // 86400
-            raise InputError(f"{part}:{line}: {self.schema.time} is {days} days later than that of any row before it")
+        far = np.flatnonzero(np.diff(newest) > MOST_GAP_S)
+        jumps = [(table.column(SEQ)[int(at)].as_py(), int(newest[at]), int(newest[at + 1])) for at in far]
         self.newest = int(newest[-1])
         if in_order.all():
-            return table
-        if not self.first_late:
-            line = table.column(SEQ)[int(np.argmin(in_order))].as_py() - offset + 1
-            self.first_late = f"{part}:{line}"
+            return Passed(table, None, jumps)
         self.quarantined["out_of_order"] += len(times) - int(in_order.sum())
-        return table.filter(pa.array(in_order))
+        first_late = table.column(SEQ)[int(np.argmin(in_order))].as_py()
+        return Passed(table.filter(pa.array(in_order)), first_late, jumps)
+
+
+def too_far(part: Path, line: int, schema: Schema, seconds: int) -> InputError:
+    """Why a row that is so much newer than all before it is refused."""
+    return InputError(f"{part}:{line}: {schema.time} is {seconds // 86400} days later than that of any row before it")
 
 
 def on_grid(table: pa.Table, grid: Grid) -> Mask:

@@ -5,6 +5,7 @@ content, not its name.
 """
 
 import gzip
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,8 +59,13 @@ def is_gzip(path: Path) -> bool:
     return _head(path, len(_GZIP)) == _GZIP
 
 
-def blocks(path: Path) -> Iterator[tuple[bytes, int]]:
+def blocks(path: Path, begin: int = 0, end: int | None = None) -> Iterator[tuple[bytes, int]]:
     """The content of a file, unpacked, in blocks of whole lines that end at LF; each with the bytes read so far.
+
+    Args:
+        path: of the file.
+        begin, end: of a file that is not packed, only the lines that begin at these bytes, the end left out; neither
+            lies in the byte order mark.
 
     Raises:
         InputError: it cannot be read, is no whole gzip file, or is not text.
@@ -68,8 +74,8 @@ def blocks(path: Path) -> Iterator[tuple[bytes, int]]:
     lines = 0
     try:
         with path.open("rb") as raw, gzip.open(raw) if packed else raw as file:
-            for block in _whole_lines(path, file):
-                if not lines and b"\0" in block:
+            for block in _whole_lines(path, file, begin, sys.maxsize if end is None else end):
+                if not begin and not lines and b"\0" in block:
                     line = block.count(b"\n", 0, block.index(b"\0")) + 1
                     raise InputError(f"{path}:{line}: not text: it has a byte of value 0")
                 lines += block.count(b"\n")
@@ -80,19 +86,34 @@ def blocks(path: Path) -> Iterator[tuple[bytes, int]]:
         raise InputError(f"{path}: cannot be read: {fault.strerror}") from None
 
 
-def _whole_lines(path: Path, file: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
-    rest = file.read(len(BYTE_ORDER_MARK)).removeprefix(BYTE_ORDER_MARK)
-    while piece := file.read(BLOCK_BYTES):
+def _whole_lines(path: Path, file: IO[bytes] | gzip.GzipFile, begin: int, end: int) -> Iterator[bytes]:
+    if begin:
+        # A line that begins before is none of these, unless it ends just there.
+        file.seek(begin - 1)
+        rest = b""
+        at = begin - 1 + len(file.readline())
+    else:
+        rest = file.read(len(BYTE_ORDER_MARK)).removeprefix(BYTE_ORDER_MARK)
+        at = file.tell()
+    while at < end and (piece := file.read(min(BLOCK_BYTES, end - at))):
+        at += len(piece)
         cut = piece.rfind(b"\n") + 1
         if cut:
             yield _unix(rest + piece[:cut])
             rest = piece[cut:]
         else:
             rest += piece
-            if len(rest) > BLOCK_BYTES:
-                raise InputError(f"{path}: not text: a line of more than {BLOCK_BYTES >> 20} MB")
+            _check_length(path, rest)
     if rest:
+        # The last line of these may end behind `end`.
+        rest += file.readline(BLOCK_BYTES + 1)
+        _check_length(path, rest)
         yield _unix(rest if rest.endswith(b"\n") else rest + b"\n")
+
+
+def _check_length(path: Path, line: bytes) -> None:
+    if len(line) > BLOCK_BYTES:
+        raise InputError(f"{path}: not text: a line of more than {BLOCK_BYTES >> 20} MB")
 
 
 def _unix(block: bytes) -> bytes:

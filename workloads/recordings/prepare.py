@@ -101,7 +101,7 @@ def _write(source: Path, parts: list[Path], schema: Schema, grid: Grid | None, f
     with pq.ParquetWriter(file, described, compression="snappy", write_statistics=[schema.time]) as writer:
         for part in ordered:
             offset = counts["rows"]
-            for rows in _rows_of(part, schema, offset):
+            for rows in rows_of(part, schema, offset):
                 counts["rows"] += rows.lines
                 counts["malformed"] += rows.malformed
                 accepted = gate.through(rows.table, part, offset)
@@ -133,15 +133,30 @@ def no_valid_row(source: Path, parts: Iterable[Path], schema: Schema, quarantine
     return InputError(f"{source}: empty")
 
 
-def _rows_of(part: Path, schema: Schema, first: int) -> Iterator[Rows]:
-    """The rows of a part, whose first row is number `first` of the input."""
+def rows_of(part: Path, schema: Schema, first: int, begin: int = 0, end: int | None = None) -> Iterator[Rows]:
+    """The rows of a part, or of some lines of it, the first of which is number `first` of the input.
+
+    Args:
+        part: the file.
+        schema: of its rows.
+        first: number.
+        begin, end: of a file of lines, those that begin at these bytes (see `blocks`).
+
+    Raises:
+        InputError: it cannot be used.
+    """
     if is_parquet(part):
         yield from _prepared_rows(part, schema)
         return
     at = first
-    for block, read in blocks(part):
+    for block, read in blocks(part, begin, end):
         rows = parse(schema, block, at, read)
-        if at == first and rows.lines == rows.malformed >= SURELY_WRONG_ROWS and not has_columns(schema, block):
+        if (
+            not begin
+            and at == first
+            and rows.lines == rows.malformed >= SURELY_WRONG_ROWS
+            and not has_columns(schema, block)
+        ):
             raise InputError(f"{part}:1: no valid row: {first_is(schema, block)}")
         at += rows.lines
         yield rows
@@ -182,7 +197,7 @@ def in_order(parts: Iterable[Path], schema: Schema, grid: Grid | None) -> list[P
     for part in parts:
         gate = Gate(schema, grid)
         first = None
-        for rows in _rows_of(part, schema, 0):
+        for rows in rows_of(part, schema, 0):
             accepted = gate.through(rows.table, part, 0)
             if len(accepted):
                 first = accepted.column(schema.time)[0].as_py()

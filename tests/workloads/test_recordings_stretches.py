@@ -1,0 +1,35 @@
+"""Files of lines read in stretches: every line belongs to the one in which it begins, however they are cut."""
+
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workloads.recordings.parts import BYTE_ORDER_MARK, blocks
+
+LINES = st.lists(st.binary(max_size=6).map(lambda line: line.translate(None, b"\n\r\0")), max_size=12)
+
+
+@given(
+    LINES,
+    st.sampled_from([b"\n", b"\r\n"]),
+    st.booleans(),
+    st.booleans(),
+    st.lists(st.integers(4, 100), max_size=6, unique=True),
+    st.integers(12, 40),
+)
+def test_stretches_have_together_the_lines_of_the_whole_file(
+    lines: list[bytes], end: bytes, marked: bool, ended: bool, cuts: list[int], block_bytes: int
+) -> None:
+    content = BYTE_ORDER_MARK * marked + end.join(lines) + end * ended
+    with TemporaryDirectory() as folder, patch("workloads.recordings.parts.BLOCK_BYTES", block_bytes):
+        path = Path(folder) / "part"
+        path.write_bytes(content)
+        whole = b"".join(block for block, _ in blocks(path))
+        bounds = [0, *sorted(cut for cut in cuts if cut < len(content)), None]
+        found = [block for begin, behind in pairwise(bounds) for block, _ in blocks(path, begin or 0, behind)]
+        assert b"".join(found) == whole
+        assert all(block.endswith(b"\n") for block in found)
