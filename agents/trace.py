@@ -17,9 +17,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.ipc
 
+from agents import protocol
 from inventory.errors import RunError, nearest
 
-AGENT = -1
+AGENT = protocol.AGENT
 """The `worker` column of rows that the node agent wrote."""
 
 _KEY = [

@@ -35,6 +35,7 @@ from agents.protocol.commands import (
     Welcome,
 )
 from agents.protocol.pieces import (
+    AGENT,
     HEARTBEAT_S,
     MAX_LINE,
     SILENCE_S,
@@ -80,6 +81,7 @@ from agents.protocol.reports import (
 from inventory.errors import RunError
 
 __all__ = [
+    "AGENT",
     "HEARTBEAT_S",
     "MAX_LINE",
     "SILENCE_S",

@@ -7,6 +7,9 @@ from msgspec import Struct
 
 VERSION = 5
 
+AGENT = -1
+"""The slot of what an agent says of itself."""
+
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line that is accepted."""
 

@@ -274,7 +274,7 @@ class Finished(Message, frozen=True, tag="finished"):
 
 
 class Failed(Message, frozen=True, tag="failed"):
-    """Something went wrong; `slot` -1 is the agent itself. `log` is the path of the log on the node.
+    """Something went wrong; `slot` may be `AGENT`. `log` is the path of the log on the node.
 
     `died` tells of a worker process that ended without a word, which a new start of the topology can mend; what a
     worker says itself would only happen again.

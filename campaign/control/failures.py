@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Literal, NoReturn, TypeVar
 
-from agents.trace import AGENT
+from agents.protocol import AGENT
 from inventory.errors import RunError
 
 T = TypeVar("T")

@@ -13,8 +13,20 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from agents.protocol import Clock, Failed, Finish, Finished, Lost, Mark, Progress, Report, RunSpec, Sampling, workers_of
-from agents.trace import AGENT
+from agents.protocol import (
+    AGENT,
+    Clock,
+    Failed,
+    Finish,
+    Finished,
+    Lost,
+    Mark,
+    Progress,
+    Report,
+    RunSpec,
+    Sampling,
+    workers_of,
+)
 from campaign.control import epoch
 from campaign.control.crew import Crew, name_of
 from campaign.control.failures import BrokenError, Failure, Failures, RunFailedError, explained

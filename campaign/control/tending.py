@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agents.trace import AGENT
+from agents.protocol import AGENT
 from campaign.control import epoch
 from campaign.control.barrier import AbandonedError, carry_out
 from campaign.control.crew import Crew

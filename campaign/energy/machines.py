@@ -3,15 +3,15 @@
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Any, cast
 
 from agents.power.curve import Curve
 from agents.power.domain import Domain, Role
 from agents.power.energy import Energy, energy
 from agents.power.series import Sample, edge_joules
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,11 @@ class Metered:
     curve: Curve
 
 
-def metered(power: pa.Table, node: str, start_ns: int, end_ns: int) -> list[Metered]:
+def metered(power: "pa.Table", node: str, start_ns: int, end_ns: int) -> list[Metered]:
     """All domains of a node, by the rows of its table `power`, over an interval in the node's time."""
+    # Whoever reads an agenda comes by this module, and would have to load it.
+    import pyarrow.compute as pc
+
     rows = power.filter(pc.equal(power["node"], node)).sort_by("t_ns").to_pylist()
     series: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
