@@ -29,9 +29,11 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from agents import protocol, stdio
+from agents.affinity import Affinity
 from agents.cpu.control import put_back, told
 from agents.facts import gather
 from agents.folders import NodeFolder, plain_name
@@ -107,6 +109,7 @@ class Agent(asyncio.Protocol):
         self._welcome: Welcome | None = None
         self._run: NodeRun | None = None
         self._cpus: NodeCpus | None = None
+        self._affinity = Affinity()
         self._epoch = 0
         self._heard_s = time.monotonic()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -242,14 +245,24 @@ class Agent(asyncio.Protocol):
     def _cpus_of(self, welcome: Welcome) -> NodeCpus:
         if self._cpus is None:
             owner = f"campaign {welcome.campaign or 'without a name'}, agent of {welcome.node}, process {os.getpid()}"
-            self._cpus = NodeCpus(MeteredHost.here(), owner)
+            self._cpus = NodeCpus(MeteredHost.here(), owner, self._affinity, self._processes)
         return self._cpus
 
     async def _set_cpus(self, cpus: NodeCpus, command: SetCpus) -> None:
-        self._send(await asyncio.to_thread(cpus.set, command))
+        with self._run.cpus_are_set() if self._run else nullcontext():
+            answer = await asyncio.to_thread(cpus.set, command)
+        self._send(answer)
 
     async def _restore_cpus(self, cpus: NodeCpus) -> None:
-        self._send(await asyncio.to_thread(cpus.restore))
+        with self._run.cpus_are_set() if self._run else nullcontext():
+            answer = await asyncio.to_thread(cpus.restore)
+        self._send(answer)
+
+    def _processes(self) -> list[int]:
+        """Ids of all that should run on the same CPUs; from any thread."""
+        server = self._spawner.process
+        workers = self._run.processes if self._run else []
+        return [os.getpid(), *([server] if server else []), *workers]
 
     async def _finish(self, run: NodeRun, epoch: int) -> None:
         await run.end(LONGEST_WAIT_S)

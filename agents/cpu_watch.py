@@ -4,8 +4,8 @@ The processor throttles itself for heat, somebody else changes what CPUs are set
 run. Each becomes an event in the traces.
 """
 
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from agents.cpu import frequency, governor, turbo
@@ -54,10 +54,22 @@ class CpuWatch:
         self._settings = {path: file.text() for path, file in self._files.items()}
         self._load = None if shared or not is_kernels_own(host) else _Load(host)
         self._marks: list[str] = []
+        self._ours = 0
+        self._just_set = False
 
     def mark(self, kind: str) -> None:
         """An event of the run, of which the next look takes note; from any thread."""
         self._marks.append(kind)
+
+    @contextmanager
+    def set_by_us(self) -> Iterator[None]:
+        """While the block lasts, changes of settings are this run's own; from any thread."""
+        self._ours += 1
+        try:
+            yield
+        finally:
+            self._just_set = True
+            self._ours -= 1
 
     def look(self) -> list[Event]:
         """What has happened since the last look."""
@@ -78,10 +90,16 @@ class CpuWatch:
             self._throttled[path] = now
 
     def _changes(self) -> Iterable[Event]:
+        was_set = self._just_set
+        if not self._ours:
+            self._just_set = False
         for path, file in self._files.items():
             now, before = file.text(), self._settings[path]
             if now != before:
                 self._settings[path] = now
+                # Either may have changed since this look began.
+                if was_set or self._ours or self._just_set:
+                    continue
                 subject = path.removeprefix(FOLDER + "/").removeprefix("cpufreq/")
                 yield Event(CHANGED, subject, f"{before} -> {now}: not by this run", 1.0)
 

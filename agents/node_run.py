@@ -10,6 +10,7 @@ import ipaddress
 import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from msgspec import structs
@@ -119,6 +120,15 @@ class NodeRun:
         for child in self._children.values():
             if child.epoch == self.epoch:
                 child.tell(message)
+
+    @property
+    def processes(self) -> list[int]:
+        """Ids of the workers that live."""
+        return [child.pid for child in list(self._children.values()) if child.alive]
+
+    def cpus_are_set(self) -> AbstractContextManager[None]:
+        """While the block lasts, settings of CPUs change because this run wants it."""
+        return nullcontext() if self._watch is None else self._watch.set_by_us()
 
     def mark(self, message: Mark) -> None:
         """Write the event, take a sample, tell the workers."""

@@ -61,6 +61,11 @@ class Spawner:
         self._one_at_a_time = asyncio.Lock()
         self._closed = False
 
+    @property
+    def process(self) -> int | None:
+        """Id of the server that lives; None without one."""
+        return None if self._server is None or self._server.ended else self._server.pid
+
     async def warm(self) -> None:
         """Have a server ready; when none can be started, the next `spawn` says why."""
         async with self._one_at_a_time:
@@ -127,7 +132,7 @@ class _Server:
 
     def __init__(self, pid: int, channel: socket.socket) -> None:
         """Own its end and `channel`, the socket to it, from now on."""
-        self._pid, self._channel = pid, channel
+        self.pid, self._channel = pid, channel
         self._exit = os.pidfd_open(pid)
         self._status: int | None = None
         self.ready = self.ended = False
@@ -205,7 +210,7 @@ class _Server:
         self._channel.close()
         await _readable(self._exit)
         os.close(self._exit)
-        _pid, status = os.waitpid(self._pid, 0)
+        _pid, status = os.waitpid(self.pid, 0)
         self._status = os.waitstatus_to_exitcode(status)
 
 

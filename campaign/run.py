@@ -34,6 +34,7 @@ from campaign.job import Conditions, Job
 from campaign.latency_log import LATENCY_LOG, write_latency_log
 from campaign.live import Board
 from campaign.measured import measure
+from campaign.plan import Placed
 from campaign.reach import Reach
 from campaign.state import RunState
 from campaign.store import FAILED, OK
@@ -78,8 +79,7 @@ class Execution:
         self._nodes: dict[str, Any] = {}
         self._machines = machines_of({node: member.address for node, member in job.members.items()})
         shared = {node for machine in self._machines if len(machine.nodes) > 1 for node in machine.nodes}
-        clocks = {node: hz for node, hz in job.placed.answer.frequencies_hz.items() if node in job.members}
-        self._cpus = RunCpus(job.cpus, clocks, shared)
+        self._cpus = RunCpus(job.cpus, self._clocks_of(job.placed), shared)
         self._suspect: list[str] = []
         self._idle: dict[str, Idle] = {}
         self._apart: list[Apart] = []
@@ -260,6 +260,7 @@ class Execution:
 
         async def place(lost: Set[str]) -> Seats:
             placed = await asyncio.to_thread(self._job.place_without, lost)
+            await self._cpus.set_clocks(agents, self._clocks_of(placed), lost)
             return Seats(placed.places, placed.gates)
 
         return World(
@@ -273,6 +274,10 @@ class Execution:
             note=note,
             note_slot=note_slot,
         )
+
+    def _clocks_of(self, placed: Placed) -> dict[str, int]:
+        """Node -> clock in Hz that a placement gives it."""
+        return {node: hz for node, hz in placed.answer.frequencies_hz.items() if node in self._job.members}
 
     async def _supply(self, node: str) -> None:
         """Have the prepared inputs on a node; it may lose them with its agent only."""

@@ -31,6 +31,9 @@ class RunCpus:
         self._clocks = {node: hz for node, hz in clocks.items() if node not in shared}
         self._rows: dict[tuple[str, str], dict[str, Any]] = {}
         self._again: list[str] = []
+        self._moved: list[str] = []
+        self._held: set[str] = set()
+        self._shared = frozenset(shared)
         for node in sorted(clocks.keys() & set(shared)):
             self._note_clock(node, clocks[node], None, DECLARED)
 
@@ -51,6 +54,7 @@ class RunCpus:
         return [
             *(f"{row['node']}: {row['setting']}: asked for {row['asked']}, {_got(row)}" for row in missed),
             *(f"{node}: its agent died, and its CPUs were set anew" for node in dict.fromkeys(self._again)),
+            *(f"{node}: its clock was changed during the run" for node in dict.fromkeys(self._moved)),
         ]
 
     async def set(self, agents: Agents) -> None:
@@ -71,13 +75,40 @@ class RunCpus:
             await self._set(agents, node)
             self._again.append(node)
 
+    async def set_clocks(self, agents: Agents, clocks: Mapping[str, int], lost: Collection[str]) -> None:
+        """Give nodes the clocks of a new placement; one that has none any more is as the agenda wants it.
+
+        What a node does not do is noted, and does not end the run.
+
+        Args:
+            agents: of all nodes.
+            clocks: node -> clock in Hz that the scheduler gives it now.
+            lost: nodes that cannot be reached; they get theirs when they return.
+        """
+        before, self._clocks = self._clocks, {node: hz for node, hz in clocks.items() if node not in self._shared}
+        changed = {node for node in before.keys() | self._clocks if before.get(node) != self._clocks.get(node)}
+        await asyncio.gather(*(self._change(agents, node) for node in sorted(changed.difference(lost))))
+
+    async def _change(self, agents: Agents, node: str) -> None:
+        self._moved.append(node)
+        try:
+            if node in self._clocks:
+                await self._set_clock(agents, node)
+                return
+            self._rows = {key: row for key, row in self._rows.items() if key[0] != node}
+            await ask(agents, node, RestoreCpus())
+            if node in self._wishes:
+                await self._set(agents, node)
+        except RunError as fault:
+            self._note_clock(node, self._clocks.get(node, 0), False, str(fault))
+
     async def restore(self, agents: Agents, lost: Collection[str]) -> None:
         """Put everything back; on lost nodes their guardians have done it.
 
         Raises:
             RunError: something is not as it was before.
         """
-        nodes = [node for node in self.nodes if node not in lost]
+        nodes = sorted(self._held.difference(lost))
         answers = await asyncio.gather(*(ask(agents, node, RestoreCpus()) for node in nodes))
         left = [
             f"{node}: {setting.setting} is {setting.got}, was {setting.asked}"
@@ -90,15 +121,20 @@ class RunCpus:
 
     async def _set(self, agents: Agents, node: str) -> None:
         if node in self._wishes:
+            self._held.add(node)
             answer = await ask(agents, node, SetCpus(settings=self._wishes[node]))
             if answer.refused:
                 raise RunError(f"CPU settings are refused by {node}: {'; '.join(answer.refused)}")
             self._note(node, answer)
         if node in self._clocks:
-            answer = await ask(agents, node, SetCpus(hz=self._clocks[node]))
-            self._note(node, answer)
-            if answer.refused:
-                self._note_clock(node, self._clocks[node], False, "; ".join(answer.refused))
+            await self._set_clock(agents, node)
+
+    async def _set_clock(self, agents: Agents, node: str) -> None:
+        self._held.add(node)
+        answer = await ask(agents, node, SetCpus(hz=self._clocks[node]))
+        self._note(node, answer)
+        if answer.refused:
+            self._note_clock(node, self._clocks[node], False, "; ".join(answer.refused))
 
     def _note(self, node: str, answer: CpusSet) -> None:
         for setting in answer.settings:

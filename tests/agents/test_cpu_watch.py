@@ -56,6 +56,21 @@ def test_a_quiet_node_has_nothing_to_say(tmp_path: Path, machine: "type[Machine]
     watch.close()
 
 
+def test_settings_that_this_run_changes_are_not_a_strangers(tmp_path: Path) -> None:
+    root = acpi_shared().build(tmp_path)
+    watch, _ = watching(root)
+    path = f"{CPU}/cpufreq/policy0/scaling_max_freq"
+    with watch.set_by_us():
+        write(root, path, "1600000")
+        assert watch.look() == []
+        write(root, path, "1200000")
+    # What was set at the very end is seen by the next look.
+    assert watch.look() == []
+    write(root, path, "2000000")
+    assert [event.kind for event in watch.look()] == [CHANGED]
+    watch.close()
+
+
 def test_heat_counts_for_every_core_and_for_a_package_once(tmp_path: Path) -> None:
     root = acpi_shared().build(tmp_path)
     for cpu in range(4):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from fake_kernel import all_files
-from trees.processors import acpi_shared
+from trees.processors import CPU, acpi_shared
 
 from agents.cpu_watch import BACKGROUND, CHANGED, THROTTLED
 from agents.power.host import ROOT_VARIABLE
@@ -47,6 +47,58 @@ def test_a_scheduler_fixes_the_clock_of_a_machine_and_declares_that_of_a_shared_
     # What the scheduler asks for comes last, and the driver's limit is told; what is declared is no doubt.
     assert len(cpus.doubts) == 4
     assert all(doubt.startswith("n1: ") and "asked for 9000000, got 3000000" in doubt for doubt in cpus.doubts)
+
+
+def test_nodes_that_live_get_the_clocks_of_a_new_placement_and_else_what_the_agenda_wants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "root").mkdir()
+    root = acpi_shared().build(tmp_path / "root")
+    before = all_files(root)
+    monkeypatch.setenv(ROOT_VARIABLE, str(root))
+    cpus = RunCpus({"n1": {"max_ghz": 2.4}}, {"n1": 1_200_000_000}, ["n3"])
+    limits: list[tuple[str, str]] = []
+
+    def look() -> None:
+        policy = root / CPU / "cpufreq/policy0"
+        limits.append((_number(policy / "scaling_min_freq"), _number(policy / "scaling_max_freq")))
+
+    async def run() -> None:
+        members = {"n1": Member("127.0.0.2", LoopbackTransport(tmp_path / "n1"))}
+        async with Agents(members, "clocks", lambda _node, _pid: None) as agents:
+            await cpus.set(agents)
+            look()
+            # n2 is lost, n3 shares its machine: neither is asked.
+            await cpus.set_clocks(agents, {"n1": 1_600_000_000, "n2": 800_000_000, "n3": 800_000_000}, {"n2"})
+            look()
+            await cpus.set_clocks(agents, {"n1": 1_600_000_000}, {"n2"})
+            await cpus.set_clocks(agents, {}, {"n2"})
+            look()
+            await cpus.restore(agents, ["n2"])
+
+    asyncio.run(run())
+    assert limits == [("1200000", "1200000"), ("1600000", "1600000"), (limits[2][0], "2400000")]
+    assert int(limits[2][0]) < 1_200_000
+    assert all_files(root) == before
+    assert cpus.doubts == ["n1: its clock was changed during the run"]
+    assert {row["asked"] for row in cpus.rows} == {"2400000"}
+
+
+def test_a_node_that_dies_while_its_clock_is_changed_is_a_doubt_and_not_the_end(tmp_path: Path) -> None:
+    cpus = RunCpus({}, {"n1": 1_200_000_000}, [])
+
+    async def run() -> None:
+        members = {"n1": Member("127.0.0.2", LoopbackTransport(tmp_path / "n1"))}
+        async with Agents(members, "clocks", lambda _node, _pid: None) as agents:
+            await agents._channels["n1"].close()
+            await cpus.set_clocks(agents, {"n1": 1_600_000_000}, set())
+
+    asyncio.run(run())
+    assert [row["ok"] for row in cpus.rows] == [False]
+
+
+def _number(path: Path) -> str:
+    return path.read_text().strip()
 
 
 def test_what_nodes_saw_is_told_once_per_node_and_kind(tmp_path: Path) -> None:
