@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from analysis.classes import kept_classes
 from analysis.java import spark_environment
 from inventory.errors import InputError, MillraceError, RunError, UnfitError
 from inventory.lifetime import end_with
@@ -35,6 +36,7 @@ class Job:
         log: where its output is kept when it fails for an unknown reason.
         java: options of Java.
         settings: of Spark.
+        long: whether it takes so long that it may also make the archive of Spark's classes, for later jobs.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Job:
     log: Path
     java: Sequence[str] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+    long: bool = False
 
 
 def check_master(master: str | None) -> None:
@@ -77,23 +80,28 @@ def submit(job: Job, master: str | None, tell: Callable[[str], None]) -> None:
     kept: list[str] = []
     # From there on the job itself says how far it is.
     tell(f"{job.progress}starting Java")
-    with _started(_command(job, Path(environment["SPARK_HOME"]), master or LOCAL), environment) as (process, lines):
-        for line in lines:
-            if line.startswith(job.progress):
-                tell(line.rstrip())
-            elif len(kept) < _KEPT_LINES:
-                kept.append(line)
-    if process.returncode != 0:
-        raise _failure(job, process.returncode, kept)
+    with kept_classes(environment, make=job.long) as classes:
+        command = _command(job, Path(environment["SPARK_HOME"]), master or LOCAL, classes.options)
+        if classes.made:
+            tell(f"{job.progress}Spark's classes are kept for later jobs: this one takes some seconds more at its end")
+        with _started(command, environment) as (process, lines):
+            for line in lines:
+                if line.startswith(job.progress):
+                    tell(line.rstrip())
+                elif len(kept) < _KEPT_LINES:
+                    kept.append(line)
+        if process.returncode != 0:
+            raise _failure(job, process.returncode, kept)
     with suppress(OSError):
         job.log.unlink()
 
 
-def _command(job: Job, spark: Path, master: str) -> list[str]:
+def _command(job: Job, spark: Path, master: str, classes: Sequence[str]) -> list[str]:
+    logging = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": " ".join([f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *job.java]),
+        "spark.driver.extraJavaOptions": " ".join([logging, *classes, *job.java]),
         **job.settings,
     }
     conf = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]

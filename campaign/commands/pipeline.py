@@ -99,9 +99,10 @@ def command(
     arguments += ["--stream"] if stream else []
     memory = min(MOST_MB, max(LEAST_MB, psutil.virtual_memory().total // 4 >> 20))
     log = output.with_name(f"{output.name}.log")
-    java = QUICK_START if _size(source) < SMALL_BYTES else LONG_RUN
+    long = _size(source) >= SMALL_BYTES
+    java = LONG_RUN if long else QUICK_START
     spark = {"spark.driver.memory": f"{memory}m"}
-    submit(Job(f"the pipeline {name}", SCRIPT, arguments, PROGRESS, log, java, spark), master, tell)
+    submit(Job(f"the pipeline {name}", SCRIPT, arguments, PROGRESS, log, java, spark, long), master, tell)
     click.echo(f"pipeline: {output}")
 
 

@@ -1,0 +1,74 @@
+"""The archive of Spark's classes: made once by a long job, taken by later ones, made anew for another Spark."""
+
+from pathlib import Path
+
+import pytest
+
+from analysis.classes import Classes, kept_classes
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A Java home, a Spark home and a cache, all of them empty but for one jar."""
+    jars = tmp_path / "spark" / "jars"
+    jars.mkdir(parents=True)
+    (jars / "spark-core.jar").write_bytes(b"1")
+    places = {"JAVA_HOME": "java", "SPARK_HOME": "spark", "XDG_CACHE_HOME": "cache"}
+    return {name: str(tmp_path / folder) for name, folder in places.items()}
+
+
+def archive_of(classes: Classes) -> Path:
+    return Path(classes.options[-1].partition("=")[2])
+
+
+def make(environment: dict[str, str]) -> None:
+    """What a long job does, whose Java writes an archive."""
+    with kept_classes(environment, make=True) as classes:
+        assert classes.made
+        assert classes.options[-1].startswith("-XX:ArchiveClassesAtExit=")
+        archive_of(classes).write_bytes(b"classes")
+
+
+def test_a_long_job_makes_the_archive_and_all_later_ones_take_it(environment: dict[str, str]) -> None:
+    with kept_classes(environment, make=False) as classes:
+        assert classes == Classes()
+    make(environment)
+    for long in (False, True):
+        with kept_classes(environment, make=long) as classes:
+            assert not classes.made
+            assert classes.options[-1].startswith("-XX:SharedArchiveFile=")
+            assert archive_of(classes).read_bytes() == b"classes"
+
+
+def test_an_archive_of_another_spark_is_not_taken_and_replaced(environment: dict[str, str]) -> None:
+    make(environment)
+    (Path(environment["SPARK_HOME"]) / "jars" / "spark-core.jar").write_bytes(b"22")
+    with kept_classes(environment, make=False) as classes:
+        assert classes == Classes()
+    make(environment)
+    with kept_classes(environment, make=False) as classes:
+        assert archive_of(classes).is_file()
+
+
+def test_a_job_that_fails_keeps_no_archive(environment: dict[str, str]) -> None:
+    def fail() -> None:
+        with kept_classes(environment, make=True) as classes:
+            archive_of(classes).write_bytes(b"half of them")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert list((Path(environment["XDG_CACHE_HOME"]) / "millrace").iterdir()) == []
+
+
+def test_a_java_that_cannot_make_an_archive_is_not_asked_again(environment: dict[str, str]) -> None:
+    with kept_classes(environment, make=True) as classes:
+        assert classes.made
+    with kept_classes(environment, make=True) as classes:
+        assert classes == Classes()
+
+
+def test_jobs_go_without_where_nothing_can_be_kept(environment: dict[str, str]) -> None:
+    Path(environment["XDG_CACHE_HOME"]).write_text("no folder")
+    with kept_classes(environment, make=True) as classes:
+        assert classes == Classes()
