@@ -1,4 +1,10 @@
-"""Design power of processors, by their makers' product pages: all that is known of a node without calibration."""
+"""What processors are designed for: the power of a chip, by which a model goes without calibration.
+
+Watts and hardware threads are those of the manufacturers' specifications: of Intel's processors `TDP` and `Total
+Threads` at ark.intel.com, of AMD's `Default TDP` and `# of Threads` at www.amd.com/en/products/specifications. Every
+entry was compared with copies of both. A processor that is not in the table has no design power: the model has no
+parameters then, and energy is missing, with that reason.
+"""
 
 import re
 from collections.abc import Mapping
