@@ -4,7 +4,7 @@
 
 The nodes are sshds of this machine on 127.0.0.x. A round trip is a heartbeat of a node's keeper and its answer, beside
 one line through `ssh NODE cat` by OpenSSH itself, and one through a pipe to `cat`. A start is `millrace run` as a
-process, from its launch until the sources are told to begin, which is when the run's stage "starting workers" ends.
+process, from its launch until the sources are told when to begin.
 CPU time is that of the whole campaign, whose run lasts a second and a half; where others load the machine, it tells
 more than the clock.
 """
@@ -93,6 +93,9 @@ async def heartbeats(nodes: Lab) -> list[float]:
     return found
 
 
+BEFORE_TUPLES = ("starting agents", "metering without workers", "starting workers")
+"""Stages of a run whose time is time without tuples."""
+
 TIMED = """\
 import sys, time
 from functools import wraps
@@ -172,7 +175,7 @@ def start(nodes: Lab, folder: Path) -> Start:
     began = {**ast.literal_eval(said.rpartition("\n")[2]), "": ready}
     names, moments = [*began][:-1], [begun, *[*began.values()][1:]]
     stages = {name: until - since for name, (since, until) in zip(names, pairwise(moments), strict=True)}
-    stages |= {name: times["stages_s"][name] for name in ("starting agents", "starting workers")}
+    stages |= {name: times["stages_s"][name] for name in BEFORE_TUPLES}
     cpu = {"controller, Ansible, ssh": used.ru_utime + used.ru_stime, "nodes": on_nodes(nodes) - before_s}
     return Start(first - begun, stages, cpu)
 

@@ -23,10 +23,12 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def done(shared_desk: Any, nodes: Lab) -> Any:
-    """A campaign that was run to its end; `outcome` says how."""
+    """A campaign that was run to its end; `outcome` says how, `logins` how often each node was logged in to."""
     agenda = shared_desk.agenda(inventory=str(nodes.inventory), schedulers=["even"])
+    before = logins(nodes)
     shared_desk.outcome = shared_desk.run("run", agenda)
     assert shared_desk.outcome.status == 0, shared_desk.outcome
+    shared_desk.logins = {name: count - before[name] for name, count in logins(nodes).items()}
     return shared_desk
 
 
@@ -35,6 +37,11 @@ def wait(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not come"
         time.sleep(0.05)
+
+
+def logins(nodes: Lab) -> dict[str, int]:
+    """How often each node has let somebody in."""
+    return {name: node.log.count("Accepted publickey") for name, node in nodes.nodes.items()}
 
 
 def nothing_runs(nodes: Lab) -> bool:
@@ -60,6 +67,10 @@ def test_a_campaign_over_ssh_gives_the_same_results_as_on_loopback(done: Any, no
     assert (run / "traces" / "throughput.parquet").is_file()
 
 
+def test_every_node_is_taken_once_and_kept_from_the_first_check_to_the_last_run(done: Any, nodes: Lab) -> None:
+    assert done.logins == dict.fromkeys(nodes.nodes, 1)
+
+
 def test_nothing_is_left_on_a_node(done: Any, nodes: Lab) -> None:
     assert nothing_runs(nodes)
     for node in nodes.nodes.values():
@@ -67,10 +78,10 @@ def test_nothing_is_left_on_a_node(done: Any, nodes: Lab) -> None:
 
 
 def test_what_was_begun_over_ssh_is_resumed_over_ssh(done: Any, nodes: Lab) -> None:
-    before = nodes.nodes["n1"].log.count("Accepted publickey")
+    before = logins(nodes)["n1"]
     outcome = done.run("run", "--resume", str(done.campaign))
     assert outcome.status == 0, outcome
-    assert nodes.nodes["n1"].log.count("Accepted publickey") > before
+    assert logins(nodes)["n1"] > before
 
 
 def test_nodes_that_cannot_be_used_are_all_named_before_anything_is_written(desk: Any, nodes: Lab) -> None:
