@@ -109,6 +109,9 @@ PHASES: Mapping[str, Callable[[Moment], bool]] = {
     "finish": lambda m: m.way == "told" and isinstance(m.message, Finish),
 }
 
+LAST = ("drain", "finish")
+"""What the names of the phases at a run's end begin with."""
+
 ONE, TWO, ALL, AGENT, AGENTS, MIXED = "a worker", "two workers", "all workers", "an agent", "all agents", "one of each"
 
 SCENES: Sequence[Sequence[tuple[str, str]]] = (
@@ -192,7 +195,7 @@ async def act(ground: Ground, workload: Workload, scene: Sequence[tuple[str, str
     async with ground.run(workload, PLACES, RATE, course, killer.watch) as play:
         killer.play = play
         await play.session.start()
-        at_the_end = scene[-1][0].startswith(("drain", "finish"))
+        at_the_end = scene[-1][0].startswith(LAST)
         journal = play.session.journal
         await play.until(lambda: at_the_end or (killer.done and bool(journal.recoveries)), f"the recovery of {scene}")
         wishes = sum(len(plan.wishes) for plan in moves)
@@ -219,7 +222,8 @@ def check(scene: Sequence[tuple[str, str]], events: Sequence[Mapping[str, Any]])
             assert number not in done
         if phase.startswith("recovery"):
             assert at > struck[0]
-        if not phase.startswith(("drain: drained", "finish")):
+        # Whoever has drained before it is killed leaves nothing to recover: under load that may be everybody.
+        if not phase.startswith(LAST):
             assert any(row["kind"] == "recovery" and row["value"] > 0 for row in ours[at:]), (scene, ours)
 
 
@@ -246,7 +250,7 @@ def test_whoever_is_killed_in_whichever_phase_the_answer_is_exact_and_the_agents
     kinds = asyncio.run(play_all(tmp_path))
     assert kinds.keys() >= PHASES.keys()
     assert kinds["killed"] == sum(map(len, SCENES))
-    assert kinds["recovery"] >= len(SCENES) - 3
+    assert kinds["recovery"] >= sum(not scene[-1][0].startswith(LAST) for scene in SCENES)
     assert kinds["worker_failed"] > 0
     assert kinds["move"] >= sum(any(phase.startswith("move") for phase, _ in scene) for scene in SCENES)
     give_up = time.monotonic() + LONG_S

@@ -39,6 +39,8 @@ _, busy_s = look()
 parent = os.getppid()
 while os.getppid() == parent:
     lines, now_busy_s = look()
+    # What the kernel says of a CPU may fall a little.
+    now_busy_s = max(busy_s, now_busy_s)
     now_s = time.monotonic()
     khz = int(limit.read_text() or reference)
     joules += p_s * (now_s - at_s) + p_d * (khz / reference) ** kappa * (now_busy_s - busy_s)
