@@ -38,6 +38,7 @@ class EmulatedCluster:
     def down(self) -> None:
         """Take it down."""
         take_down(self.description.keeper)
+        cast("IO[bytes]", self._keeper.stdin).close()
         self._keeper.wait()
 
 

@@ -36,7 +36,6 @@ class EmulatedReach(SshReach):
         if reason := why_not():
             raise UnfitError(f"an emulated cluster: {reason}")
         cluster_of(self._inventory)
-        super().check()
 
     @contextmanager
     def up(self, state: RunState) -> Iterator[None]:
@@ -53,6 +52,8 @@ class EmulatedReach(SshReach):
                 description = cluster.description
                 play("provision", self._inventory, Choice(only_errors=True), settings)
             self._description = description
+            # Not before: the key to log in with is made with the cluster.
+            super().check()
             stack.enter_context(use_of(self._inventory))
             stack.enter_context(inside(description.network.controller.path))
             stack.enter_context(super().up(state))

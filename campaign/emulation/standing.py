@@ -3,6 +3,7 @@
 While plays change a node it is held to no quota: installing the agent at a tenth of a core would measure patience.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -15,6 +16,7 @@ from campaign.emulation.description import TIER, Description, description_in, wi
 from campaign.emulation.entering import inside
 from campaign.emulation.folder import logs_in
 from campaign.lock import ClusterLock
+from campaign.process import identify
 from inventory.ansible_hosts import Hosts
 from inventory.errors import RunError, UnfitError
 
@@ -48,9 +50,9 @@ def cluster_of(hosts: Hosts, as_asked: bool = True) -> Description | None:
 
 
 def joined(hosts: Hosts, quiet: bool, as_asked: bool = True) -> Description | None:
-    """`cluster_of`, for whoever is about to use it: says whose it is."""
+    """`cluster_of`, for whoever is about to use it: says whose it is, unless it is its own."""
     found = cluster_of(hosts, as_asked)
-    if found is not None and not quiet:
+    if found is not None and found.origin.process != identify(os.getpid()) and not quiet:
         click.echo(f"uses {found}", err=True)
     return found
 

@@ -1,14 +1,20 @@
 """Commands on an emulated cluster: `exec` reaches its nodes while it is up, `restore` may be given when it is not."""
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from emulating import inventory_in, up
 
+from campaign import cli
+from campaign.emulation.reach import EmulatedReach
+from campaign.state import RunState
 from inventory.ansible_hosts import load_hosts
+from inventory.errors import UnfitError
 
 pytestmark = [pytest.mark.emulation, pytest.mark.timeout(120)]
 
@@ -36,6 +42,29 @@ def test_a_command_reaches_a_node_of_a_cluster_that_is_up(tmp_path: Path) -> Non
     finally:
         running.down()
     assert (done.stdout, done.returncode) == ("given\nn2\n", 7), done.stderr
+
+
+def test_nodes_whose_keys_are_made_after_the_check_can_be_reached(tmp_path: Path) -> None:
+    hosts = load_hosts(inventory_in(tmp_path))
+    reach = EmulatedReach(hosts.cluster, hosts, "a test")
+    reach.check()
+    running = up(hosts)
+
+    async def open_all() -> None:
+        async with reach:
+            pass
+
+    try:
+        with (
+            click.Context(cli.millrace, obj=cli.Settings(debug=False, quiet=True, color=False)),
+            RunState(tmp_path) as state,
+            reach.up(state),
+            # Whoever says so has been logged in to.
+            pytest.raises(UnfitError, match="provision the node first"),
+        ):
+            asyncio.run(open_all())
+    finally:
+        running.down()
 
 
 def test_a_cluster_that_is_not_up_is_named(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -18,7 +19,7 @@ from campaign.emulation.calibration import calibrate_cpu, calibrate_memory, shor
 from campaign.emulation.cluster import why_not
 from campaign.emulation.description import Description, description_in, wish_of
 from campaign.emulation.groups import Group, find_hierarchy
-from campaign.emulation.standing import standing_for
+from campaign.emulation.standing import joined, standing_for
 from campaign.process import identify
 from inventory.ansible_hosts import load_hosts
 from inventory.errors import InputError, UnfitError
@@ -223,6 +224,20 @@ time.sleep(600)
 """
 
 
+@contextmanager
+def brought_up(folder: Path, word: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    """A process that has brought a cluster up, and the prefix of what it made."""
+    support = str(Path(__file__).parents[1] / "support")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([support, str(Path(__file__).parents[2])])}
+    command = [sys.executable, "-c", BRING_UP, str(folder), word]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as starter:
+        assert starter.stdout is not None
+        try:
+            yield starter, starter.stdout.readline().strip()
+        finally:
+            starter.kill()
+
+
 @pytest.mark.parametrize("victim", ["whoever brought it up", "its keeper"])
 def test_a_kill_leaves_nothing_that_clean_does_not_find(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str
@@ -230,12 +245,7 @@ def test_a_kill_leaves_nothing_that_clean_does_not_find(
     runtime = tmp_path / "runtime"
     runtime.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
-    support = str(Path(__file__).parents[1] / "support")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([support, str(Path(__file__).parents[2])])}
-    command = [sys.executable, "-c", BRING_UP, str(tmp_path), "stay" if victim == "its keeper" else "go"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as starter:
-        assert starter.stdout is not None
-        prefix = starter.stdout.readline().strip()
+    with brought_up(tmp_path, "stay" if victim == "its keeper" else "go") as (starter, prefix):
         description = description_in(tmp_path / "cluster")
         assert prefix, description is not None
         assert description is not None
@@ -280,12 +290,19 @@ def test_a_folder_holds_one_cluster_which_clean_takes_down_when_it_is_idle(
     cluster.down()
 
 
-def test_whoever_joins_a_cluster_is_told_whose_it_is(cluster: Description, capsys: pytest.CaptureFixture[str]) -> None:
-    hosts = load_hosts(Path(cluster.wish.folder).parent / "emulated.yml")
-    with standing_for("provision", hosts, check=False, partial=False, quiet=False):
+def test_whoever_joins_a_cluster_of_another_process_is_told_whose_it_is(
+    cluster: Description, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert joined(load_hosts(Path(cluster.wish.folder).parent / "emulated.yml"), quiet=False) == cluster
+    assert capsys.readouterr().err == ""
+    with brought_up(tmp_path, "go") as (starter, _):
+        found = joined(load_hosts(tmp_path / "emulated.yml"), quiet=False)
         told = capsys.readouterr().err
-    assert f"uses the emulated cluster in {cluster.wish.folder} (up since 2" in told
-    assert f"brought up by process {os.getpid()} from {Path(__file__).parents[2]})" in told
+        starter.kill()
+    assert f"uses the emulated cluster in {tmp_path / 'cluster'} (up since 2" in told
+    assert f"brought up by process {starter.pid} from {Path(__file__).parents[2]})" in told
+    assert found is not None
+    assert eventually(lambda: left_of(found.network.prefix) == [])
 
 
 def test_a_cluster_of_another_version_is_not_brought_up_over(tmp_path: Path) -> None:
