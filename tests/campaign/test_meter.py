@@ -27,8 +27,8 @@ def test_a_square_wave_comes_back_through_a_turn_of_the_counter(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A register turns over on the way, after 30 J; what the files said is the truth."""
-    # Large enough that nobody is kept from looking for half a turn of it, which would be ambiguous. What the zone can draw
-    # is not said: who turns the counter may be held up, and then makes up for it at once.
+    # Large enough that nobody is kept from looking for half a turn of it, which would be ambiguous. What the zone can
+    # draw is not said: who turns the counter may be held up, and then makes up for it at once.
     size = 10_000_000_000
     root = meters.plant(tmp_path, meters.zone("intel-rapl:0", "package-0", raw_max=size - 1))
     with Replay(root, {f"{RAPL}/energy_uj": (20.0, 80.0, 0.3, size)}, start_uj=size - 30_000_000) as replay:
