@@ -13,8 +13,8 @@ from typing import IO
 
 from inventory.errors import InputError
 
-BLOCK_BYTES = 8 * 1024 * 1024
-"""Raw bytes that are handled at a time; no line may be longer."""
+BLOCK_BYTES = 2 * 1024 * 1024
+"""Raw bytes that are handled at a time, few enough for their memory to be used again; no line may be longer."""
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
