@@ -1,0 +1,130 @@
+"""What breaks while a campaign runs on emulated nodes, and what becomes of the campaign."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow.parquet as pq
+import pytest
+from emulated_desk import NODES, PATIENCE_S, Desk, eventually
+from emulating import on, said
+
+pytestmark = [pytest.mark.emulated, pytest.mark.emulation, pytest.mark.timeout(900)]
+
+
+def test_nonsense_that_a_node_writes_fails_the_run_in_which_it_happens(provisioned: Desk) -> None:
+    run = provisioned.begun(provisioned.agenda("nonsense", duration_s=6, on_failure={"retry": 0, "then": "skip"}))
+    said(provisioned.description, 3, "echo turbo > /sys/devices/system/cpu/cpufreq/policy0/scaling_governor")
+    output, _ = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 1, output
+    (record,) = provisioned.records("nonsense")
+    assert "'turbo' was written" in record["reason"]
+
+
+@contextmanager
+def cut_off(desk: Desk, node: int) -> Iterator[None]:
+    """Nothing gets to a node, or from it."""
+    namespace = desk.description.network.endpoint(f"n{node}").namespace
+    link = ["ip", "-n", namespace, "link", "set", "dev", "eth0"]
+    subprocess.run([*link, "down"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*link, "up"], check=True)
+
+
+def left_on(desk: Desk, node: int) -> list[str]:
+    """Command lines of what campaigns have started on a node: agents, workers, keepers."""
+    return on(desk.description, node, r"ps -eo args | grep -E '[-]P -m (agents|campaign\.ssh)'").stdout.splitlines()
+
+
+def test_a_link_that_is_cut_for_five_seconds_is_survived(provisioned: Desk) -> None:
+    run = provisioned.begun(provisioned.agenda("cut", duration_s=15))
+    with cut_off(provisioned, 4):
+        time.sleep(5)
+    output, _ = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 0, output
+    (record,) = provisioned.records("cut")
+    assert record["verification"]["status"] == "passed"
+
+
+def test_a_link_that_is_cut_for_good_costs_a_node_and_no_answer(provisioned: Desk) -> None:
+    agenda = provisioned.agenda(
+        "severed", duration_s=15, repetitions=2, checkpoint_s=2, on_failure={"retry": 0, "then": "skip"}
+    )
+    run = provisioned.begun(agenda)
+    with cut_off(provisioned, 4):
+        output, _ = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 1, output
+    # The run under way goes on with the others; the next one, which would want all nodes, says which is missing.
+    first, second = provisioned.records("severed")
+    assert (first["status"], first["verification"]["status"]) == ("ok", "passed"), first["reason"]
+    assert first["measured"]["recoveries"]
+    assert lost_nodes(provisioned, "severed") == ["n4"]
+    assert second["status"] == "failed"
+    assert "node n4" in second["reason"]
+    assert "node n4" in output
+    assert eventually(lambda: not left_on(provisioned, 4), 120), left_on(provisioned, 4)
+    done = provisioned.resumed("severed")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [record["status"] for record in provisioned.records("severed")] == ["ok", "ok"]
+
+
+def lost_nodes(desk: Desk, name: str) -> list[str]:
+    """Nodes that the first run of the last campaign of that name has lost."""
+    first = min((desk.results / name / "latest" / "runs").iterdir())
+    events = pq.read_table(first / "traces" / "event.parquet").to_pylist()
+    return [row["subject"] for row in events if row["kind"] == "node_lost"]
+
+
+def test_ssh_servers_that_are_killed_in_mid_run_do_not_end_the_campaign(provisioned: Desk) -> None:
+    run = provisioned.begun(provisioned.agenda("servers", duration_s=10, on_failure={"retry": 2, "then": "stop"}))
+    on(provisioned.description, 4, "pkill -KILL sshd")
+    output, _ = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 0, output
+    (record,) = provisioned.records("servers")
+    assert (record["status"], record["verification"]["status"]) == ("ok", "passed")
+
+
+HOG = "python3 -c 'held = []\nwhile True: held.append(bytearray(8 << 20))'"
+
+
+def test_memory_that_a_node_does_not_have_is_not_taken_from_the_host(provisioned: Desk) -> None:
+    run = provisioned.begun(provisioned.agenda("memory", duration_s=10, on_failure={"retry": 2, "then": "stop"}))
+    hog = on(provisioned.description, 5, HOG, seconds=120)
+    # Killed: its shell says so, or its SSH client, which is not told of an exit status.
+    assert hog.returncode in (137, 255), hog.stderr
+    output, _ = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 0, output
+    assert provisioned.records("memory")[0]["verification"]["status"] == "passed"
+
+
+FULL = "/var/lib/full"
+
+
+def test_a_full_disk_ends_a_run_and_not_the_campaign(provisioned: Desk) -> None:
+    run = provisioned.begun(provisioned.agenda("disk", duration_s=10, on_failure={"retry": 0, "then": "stop"}))
+    on(provisioned.description, 4, f"cat /dev/zero > {FULL}")
+    output, _ = run.communicate(timeout=PATIENCE_S)
+    again = provisioned.run(provisioned.agenda("full"))
+    said(provisioned.description, 4, f"rm {FULL}")
+    assert run.returncode == 1, output
+    assert "space" in provisioned.records("disk")[0]["reason"]
+    assert again.returncode == 1, again.stderr
+    assert "MB free, and a run needs" in again.stderr
+    done = provisioned.resumed("disk")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [record["status"] for record in provisioned.records("disk")] == ["ok"]
+
+
+def test_a_controller_that_is_killed_leaves_nothing_running_and_the_campaign_goes_on(provisioned: Desk) -> None:
+    run = provisioned.begun(provisioned.agenda("killed", duration_s=10))
+    run.kill()
+    run.communicate()
+
+    for node in range(1, NODES + 1):
+        assert eventually(lambda node=node: not left_on(provisioned, node), 120), node  # type: ignore[misc]
+    done = provisioned.resumed("killed")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [record["status"] for record in provisioned.records("killed")] == ["ok"]

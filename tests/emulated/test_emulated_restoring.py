@@ -1,0 +1,18 @@
+"""The end of the operator's first hour on emulated nodes, after all that has been done to them."""
+
+from pathlib import Path
+
+import pytest
+from emulated_desk import Desk, changes, millrace
+
+from campaign.emulation.description import description_in
+
+pytestmark = [pytest.mark.emulated, pytest.mark.emulation, pytest.mark.timeout(900)]
+
+
+def test_restoring_gives_every_node_back_as_it_was_found(provisioned: Desk, bare: dict[str, list[str]]) -> None:
+    done = millrace("restore", str(provisioned.inventory), "--", "--limit", "all")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert changes(bare, provisioned.found()) == []
+    assert millrace("restore", str(provisioned.inventory)).returncode == 0
+    assert description_in(Path(provisioned.description.wish.folder)) is None
