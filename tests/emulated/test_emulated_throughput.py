@@ -90,7 +90,7 @@ def test_throughput_is_as_unequal_as_the_nodes(tmp_path: Path) -> None:
                 return
     finally:
         millrace("clean")
-    if not all(attempt.is_fair for attempt in attempts):
+    if len(attempts) < ATTEMPTS or not all(attempt.is_fair for attempt in attempts):
         pytest.skip(f"host busy: {attempts}; {STRONG} and {WEAK} cores were asked for")
     pytest.fail(f"workers got what was asked for, and throughput is not as unequal: {attempts}")
 
