@@ -13,6 +13,8 @@ from agents.cpu import clock, frequency
 from agents.cpu.clock import Clock, busy_clocks
 from agents.cpu.control import CpuControl
 from agents.cpu.policies import Policy
+from agents.cpu.step import Step, take
+from agents.cpu.topology import switch
 from agents.cpu.verify import verify
 from agents.cpu.wish import CpuWish
 from agents.probing import HostFiles
@@ -60,6 +62,32 @@ def test_cpus_that_come_back_get_what_the_run_has_set(tmp_path: Path) -> None:
         for policy in range(8):
             assert host.read(f"{CPU}/cpufreq/policy{policy}/scaling_governor") == "performance"
             assert host.read(f"{CPU}/cpufreq/policy{policy}/scaling_max_freq") == "1200000"
+
+
+def test_a_policy_that_a_stranger_takes_away_with_its_cpu_stops_nothing_and_comes_back(tmp_path: Path) -> None:
+    root = intel_active().build(tmp_path)
+    before = all_files(root)
+    with controlled(root) as control:
+        assert control.set_frequency(1_800_000_000).ok
+        stranger = FakeKernel(root)
+        stranger.write(switch(7), "0")
+        assert not stranger.exists(f"{CPU}/cpufreq/policy7")
+        answer = control.set_frequency(1_200_000_000)
+        assert answer.ok
+        assert not any("policy7" in setting.what for setting in answer.settings)
+    # What it began with at its return is not what it was left at: that is put back, too.
+    assert all_files(root) == before
+
+
+def test_a_policy_that_vanishes_between_the_look_and_the_write_is_reported(tmp_path: Path) -> None:
+    kernel = FakeKernel(intel_active().build(tmp_path))
+    step = Step(
+        "upper clock limit of policy7", f"{CPU}/cpufreq/policy7/scaling_max_freq", "4000000", "1200000", "1200000"
+    )
+    FakeKernel(kernel.root).write(switch(7), "0")
+    setting = take(step, kernel)
+    assert (setting.got, setting.ok) == (None, False)
+    assert setting.reason
 
 
 def test_a_clock_that_was_clamped_does_not_stand_in_the_way_of_later_wishes(tmp_path: Path) -> None:

@@ -104,6 +104,9 @@ while True:
     time.sleep(0.05)
 """
 RUBBISH = "import time\nwhile True: print('120 watts', flush=True); time.sleep(0.05)"
+BINARY = "import os, time\nwhile True: os.write(1, bytes(range(128, 256)) + b'\\n'); time.sleep(0.05)"
+ANOTHER_SHAPE = 'import time\nwhile True: print(\'[{"t": 1, "watts": 9}]\', flush=True); time.sleep(0.05)'
+NEGATIVE = 'import time\nwhile True: print(\'{"t": %f, "watts": -9}\' % time.time(), flush=True); time.sleep(0.05)'
 NAMELESS = "import time\nwhile True: print('{\"t\": %f}' % time.time(), flush=True); time.sleep(0.05)"
 OLD = 'import time\nwhile True: print(\'{"t": 5, "watts": 9}\', flush=True); time.sleep(0.05)'
 HANGS = TALKS.replace("while True", "for _ in range(8)") + "\ntime.sleep(600)"
@@ -137,6 +140,9 @@ def test_an_operators_program_is_a_source(tmp_path: Path, monkeypatch: pytest.Mo
     ("code", "told"),
     [
         (RUBBISH, "not a reading"),
+        (BINARY, "not a reading"),
+        (ANOTHER_SHAPE, "not a reading"),
+        (NEGATIVE, "without watts or joules"),
         (NAMELESS, "without watts or joules"),
         (OLD, "apart"),
         ("raise SystemExit(3)", "has ended with status 3"),
