@@ -54,7 +54,7 @@ def measure_idle(
         if metering.source is None:
             return IdleBaseline(reason=metering.sources.why_none)
         if any("modelled" in domain.flags for domain in _terms(metering)):
-            return IdleBaseline(reason=f"{metering.source} follows a model: there is nothing to measure")
+            return IdleBaseline(reason="its energy follows a model, and nothing is measured")
         sampler.start()
         _wait(host, settle_s, stopped)
         found = IdleBaseline()

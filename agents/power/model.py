@@ -14,6 +14,9 @@ from inventory.energy_model import EnergyModel
 STATIC, DYNAMIC, KAPPA = 0.3, 0.7, 3.0
 UNCALIBRATED_ERROR = 0.5
 
+NOTHING_MEASURED = "nothing is measured: "
+"""How the reader's finding begins; its parameters follow."""
+
 SHORTEST_S = 0.09
 """CPU times are counted in hundredths of a second: over less than this they say little, and the last power holds."""
 
@@ -29,7 +32,7 @@ class ModelReader(Reader):
         found = self._parameters()
         if isinstance(found, str):
             return Finding("absent", f"{found}; a model needs parameters, as `millrace calibrate` finds them")
-        return Finding("ok", f"nothing is measured: {found[1]}")
+        return Finding("ok", NOTHING_MEASURED + found[1])
 
     def open(self) -> None:
         found = self._parameters()
@@ -75,7 +78,10 @@ class ModelReader(Reader):
         """The parameters and where they come from, or why there are none."""
         model = self.settings.model
         if model is not None:
-            return model, f"P = {model.p_s:g} W + {model.p_d:g} W (f/f_ref)^{model.kappa:g} u"
+            error = (
+                f"uncalibrated, +-{UNCALIBRATED_ERROR:.0%}" if model.mape is None else f"calibrated, +-{model.mape:.1%}"
+            )
+            return model, f"P = {model.p_s:g} W + {model.p_d:g} W (f/f_ref)^{model.kappa:g} u, {error}"
         found = design_power(self.host)
         if isinstance(found, Design):
             model = EnergyModel(STATIC * found.watts, DYNAMIC * found.watts, KAPPA)

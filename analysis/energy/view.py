@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from agents.power.model import NOTHING_MEASURED
 from analysis.energy.comparison import PER_TUPLE, THROUGHPUT, Cell, Meter
 from analysis.energy.rows import METRICS
 from analysis.energy.words import machines_in_words, of_meter, of_missing
@@ -156,7 +157,8 @@ def meter_data(ranking: Ranking) -> MeterData:
 def _ranking(meter: Meter, cells: Sequence[Cell], looks: Mapping[str, Look], tables: Mapping[str, Rows]) -> Ranking:
     workload = cells[0].workload
     names = {row["run"] for cell in cells for row in cell.rows}
-    models = {row["detail"] for row in tables["events"] if _is_model(row) and row["run"] in names}
+    said = {row["detail"] for row in tables["events"] if _is_model(row) and row["run"] in names}
+    models = sorted(detail.removeprefix(f"ok: {NOTHING_MEASURED}") for detail in said)
     machines = machines_in_words([row for row in tables["energy_domains"] if row["run"] in names])
     every = [row for cell in cells for row in cell.rows]
 
@@ -169,7 +171,7 @@ def _ranking(meter: Meter, cells: Sequence[Cell], looks: Mapping[str, Look], tab
     fronts = {row["scheduler"]: row for row in filter(here, tables["energy_front"])}
     return Ranking(
         meter=meter,
-        words=of_meter(meter, every, machines, sorted(models)),
+        words=of_meter(meter, every, machines, models),
         groups=[_group(cell, looks[cell.scheduler], tables, fronts.get(cell.scheduler)) for cell in cells],
         differences=differences,
     )

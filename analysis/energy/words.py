@@ -25,7 +25,7 @@ def of_meter(meter: Meter, runs: Rows, machines: Sequence[str], models: Sequence
         meter: whose joules.
         runs: rows of `rows.energy_rows`, all by this meter.
         machines: the machines in words.
-        models: what the reader `model` said of its parameters.
+        models: the parameters of the reader `model` in words.
     """
     number = f"{len(machines)} machine{'s' if len(machines) != 1 else ''}"
     said = [f"Energy is by {meter.source}, of {meter.domains}, on {number}: {', '.join(machines)}."]
@@ -70,7 +70,7 @@ def in_short(energy: Rows) -> str:
             key = row["source"], row["modelled"]
             known[key] = known.get(key, 0) + 1
     said = [
-        f"{'modelled, not measured' if modelled else 'measured'} by {source} in {number} of {len(energy)} runs"
+        f"{'modelled and not measured, ' if modelled else 'measured '}by {source} in {number} of {len(energy)} runs"
         for (source, modelled), number in sorted(known.items(), key=lambda each: (each[0][1], each[0]))
     ]
     lacking = sum(row["joules"] is None for row in energy)
@@ -86,7 +86,8 @@ def _bound(meter: Meter, runs: Rows) -> str:
     bound, gross = max(bounds, key=lambda each: each[0] / each[1])
     share = f"{100 * bound / gross:.2g} %"
     if meter.modelled:
-        return f"By the model's own error a run's joules may be off by {quantity(bound)} J ({share})."
+        off = f"{quantity(bound)} J ({share})"
+        return f"By the model's error, and by when it was read, a run's joules may be off by {off}."
     return (
         f"By how they were read a run's joules may be off by {quantity(bound)} J ({share}) at most; "
         "what the meter itself gets wrong comes on top."

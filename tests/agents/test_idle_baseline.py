@@ -61,7 +61,7 @@ def test_a_counter_that_is_reset_leaves_the_baseline_missing(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("files", "reason"),
     [
-        ({f"{meters.POWERCAP}/intel-rapl/modelled": ""}, "rapl follows a model"),
+        ({f"{meters.POWERCAP}/intel-rapl/modelled": ""}, "its energy follows a model"),
         ({"etc/millrace/power.yaml": "source: battery"}, "battery: no battery"),
     ],
 )

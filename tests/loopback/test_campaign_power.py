@@ -1,6 +1,8 @@
 """A campaign whose machine has meters: counters in files, turned while it runs, come back as the right joules."""
 
 import json
+import re
+from html import unescape
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -70,3 +72,36 @@ def test_a_run_on_nodes_without_a_meter_says_so_and_has_no_energy(desk, tmp_path
         ("n2", "power", None),
     }
     assert all("no zone with an energy counter" in row["detail"] for row in absent)
+
+
+@pytest.mark.spark
+def test_a_campaign_that_nothing_meters_follows_its_model_and_the_report_says_by_which_parameters(
+    desk, tmp_path, monkeypatch
+) -> None:
+    root = meters.plant(
+        tmp_path / "root",
+        {"etc/millrace/power.yaml": "model: {p_s: 6, p_d: 9, kappa: 2.4, mape: 0.05}", "sys/devices/empty": ""},
+    )
+    (root / "proc").symlink_to("/proc")
+    monkeypatch.setenv(ROOT_VARIABLE, str(root))
+    outcome = desk.run("run", desk.agenda(sensors=["cpu", "power"], schedulers=["even"]), program=desk.whole)
+    assert outcome.status == 0, outcome
+    (folder,) = desk.campaign.glob("runs/*")
+    run = json.loads((folder / "run.json").read_text())
+    energy = run["measured"]["energy"]
+    assert (energy["sources"], energy["modelled"]) == (["model"], True)
+    start_ns, end_ns = (run["times"][mark] for mark in ("measure_start_ns", "measure_end_ns"))
+    assert 6 - energy["bound_joules"] < energy["joules"] / ((end_ns - start_ns) / 1e9) < 15 + energy["bound_joules"]
+    assert energy["idle_joules"] is None
+    # Nothing is measured without workers either, so that nobody waits for it.
+    assert energy["machines"][0]["idle"]["before"]["reason"] == "its energy follows a model, and nothing is measured"
+    report = desk.campaign / "report"
+    html = (report / "index.html").read_text()
+    words = "It follows a model (P = 6 W + 9 W (f/f_ref)^2.4 u, calibrated, +-5.0%) and was not measured"
+    assert words in unescape(html)
+    assert "energy is modelled, not measured, in 1 of 1 runs" in html
+    for caption in re.findall(r"Source: ([^<.]*)", html):
+        assert caption == "model (node), modelled"
+    hatched = [figure.name for figure in (report / "figures").glob("*.svg") if "pattern" in figure.read_text()]
+    assert {"wordcount-energy-model-node-modelled.svg", "wordcount-power.svg"} <= set(hatched)
+    assert "wordcount-throughput.svg" not in hatched
