@@ -1,4 +1,8 @@
-"""The cpufreq governor of every policy (`scaling_governor`)."""
+"""The cpufreq governor of every policy (`scaling_governor`), and the clock that the governor `userspace` holds.
+
+We never ask for such a clock (`scaling_setspeed`): a range of one does the same with every driver. But an operator may
+have, and the kernel forgets it with the governor.
+"""
 
 from agents.cpu import driver
 from agents.cpu.answer import Refusal
@@ -9,17 +13,18 @@ from agents.cpu.wish import CpuWish
 from agents.probing import Finding, HostFiles
 from inventory.errors import nearest
 
-FILE = "scaling_governor"
+FILE, SPEED = "scaling_governor", "scaling_setspeed"
+HOLDING = "userspace"
 
 
 def probe(host: HostFiles) -> Finding:
     """Whether governors can be chosen."""
-    return settable(host, paths(host), "no cpufreq policy (usual in virtual machines): there is no governor")
+    return settable(host, _governors(host), "no cpufreq policy (usual in virtual machines): there is no governor")
 
 
 def paths(host: HostFiles) -> list[str]:
-    """One file per policy."""
-    return [path for name in host.names(POLICIES) if host.exists(path := f"{POLICIES}/{name}/{FILE}")]
+    """One file per policy, and one more where a clock is held."""
+    return _governors(host) + _speeds(host)
 
 
 def refusals(wish: CpuWish, view: View) -> list[Refusal]:
@@ -48,4 +53,22 @@ def steps(wish: CpuWish, view: View) -> list[Step]:
 
 def steps_back(before: Snapshot, view: View) -> list[Step]:
     """The governors that were."""
-    return differing("governor", paths(view.host), before, view)
+    return differing("governor", _governors(view.host), before, view)
+
+
+def speeds_back(before: Snapshot, view: View) -> list[Step]:
+    """The clocks that were held, once their governor and a range that they lie in are back."""
+    return differing("held clock", _speeds(view.host), before, view)
+
+
+def _governors(host: HostFiles) -> list[str]:
+    return [path for name in host.names(POLICIES) if host.exists(path := f"{POLICIES}/{name}/{FILE}")]
+
+
+def _speeds(host: HostFiles) -> list[str]:
+    return [
+        path
+        for name in host.names(POLICIES)
+        if host.read_if_there(f"{POLICIES}/{name}/{FILE}") == HOLDING
+        and host.exists(path := f"{POLICIES}/{name}/{SPEED}")
+    ]

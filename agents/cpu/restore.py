@@ -1,7 +1,8 @@
 """Put back what a snapshot holds.
 
 Each feature comes after those that would disturb it: SMT, CPUs on, driver mode (policies begin anew with it), turbo
-(drivers move limits with it), governor, range, EPP (locked by some governors); at last SMT and CPUs go off again.
+(drivers move limits with it), governor, range, held clocks (ranges move them), EPP (locked by some governors); at last
+SMT and CPUs go off again.
 """
 
 from collections.abc import Callable
@@ -19,6 +20,7 @@ ORDER: tuple[Callable[[Snapshot, View], list[Step]], ...] = (
     turbo.steps_back,
     governor.steps_back,
     frequency.steps_back,
+    governor.speeds_back,
     epp.steps_back,
 )
 

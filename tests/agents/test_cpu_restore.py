@@ -26,7 +26,7 @@ Make = Callable[[], Machine]
 GHZ = (0.8, 1.0, 1.2, 1.6, 2.0, 2.4, 3.0, 3.8)
 WISHES: dict[str, st.SearchStrategy[Any]] = {
     "cores": st.integers(1, 8),
-    "governor": st.sampled_from(["performance", "powersave", "schedutil", "ondemand"]),
+    "governor": st.sampled_from(["performance", "powersave", "schedutil", "ondemand", "userspace"]),
     "turbo": st.booleans(),
     "epp": st.sampled_from(["performance", "balance_power", "power", "128"]),
     "smt": st.booleans(),
@@ -219,6 +219,20 @@ def test_a_clock_set_on_a_core_that_was_off_does_not_wait_there_hidden(tmp_path:
     assert kernel.read(f"{CPU}/cpu3/online") == "0"
     kernel.write(f"{CPU}/cpu3/online", "1")
     assert kernel.read(f"{CPU}/cpufreq/policy3/scaling_max_freq") == "4000000"
+
+
+@pytest.mark.parametrize("asked", [CpuWish(governor="performance"), CpuWish(cores=2), CpuWish(max_ghz=1.2)])
+def test_a_clock_that_the_operator_holds_comes_back_with_its_governor(asked: CpuWish, tmp_path: Path) -> None:
+    kernel = FakeKernel(acpi_shared().build(tmp_path, keeps_policies=True))
+    for name in ("policy0", "policy2"):
+        kernel.write(f"{CPU}/cpufreq/{name}/scaling_governor", "userspace")
+        kernel.write(f"{CPU}/cpufreq/{name}/scaling_setspeed", "1600000")
+    before = all_files(tmp_path)
+    keeper = Keeper(found(kernel))
+    assert apply(asked, kernel, keeper).ok
+    assert all_files(tmp_path) != before
+    assert restore(keeper.before, kernel).ok
+    assert all_files(tmp_path) == before
 
 
 def test_a_preference_that_a_governor_locks_comes_back_on_siblings_that_were_off(tmp_path: Path) -> None:

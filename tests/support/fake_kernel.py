@@ -62,6 +62,9 @@ class FakeKernel(HostFiles):
             self._set_governor(folder, text, path)
         elif file in {"scaling_min_freq", "scaling_max_freq"}:
             self._set_limit(folder, file, text, path)
+            self._hold(folder)
+        elif file == "scaling_setspeed":
+            self._set_speed(folder, text, path)
         elif file == "energy_performance_preference":
             self._set_epp(folder, text, path)
         else:
@@ -111,6 +114,8 @@ class FakeKernel(HostFiles):
         for name in self.kernel["policies"]:
             if self._working(name) and not (self.root / CPU / "cpufreq" / name).exists():
                 self._make_policy(name)
+            elif self._working(name) and name not in worked:
+                self._begin(name)
             elif name in worked and not self._working(name) and not self.kernel["keeps_policies"]:
                 shutil.rmtree(self.root / CPU / "cpufreq" / name)
         self._describe()
@@ -186,6 +191,8 @@ class FakeKernel(HostFiles):
             raise _fault(errno.EINVAL, path)
         earlier = self._text(f"cpufreq/{name}/scaling_governor")
         self._put(f"cpufreq/{name}/scaling_governor", text)
+        if earlier != text:
+            self._begin(name)
         if not self._locks_epp(name) or earlier == text:
             return
         kept, epp = self.root / f"kept-{name}", f"cpufreq/{name}/energy_performance_preference"
@@ -194,6 +201,29 @@ class FakeKernel(HostFiles):
             self._put(epp, "performance")
         elif kept.exists():
             self._put(epp, kept.read_text())
+
+    def _set_speed(self, name: str, text: str, path: str) -> None:
+        if self._text(f"cpufreq/{name}/scaling_governor") != "userspace" or not text.isdigit():
+            raise _fault(errno.EINVAL, path)
+        self._held(name).write_text(text)
+        self._hold(name)
+
+    def _begin(self, name: str) -> None:
+        """The governor userspace begins with the clock that it finds; what it held before is forgotten."""
+        if (self.root / CPU / f"cpufreq/{name}/scaling_setspeed").exists():
+            self._held(name).write_text(self._text(f"cpufreq/{name}/scaling_max_freq"))
+            self._put(f"cpufreq/{name}/scaling_setspeed", "<unsupported>")
+            self._hold(name)
+
+    def _hold(self, name: str) -> None:
+        """The governor userspace keeps to its clock as far as the limits let it, and shows what came of it."""
+        if self._text(f"cpufreq/{name}/scaling_governor") == "userspace" and self._held(name).exists():
+            low, high = (int(self._text(f"cpufreq/{name}/scaling_{end}_freq")) for end in ("min", "max"))
+            speed = min(max(int(self._held(name).read_text()), low), high)
+            self._put(f"cpufreq/{name}/scaling_setspeed", str(speed))
+
+    def _held(self, name: str) -> Path:
+        return self.root / f"held-{name}"
 
     def _set_epp(self, name: str, text: str, path: str) -> None:
         choices = self._text(f"cpufreq/{name}/energy_performance_available_preferences").split()

@@ -104,6 +104,7 @@ def acpi_shared() -> Machine:
     table = {
         "scaling_available_frequencies": " ".join(map(str, reversed(steps))),
         "scaling_boost_frequencies": "3000000",
+        "scaling_setspeed": "<unsupported>",
     }
     return Machine(
         cores=[(0, (cpu,)) for cpu in range(4)],
