@@ -45,9 +45,11 @@ class LoopbackReach:
 
     def members(self, name: str, work: Path) -> Mapping[str, Member]:
         """See `Reach.members`; nodes have their folders in `work`."""
+        # Whichever node was calibrated, its meter is this host's.
+        lag = next((node.meter_lag for node in self._cluster.available if node.meter_lag), None)
         with writing(work):
             return {
-                node.id: Member(address_of(node), LoopbackTransport(work / node.id), meter_lag=node.meter_lag)
+                node.id: Member(address_of(node), LoopbackTransport(work / node.id), meter_lag=lag)
                 for node in self._cluster.available
             }
 

@@ -37,16 +37,14 @@ class Packages:
     def __init__(self, host: HostFiles) -> None:
         """Take note of the host; CPUs that are off may come later."""
         self._host = host
-        self._of: dict[int, int] = {}
+        self._of: dict[int, int | None] = {}
         self._seen: dict[int, int | None] = {}
 
     def of(self, cpu: int) -> int | None:
-        """The package of a CPU; None when the kernel does not say."""
+        """The package of a CPU that works; None when the kernel does not say."""
         if cpu not in self._of:
             text = self._host.read_if_there(f"{FOLDER}/cpu{cpu}/topology/physical_package_id") or ""
-            if not re.fullmatch(r"\d+", text):
-                return None
-            self._of[cpu] = int(text)
+            self._of[cpu] = int(text) if re.fullmatch(r"\d+", text) else None
         return self._of[cpu]
 
     def look(self, process: int, online: Collection[int]) -> Place:

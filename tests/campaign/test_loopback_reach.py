@@ -1,0 +1,16 @@
+"""Nodes of this host have one meter: whichever of them was calibrated, all go by its lag."""
+
+from pathlib import Path
+
+from campaign.loopback_reach import LoopbackReach
+from inventory.cluster import Cluster, Node
+from inventory.energy_model import MeterLag
+
+
+def test_the_lag_of_this_hosts_meter_is_that_of_all_nodes(tmp_path: Path) -> None:
+    lag = MeterLag(2.0, 0.3)
+    nodes = (Node(id="n1", address="127.0.0.2"), Node(id="n2", address="127.0.0.3", meter_lag=lag))
+    members = LoopbackReach(Cluster(nodes=nodes)).members("r", tmp_path)
+    assert {node: member.meter_lag for node, member in members.items()} == {"n1": lag, "n2": lag}
+    members = LoopbackReach(Cluster(nodes=nodes[:1])).members("r", tmp_path)
+    assert members["n1"].meter_lag is None
