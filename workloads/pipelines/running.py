@@ -28,6 +28,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.requireAllClusterKeysForCoPartition": "false",
     # Where they are, nothing is gained by summing up twice in the same task.
     "spark.sql.execution.combineAdjacentAggregation": "true",
+    # Ticks of a task are some thousands, each with a short list; Spark would begin to sort behind the 128th.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
 """Of the session, on which answers depend."""
