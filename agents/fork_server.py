@@ -37,17 +37,23 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _POLL_S = 0.0005
 
 
-def split_off(work: Callable[[], int]) -> tuple[int, socket.socket]:
+def split_off(work: Callable[[], int]) -> tuple[int, socket.socket] | None:
     """Fork a server off this process, which has no threads yet, and whose standard output is not the server's affair.
 
     Args:
         work: a worker's life; returns its exit status.
 
     Returns:
-        The server's process id, and our end of the socket to it.
+        The server's process id, and our end of the socket to it; None where this process cannot be forked now: who
+        wants a worker tries again, and says what is wrong.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    server = os.fork()
+    try:
+        server = os.fork()
+    except OSError:
+        ours.close()
+        theirs.close()
+        return None
     if server:
         theirs.close()
         return server, ours

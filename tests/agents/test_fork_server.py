@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +61,22 @@ def test_the_first_server_is_split_off_and_when_it_dies_a_program_takes_its_plac
     run.finish()
     agent.send(Bye())
     assert agent.wait() == 0
+
+
+UNFORKED = """
+import os, sys
+from agents.agent import main
+
+def refuse():
+    raise BlockingIOError(11, "no more processes")
+
+os.fork = refuse
+sys.exit(main())
+"""
+
+
+def test_an_agent_that_cannot_be_forked_when_it_begins_has_its_workers_from_a_program(start_agent: Any, wordcount: Any):
+    agent = start_agent(command=(sys.executable, "-P", "-c", UNFORKED))
+    agent.welcome()
+    listening = wordcount(agent).start()
+    assert {program(report.pid)[-2] for report in listening.values()} == {"agents.worker"}
