@@ -72,6 +72,12 @@ def _emulation() -> str | None:
     return why_not()
 
 
+def _vm() -> str | None:
+    from guest_packages import why_not
+
+    return why_not()
+
+
 PROBES: dict[str, Callable[[], str | None]] = {
     "loopback": _loopback,
     "root": _root,
@@ -80,6 +86,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "spark": _spark,
     "browser": _browser,
     "profiler": _profiler,
+    "vm": _vm,
 }
 """Marker -> probe; a probe says why tests with the marker cannot run here, or None."""
 
@@ -98,7 +105,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     MILLRACE_REQUIRE names markers that must not be skipped.
     """
-    for long in ("soak", "pipelines", "emulated", "long"):
+    for long in ("soak", "pipelines", "emulated", "vm", "long"):
         if long not in config.getoption("markexpr"):
             asked = [item for item in items if item.get_closest_marker(long) is None]
             config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(long) is not None])
@@ -119,7 +126,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=reason))
     for item in items:
         # Side by side, files stay whole: their fixtures are dear. What mostly waits begins first.
-        item.add_marker(pytest.mark.xdist_group(item.path.name))
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
     items.sort(key=lambda item: item.get_closest_marker("loopback") is None)
 
 

@@ -1,0 +1,190 @@
+"""The image of a guest: kernel, first file system, disk, tables of its firmware, and the keys that open it.
+
+It is built once from packages of Debian, in a folder of the user's cache, and again when these or this recipe change.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from guest_packages import Apt, program_path, run_told
+
+RECIPE = Path(__file__).parent / "guest"
+"""Files that go into the image as they are, or compiled."""
+
+MODULES = (
+    "virtio_pci",
+    "virtio_blk",
+    "virtio_net",
+    "acpi-cpufreq",
+    "cpufreq_conservative",
+    "cpufreq_ondemand",
+    "cpufreq_powersave",
+    "cpufreq_userspace",
+)
+"""Kernel modules that are loaded at the start, those that they need before them."""
+
+DISK_SIZE = "512M"
+"""Of which most is a hole in the file."""
+
+ACCOUNTS = {
+    "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nsshd:x:101:65534::/run/sshd:/usr/sbin/nologin\n",
+    "etc/group": "root:x:0:\nnogroup:x:65534:\n",
+    "etc/shadow": "root:*:19000:0:99999:7:::\nsshd:!:19000::::::\n",
+}
+
+
+class Image(NamedTuple):
+    """A folder with everything that qemu and SSH need."""
+
+    folder: Path
+
+    @property
+    def kernel(self) -> Path:
+        """The kernel."""
+        return self.folder / "kernel"
+
+    @property
+    def initramfs(self) -> Path:
+        """What the kernel starts with."""
+        return self.folder / "initramfs"
+
+    @property
+    def disk(self) -> Path:
+        """Its root, a raw ext4; guests write to copies."""
+        return self.folder / "disk"
+
+    @property
+    def tables(self) -> Path:
+        """What its firmware says of its processors."""
+        return self.folder / "clocks.aml"
+
+    @property
+    def key(self) -> Path:
+        """Private key of root."""
+        return self.folder / "key"
+
+    @property
+    def release(self) -> str:
+        """Its kernel's version, as `uname -r` has it."""
+        return (self.folder / "release").read_text()
+
+    @property
+    def host_key(self) -> str:
+        """Public key of its SSH server."""
+        return " ".join((self.folder / "host_key.pub").read_text().split()[:2])
+
+
+def image() -> Image:
+    """The image of today's packages, built if it is not there; older ones go."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace" / "guest"
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _locked(cache), tempfile.TemporaryDirectory(prefix="building-", dir=cache) as place:
+        building = Path(place)
+        apt = Apt(building / "apt")
+        made = cache / _digest(apt.listed())
+        if not made.is_dir():
+            for old in cache.iterdir():
+                if old.is_dir() and old != building:
+                    shutil.rmtree(old)
+            (building / "image").mkdir()
+            _build(apt, building / "root", Image(building / "image"))
+            (building / "image").rename(made)
+    return Image(made)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Two test runs of one user build one after the other."""
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _digest(packages: list[str]) -> str:
+    recipe = [
+        *sorted(path for path in RECIPE.rglob("*") if path.is_file()),
+        Path(__file__),
+        Path(__file__).with_name("guest_packages.py"),
+    ]
+    content = b"".join(path.read_bytes() for path in recipe) + "\n".join(packages).encode()
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _build(apt: Apt, root: Path, made: Image) -> None:
+    root.mkdir()
+    apt.unpack(root)
+    for name in ("key", "host_key"):
+        run_told(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(made.folder / name)])
+    run_told(["iasl", "-p", str(made.tables.with_suffix("")), str(RECIPE / "clocks.asl")])
+    (kernel,) = (root / "boot").glob("vmlinuz-*")
+    release = kernel.name.removeprefix("vmlinuz-")
+    shutil.copy(kernel, made.kernel)
+    (made.folder / "release").write_text(release)
+    made.initramfs.write_bytes(_initramfs(root, release))
+    # All modules that are needed are in the kernel's first file system.
+    shutil.rmtree(root / "lib" / "modules")
+    shutil.rmtree(root / "boot")
+    for name, text in ACCOUNTS.items():
+        (root / name).write_text(text)
+    (root / "init").write_bytes((RECIPE / "init").read_bytes())
+    (root / "init").chmod(0o755)
+    ssh = root / "etc" / "ssh"
+    ssh.mkdir(exist_ok=True)
+    shutil.copy(RECIPE / "sshd_config", ssh / "sshd_config")
+    shutil.copy(made.folder / "host_key", ssh / "host_key")
+    shutil.copy(made.key.with_suffix(".pub"), ssh / "authorized_keys")
+    program = program_path("mkfs.ext4")
+    assert program is not None
+    run_told([program, "-q", "-E", "root_owner=0:0", "-d", str(root), str(made.disk), DISK_SIZE])
+
+
+def _initramfs(root: Path, release: str) -> bytes:
+    """What mounts the disk: a shell, the modules, and the script that loads them."""
+    busybox = root / "bin" / "busybox"
+    subprocess.run([str(busybox), "depmod", "-b", str(root), release], check=True, timeout=60)
+    folder = root / "lib" / "modules" / release
+    modules = _in_order((folder / "modules.dep").read_text())
+    files = {
+        "init": (RECIPE / "initramfs").read_bytes(),
+        "bin/busybox": busybox.read_bytes(),
+        "modules/order": "".join(f"{Path(path).name}\n" for path in modules).encode(),
+        **{f"modules/{Path(path).name}": (folder / path).read_bytes() for path in modules},
+    }
+    entries = [_entry(name, 0o040755) for name in ("bin", "dev", "disk", "modules")]
+    entries.append(_entry("dev/console", 0o020600, device=(5, 1)))
+    entries += [_entry(name, 0o100755, content) for name, content in files.items()]
+    return b"".join([*entries, _entry("TRAILER!!!", 0)])
+
+
+def _in_order(dependencies: str) -> list[str]:
+    """Files of the modules, each after those that it needs; `dependencies` is what depmod writes."""
+    lines = (line.split() for line in dependencies.splitlines())
+    needed = {first.removesuffix(":"): rest for first, *rest in lines}
+    path_of = {Path(path).name.partition(".")[0]: path for path in needed}
+    order: list[str] = []
+
+    def take(path: str) -> None:
+        for other in needed[path]:
+            take(other)
+        if path not in order:
+            order.append(path)
+
+    for name in MODULES:
+        take(path_of[name])
+    return order
+
+
+def _entry(name: str, mode: int, content: bytes = b"", device: tuple[int, int] = (0, 0)) -> bytes:
+    """One file of a cpio archive in the format that kernels read (newc), owned by root."""
+    path = name.encode() + b"\0"
+    numbers = (0, mode, 0, 0, 1, 0, len(content), 0, 0, *device, len(path), 0)
+    head = b"070701" + b"".join(b"%08x" % number for number in numbers) + path
+    return head + b"\0" * (-len(head) % 4) + content + b"\0" * (-len(content) % 4)

@@ -1,0 +1,72 @@
+"""The meters of `agents.power` on zones of a real kernel's powercap framework; their counters follow the clock."""
+
+import json
+import subprocess
+import sysconfig
+from importlib.util import find_spec
+from pathlib import Path
+
+import guest_zones
+import pytest
+from guest import Guest
+from guest_image import image
+
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200), pytest.mark.xdist_group("guest")]
+
+ROOT = Path(__file__).parents[2]
+FOLDER = "/var/lib/meters"
+METER = """\
+import msgspec, sys
+from agents.power.host import MeteredHost
+from agents.power.meter import measure
+from agents.power.rapl import Rapl
+from agents.power.settings import PowerSettings
+settings = PowerSettings()
+reader = Rapl(MeteredHost(), settings)
+print(msgspec.json.encode({
+    "probe": reader.probe(),
+    "zones": [(judged.zone.domain, judged.zone.role, judged.rejected, judged.in_total) for judged in reader.judge()],
+    "metered": measure(MeteredHost(), settings, float(sys.argv[1]), lambda left: None),
+}).decode())
+"""
+
+
+def packages() -> bytes:
+    """What the meters import, as an archive: our rooms, and the libraries of this environment."""
+    libraries = [Path(spec.origin or "").parent for name in ("msgspec", "yaml") if (spec := find_spec(name))]
+    words = ["tar", "-c", "--exclude=__pycache__", "-C", str(ROOT), "agents", "inventory"]
+    for library in libraries:
+        words += ["-C", str(library.parent), library.name]
+    return subprocess.run(words, capture_output=True, check=True, timeout=60).stdout
+
+
+@pytest.fixture(scope="module")
+def meters(machine: Guest) -> Guest:
+    reason = guest_zones.why_not()
+    if reason:
+        pytest.skip(reason)
+    ours = sysconfig.get_python_version()
+    theirs = machine.says("python3 -c 'import sysconfig; print(sysconfig.get_python_version())'")
+    if ours != theirs:
+        pytest.skip(f"the guest's Python is {theirs}, ours {ours}: its libraries cannot be sent")
+    module = guest_zones.zones_module(image())
+    machine.says("cat >/run/zones.ko; busybox insmod /run/zones.ko", module.read_bytes())
+    machine.says(f"mkdir -p {FOLDER}; busybox tar -x -C {FOLDER}", packages())
+    return machine
+
+
+def test_zones_of_the_kernel_are_found_and_metered(meters: Guest) -> None:
+    said = json.loads(meters.says(f"PYTHONPATH={FOLDER} python3 -P - 3", METER.encode()))
+    assert said["probe"]["status"] == "ok"
+    assert said["zones"] == [["package-0", "package", None, True], ["dram/package-0", "dram", None, True]]
+    metered = said["metered"]
+    seconds = (metered["end_ns"] - metered["start_ns"]) / 1e9
+    assert {domain["domain"]: domain["source"] for domain in metered["domains"]} == dict.fromkeys(
+        guest_zones.WATTS, "rapl"
+    )
+    for domain in metered["domains"]:
+        known = guest_zones.WATTS[domain["domain"]] * seconds
+        assert abs(domain["joules"] - known) <= domain["bound_joules"]
+    total = metered["total"]
+    assert abs(total["joules"] - sum(guest_zones.WATTS.values()) * seconds) <= total["bound_joules"]
+    assert total["source"] == "rapl"
