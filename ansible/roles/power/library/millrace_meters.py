@@ -32,7 +32,7 @@ EXAMPLES = r"""
     folder: /var/lib/millrace
     content: |
       prefer: [external]
-      external: {command: [python3, /opt/outlet.py]}
+      external: {command: [python3, -P, -m, agents.power.programs.ipmi_dcmi]}
 """
 
 RETURN = r"""
