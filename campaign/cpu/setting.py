@@ -34,8 +34,7 @@ class RunCpus:
         self._moved: list[str] = []
         self._held: set[str] = set()
         self._shared = frozenset(shared)
-        for node in sorted(clocks.keys() & set(shared)):
-            self._note_clock(node, clocks[node], None, DECLARED)
+        self._declare(clocks)
 
     @property
     def nodes(self) -> list[str]:
@@ -86,6 +85,7 @@ class RunCpus:
             lost: nodes that cannot be reached; they get theirs when they return.
         """
         before, self._clocks = self._clocks, {node: hz for node, hz in clocks.items() if node not in self._shared}
+        self._declare(clocks)
         changed = {node for node in before.keys() | self._clocks if before.get(node) != self._clocks.get(node)}
         await asyncio.gather(*(self._change(agents, node) for node in sorted(changed.difference(lost))))
 
@@ -135,6 +135,12 @@ class RunCpus:
         self._note(node, answer)
         if answer.refused:
             self._note_clock(node, self._clocks[node], False, "; ".join(answer.refused))
+
+    def _declare(self, clocks: Mapping[str, int]) -> None:
+        for node in sorted(self._shared):
+            self._rows.pop((node, "clock"), None)
+            if node in clocks:
+                self._note_clock(node, clocks[node], None, DECLARED)
 
     def _note(self, node: str, answer: CpusSet) -> None:
         for setting in answer.settings:

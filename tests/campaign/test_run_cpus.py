@@ -71,6 +71,7 @@ def test_nodes_that_live_get_the_clocks_of_a_new_placement_and_else_what_the_age
             # n2 is lost, n3 shares its machine: neither is asked.
             await cpus.set_clocks(agents, {"n1": 1_600_000_000, "n2": 800_000_000, "n3": 800_000_000}, {"n2"})
             look()
+            assert [row["asked"] for row in cpus.rows if row["node"] == "n3"] == ["800000"]
             await cpus.set_clocks(agents, {"n1": 1_600_000_000}, {"n2"})
             await cpus.set_clocks(agents, {}, {"n2"})
             look()
