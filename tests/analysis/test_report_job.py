@@ -134,7 +134,8 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
     """Put a script in the place of Spark's own spark-submit."""
     home = tmp_path / "spark"
     (home / "bin").mkdir(parents=True)
-    monkeypatch.setattr(submit_module, "spark_environment", lambda: dict(os.environ) | {"SPARK_HOME": str(home)})
+    homes = {"JAVA_HOME": str(tmp_path / "java"), "SPARK_HOME": str(home)}
+    monkeypatch.setattr(submit_module, "spark_environment", lambda: dict(os.environ) | homes)
 
     def put(script: str) -> None:
         path = home / "bin" / "spark-submit"
