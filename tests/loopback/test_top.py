@@ -25,9 +25,8 @@ SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 EXECUTORS = {"spout[0]", "spout[1]", "split[0]", "split[1]", "count[0]", "count[1]"}
 
 TELLS_ITS_STAGE = """\
-import click
+import analysis.render
 from campaign.cli import main
-from campaign.commands import run
 from campaign.watching import look_at
 
 def render(folder, tell):
@@ -35,7 +34,7 @@ def render(folder, tell):
     print(watched.condition.value, watched.live["stage"])
     return folder
 
-run.render = render
+analysis.render.render = render
 main()
 """
 """`millrace` whose report is what `top` would see while it is made."""
