@@ -54,7 +54,7 @@ def test_energy_names_its_sources_and_what_is_modelled_or_missing(campaign: Camp
     ]
     words = note(campaign, "Energy", run(), energy=tuple(rows))
     assert words.startswith(
-        "measured by rapl in 3 of 5 runs; modelled and not measured, by model in 1 of 5 runs; missing in 1, where it is not"
+        "measured by rapl in 3 of 5 runs; modelled and not measured, by model in 1 of 5 runs; missing in 1, where it is"
     )
 
 

@@ -116,6 +116,7 @@ def test_the_parameters_of_a_living_machine_come_back_and_schedulers_have_them(
     assert nodes["n4"].power is None
 
 
+@pytest.mark.long
 def test_how_late_an_operators_meter_is_is_found_kept_and_taken_off(
     cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

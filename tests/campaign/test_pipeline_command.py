@@ -15,7 +15,7 @@ def millrace(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.pipelines
 def test_a_pipeline_writes_its_tables_and_says_what_it_read(tmp_path: Path) -> None:
     raw, output = tmp_path / "trips.csv", tmp_path / "out"
     assert millrace("generate", "debs2015", "--output", str(raw), "--rows", "500", "--seed", "3").returncode == 0

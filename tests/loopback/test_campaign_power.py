@@ -75,6 +75,7 @@ def test_a_run_on_nodes_without_a_meter_says_so_and_has_no_energy(desk, tmp_path
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_campaign_that_nothing_meters_follows_its_model_and_the_report_says_by_which_parameters(
     desk, tmp_path, monkeypatch
 ) -> None:
