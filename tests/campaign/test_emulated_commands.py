@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
-from emulating import inventory_in, up
+from emulating import inventory_in, own_runtime, up
 
 from campaign import cli
 from campaign.emulation.reach import EmulatedReach
@@ -26,11 +26,7 @@ def millrace(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module", autouse=True)
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """State files of our own: what else runs on this host is none of our business."""
-    folder = tmp_path_factory.mktemp("runtime")
-    folder.chmod(0o700)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(folder))
+    with own_runtime(tmp_path_factory.mktemp("runtime")):
         yield
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from emulating import MACHINES, host_state, hosts_in, inventory_in, left_of, on, said, up
+from emulating import MACHINES, host_state, hosts_in, inventory_in, left_of, on, own_runtime, said, up
 
 from campaign.clean import clean_all
 from campaign.emulation.asking import ask
@@ -41,11 +41,7 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 @pytest.fixture(scope="module", autouse=True)
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """State files of our own: what else runs on this host is none of our business."""
-    folder = tmp_path_factory.mktemp("runtime")
-    folder.chmod(0o700)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(folder))
+    with own_runtime(tmp_path_factory.mktemp("runtime")) as folder:
         yield folder
 
 

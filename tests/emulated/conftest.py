@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 from emulated_desk import ROOT, Desk, changes, command, millrace
-from emulating import host_state, left_of, up
+from emulating import host_state, left_of, own_runtime, up
 
 from inventory.ansible_hosts import load_hosts
 from inventory.finding import find_inventory
@@ -18,11 +18,7 @@ from inventory.finding import find_inventory
 
 @pytest.fixture(scope="session", autouse=True)
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """State files and locks of our own: other campaigns of this host are none of our business."""
-    folder = tmp_path_factory.mktemp("runtime")
-    folder.chmod(0o700)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(folder))
+    with own_runtime(tmp_path_factory.mktemp("runtime")):
         yield
 
 

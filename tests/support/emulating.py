@@ -1,9 +1,11 @@
 """Emulated clusters for tests: inventories with a folder of their own, and what this host is like beside them."""
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import yaml
 
 from campaign.emulation.cluster import EmulatedCluster, bring_up
@@ -15,6 +17,15 @@ MACHINES = (
     {"cores": 4, "sockets": 2, "ghz": 3.0, "min_ghz": 1.2, "share_per_core": 0.1, "memory_mb": 256, "disk_mb": 64},
     {"cores": 2, "ghz": 2.0, "turbo_ghz": 2.4, "share_per_core": 0.1, "memory_mb": 128, "disk_mb": 32},
 )
+
+
+@contextmanager
+def own_runtime(folder: Path) -> Iterator[Path]:
+    """State files and locks in `folder`: what else runs on this host is none of our business."""
+    folder.chmod(0o700)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(folder))
+        yield folder
 
 
 def inventory_in(folder: Path, machines: Sequence[dict[str, object]] = MACHINES, **variables: object) -> Path:
