@@ -21,7 +21,7 @@ class Work(NamedTuple):
 
     def part(self, cpu_ns: float) -> "Work":
         """What it did in so much of its CPU time."""
-        share = cpu_ns / self.cpu_ns if self.cpu_ns else 0.0
+        share = _part(cpu_ns, self.cpu_ns)
         return Work(cpu_ns, {name: ns * share for name, ns in self.busy_ns.items()})
 
 
@@ -68,8 +68,7 @@ def attribute(joules: float, idle_joules: float, cpu_ns: float, workers: Sequenc
     idle = min(joules, idle_joules)
     net = joules - idle
     used_ns = sum(worker.cpu_ns for worker in workers)
-    per_ns = net / max(cpu_ns, used_ns) if used_ns else 0.0
-    shares = [_share(worker, worker.cpu_ns * per_ns) for worker in workers]
+    shares = [_share(worker, net * _part(worker.cpu_ns, max(cpu_ns, used_ns))) for worker in workers]
     clamped = (
         idle_joules > joules
         or used_ns > cpu_ns
@@ -98,6 +97,11 @@ def spread(workers: Sequence[Mapping[int | None, float]], packages: Mapping[int,
 
 def _share(worker: Work, joules: float) -> Share:
     busy_ns = sum(worker.busy_ns.values())
-    per_ns = joules / max(worker.cpu_ns, busy_ns) if busy_ns else 0.0
-    executors = {name: ns * per_ns for name, ns in worker.busy_ns.items()}
+    whole_ns = max(worker.cpu_ns, busy_ns)
+    executors = {name: joules * _part(ns, whole_ns) for name, ns in worker.busy_ns.items()}
     return Share(joules, executors, max(0.0, joules - sum(executors.values())))
+
+
+def _part(ns: float, whole_ns: float) -> float:
+    """Which part of a whole it is, from 0 to 1: joules per nanosecond would have no bound where there is next to none."""
+    return ns / whole_ns if whole_ns else 0.0

@@ -1,7 +1,7 @@
 """Who used a domain's energy: nothing is lost, nobody gets less than nothing, equal work costs the same."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agents.power.attribution import Parts, Work, attribute, spread
@@ -73,6 +73,7 @@ def test_all_cpu_time_of_a_worker_is_on_some_package_and_what_is_known_stays_whe
     st.lists(st.floats(0, 1e5), min_size=3, max_size=3),
     st.lists(st.floats(0, 1e10), min_size=3, max_size=3),
 )
+@example([{0: 0.0, None: 1.0}], [0.0, 0.0, 31.0], [0.0, 1.0, 2.225073858507203e-309])
 def test_every_package_is_divided_without_loss(
     workers: list[dict[int | None, float]], joules: list[float], cpu_ns: list[float]
 ) -> None:
