@@ -103,5 +103,5 @@ def _share(worker: Work, joules: float) -> Share:
 
 
 def _part(ns: float, whole_ns: float) -> float:
-    """Which part of a whole it is, from 0 to 1: joules per nanosecond would have no bound where there is next to none."""
+    """Which part of a whole it is, 0 to 1; joules per nanosecond would have no bound where there is next to no time."""
     return ns / whole_ns if whole_ns else 0.0
