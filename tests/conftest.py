@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-settings.register_profile("untimed", deadline=None)  # a busy machine fails no test
+UNTIMED = settings(deadline=None)  # a busy machine fails no test
+settings.register_profile("untimed", UNTIMED)
+settings.register_profile("repeatable", UNTIMED, derandomize=True)
+settings.register_profile("deep", UNTIMED, max_examples=2000)
 settings.load_profile("untimed")
 
 ROOT = Path(__file__).parents[1]
