@@ -2,7 +2,7 @@
 
 import sys
 
-from agents.agent import main
+from agents.begin import main
 
 if __name__ == "__main__":
     sys.exit(main())

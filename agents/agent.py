@@ -16,19 +16,18 @@
     <- Heartbeat, -> Pulse              at any time
 
 It also ends, with status 1 and nothing left behind, when its input ends, when no heartbeat came for
-`SILENCE_S`, when it gets nonsense or another version of the protocol, and on SIGTERM, SIGHUP and SIGINT.
+`protocol.SILENCE_S`, when it gets nonsense or another version of the protocol, and on SIGTERM, SIGHUP and SIGINT.
 """
 
 import asyncio
 import logging
 import os
 import platform
-import select
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -37,8 +36,6 @@ from agents.affinity import Affinity
 from agents.cpu.control import put_back, told
 from agents.facts import gather
 from agents.folders import NodeFolder, plain_name
-from agents.fork_server import name_process, split_off
-from agents.limits import enter_groups, home_of_environment
 from agents.lines import Lines
 from agents.node_cpus import NodeCpus
 from agents.node_run import NodeRun
@@ -46,7 +43,6 @@ from agents.output import Output
 from agents.power.host import MeteredHost
 from agents.probing import HostFiles
 from agents.protocol import (
-    SILENCE_S,
     VERSION,
     Abandon,
     Bye,
@@ -76,13 +72,9 @@ from agents.protocol import (
     Welcome,
 )
 from agents.sensors.sampler import LONGEST_WAIT_S
-from agents.spawner import WORKER, Spawner
-from agents.trace import AGENT, settle_without_pandas
-from agents.worker.__main__ import main as work
+from agents.spawner import Spawner
+from agents.trace import AGENT
 from inventory.errors import MillraceError, RunError, UnfitError
-
-_UNFIT = 3
-"""Exit status when there is no channel to speak on."""
 
 _GRACE_S = 0.2
 """After a silence, what lies in the pipe is read first: it was not the controller who slept if we did."""
@@ -318,32 +310,17 @@ def _put_back_cpus(host: HostFiles) -> None:
             _log.warning("a dead campaign had left CPU settings behind: %s", "put back" if answer.ok else told(answer))
 
 
-def main(silence_s: float = SILENCE_S, command: Sequence[str] | None = None) -> int:
+def live(silence_s: float, spawner: Spawner) -> int:
     """Be an agent on standard input and output; return the exit status.
 
     Args:
         silence_s: how long to live without a heartbeat.
-        command: starts a fork server of workers; None: this process splits off the first one itself.
+        spawner: makes workers.
     """
-    try:
-        with select.epoll() as probe:
-            probe.register(0)
-    except OSError:
-        _log.error("a node agent is started by a controller, which talks to it on standard input and output: pipes")
-        return _UNFIT
-    try:
-        enter_groups(home_of_environment())
-    except UnfitError as fault:
-        _log.error("%s", fault)
-        return _UNFIT
-    settle_without_pandas()
-    # Before there is anything that a fork server should not have: the protocol's descriptors, an event loop, threads.
-    first = split_off(work) if command is None else None
-    name_process("agent")
     source, target = stdio.keep_protocol()
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stderr)
     _put_back_cpus(MeteredHost.here())
-    return asyncio.run(_speak(source, target, silence_s, Spawner(command or WORKER, first)))
+    return asyncio.run(_speak(source, target, silence_s, spawner))
 
 
 async def _speak(source: int, target: int, silence_s: float, spawner: Spawner) -> int:

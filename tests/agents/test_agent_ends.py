@@ -18,7 +18,7 @@ from campaign.process import identify
 pytestmark = pytest.mark.loopback
 
 PROMISED_S = 5.0
-IMPATIENT = (sys.executable, "-P", "-c", "import sys; from agents.agent import main; sys.exit(main(silence_s=2.0))")
+IMPATIENT = (sys.executable, "-P", "-c", "import sys; from agents.begin import main; sys.exit(main(silence_s=2.0))")
 
 
 def test_hello_says_version_and_what_the_machine_is(start_agent):

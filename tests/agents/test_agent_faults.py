@@ -19,7 +19,7 @@ def _agent_with_worker(folder: Path, body: str) -> tuple[str, ...]:
     script = folder / "misbehaving.py"
     head = "import os, signal, sys, time\nfrom agents.fork_server import become_worker\nbecome_worker()\n"
     script.write_text(head + textwrap.dedent(body))
-    code = f"import sys; from agents.agent import main; sys.exit(main(command=(sys.executable, {str(script)!r})))"
+    code = f"import sys; from agents.begin import main; sys.exit(main(command=(sys.executable, {str(script)!r})))"
     return (sys.executable, "-P", "-c", code)
 
 

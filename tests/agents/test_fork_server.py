@@ -43,6 +43,24 @@ def test_processes_of_a_node_are_told_apart_and_none_but_the_agent_holds_its_cha
     assert not [pid for pid in (server, *workers) if channel & opened(pid)]
 
 
+def loaded(pid: int) -> set[str]:
+    """Stems of the files that a process has in its memory."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return {Path(line.split(maxsplit=5)[5]).name.split(".")[0] for line in lines if "/" in line}
+
+
+def test_a_worker_has_nothing_in_its_memory_that_only_its_agent_needs(start_agent: Any, wordcount: Any):
+    agent = start_agent()
+    agent.welcome()
+    workers = [report.pid for report in wordcount(agent).start().values()]
+    [server], _ = agent.children()
+    asked = {"_psutil_linux", "libarrow"}
+    assert [asked & loaded(pid) for pid in (agent.pid, server, *workers)] == [
+        asked,
+        *[{"libarrow"}] * (1 + len(workers)),
+    ]
+
+
 def test_the_first_server_is_split_off_and_when_it_dies_a_program_takes_its_place(start_agent: Any, wordcount: Any):
     agent = start_agent()
     agent.welcome()
@@ -65,7 +83,7 @@ def test_the_first_server_is_split_off_and_when_it_dies_a_program_takes_its_plac
 
 UNFORKED = """
 import os, sys
-from agents.agent import main
+from agents.begin import main
 
 def refuse():
     raise BlockingIOError(11, "no more processes")

@@ -30,7 +30,7 @@ def with_py_spy(program: str | None, patience_s: float = 10.0) -> tuple[str, ...
     code = (
         "import sys; from agents import profiling;"
         f"profiling.find_py_spy = lambda: {program!r}; profiling.PATIENCE_S = {patience_s};"
-        "from agents.agent import main; sys.exit(main())"
+        "from agents.begin import main; sys.exit(main())"
     )
     return (sys.executable, "-P", "-c", code)
 

@@ -287,7 +287,7 @@ def test_a_disk_that_takes_no_traces_fails_the_run_with_a_reason(start_agent, wo
     # A limit on file sizes is as good as a full disk, and needs none.
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000));"
-        "from agents.agent import main; sys.exit(main())"
+        "from agents.begin import main; sys.exit(main())"
     )
     agent = start_agent(command=(sys.executable, "-P", "-c", code))
     agent.welcome()
