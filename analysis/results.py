@@ -285,7 +285,7 @@ def _load_run(folder: Path) -> Run:
     if times.source_start_ns is None or times.measure_start_ns is None or times.measure_end_ns is None:
         return Run(folder.name, folder, file, {}, "run.json does not say when the measured interval was")
     if times.measure_end_ns <= times.measure_start_ns:
-        return Run(folder.name, folder, file, {}, "the measured interval is empty")
+        return Run(folder.name, folder, file, {}, "the measured interval is empty: the input ended in the warm-up")
     sizes, fault = _trace_sizes(folder / "traces", folder.name)
     return Run(folder.name, folder, file, sizes, fault)
 

@@ -48,7 +48,7 @@ def busy(traces: Traces) -> DataFrame:
     """CPU cores that a component's executors used, the time they were blocked (executors), and their queues (rows)."""
     rows = covered(traces.table("executor"), "executor").withColumn("component", component_of("executor"))
     share = measured_share()
-    per_ns = share / (F.col("to_ns") - F.col("from_ns"))
+    per_ns = share / (duration_s() * NS)
     return rows.groupBy("run", "component").agg(
         F.sum(F.col("busy_ns") * per_ns).alias("busy_cores"),
         F.sum(F.col("blocked_ns") * per_ns).alias("blocked_executors"),

@@ -87,8 +87,8 @@ def measured(rows: DataFrame) -> DataFrame:
 
 
 def duration_s() -> Column:
-    """Length of the measured interval in seconds."""
-    return (F.col("to_ns") - F.col("from_ns")) / NS
+    """Length of the measured interval in seconds; null where a process got both of its marks at once."""
+    return F.nullif(F.col("to_ns") - F.col("from_ns"), F.lit(0)) / NS
 
 
 def covered(rows: DataFrame, *series: str, most_ns: int | None = None) -> DataFrame:

@@ -254,6 +254,8 @@ class Campaign:
         parts = [f"{title} ok in {in_words(took)}"]
         if measured["throughput_tuples_per_s"] is not None:
             parts.append(f"{measured['throughput_tuples_per_s']:,.0f} tuples/s")
+        else:
+            parts.append("nothing measured: the input ended in the warm-up")
         if latency["p50"] is not None:
             parts.append(f"p50 {latency['p50']:.3g} ms, p99 {latency['p99']:.3g} ms")
         if latency["bound"]:

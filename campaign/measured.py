@@ -84,6 +84,7 @@ def measure(traces: Path, seconds: float, offsets: Mapping[str, int], apart: Seq
     spans = Spans(events, offsets)
     throughput = read_table(traces, "throughput", "executor", "role", "emitted", "processed", "late_ns", "due")
     channels = read_table(traces, "channel", "source", "target", "stream", "hop", "tuples")
+    samples = read_table(traces, "latency", "value_ns", "count")
     rows = weighted(throughput, ["executor"], spans)
     sent = weighted(channels, ["source", "target", "stream"], spans)
     is_spout, is_sink = (pc.equal(rows["role"], role) for role in ("spout", "sink"))
@@ -97,11 +98,14 @@ def measure(traces: Path, seconds: float, offsets: Mapping[str, int], apart: Seq
         "sink_tuples_per_s": rate(rows.filter(is_sink), "processed"),
         "throughput_tuples_per_s": rate(sent.filter(to_sinks), "tuples"),
         "latency_ms": known_latency(
-            _latency(read_table(traces, "latency", "value_ns", "count"), spans),
+            _latency(samples if seconds > 0 else samples.slice(0, 0), spans),
             largest_ns(apart, _nodes_of(rows.filter(is_spout)), _nodes_of(rows.filter(is_sink))) / 1e6,
         ),
         "saturated": _saturated(rows.filter(is_spout), spans, seconds),
-        "hops": {hop: round(total(sent.filter(pc.equal(sent["hop"], hop)), "tuples")) for hop in HOPS},
+        "hops": {
+            hop: round(total(sent.filter(pc.equal(sent["hop"], hop)), "tuples")) if seconds > 0 else None
+            for hop in HOPS
+        },
         "refused_connections": _refused(events),
     }
 
@@ -221,8 +225,8 @@ def _level(readings: Sequence[Reading], at: float) -> float:
 
 
 def _saturated(spouts: pa.Table, spans: Spans, seconds: float) -> bool | None:
-    """Whether sources fell behind their schedule in the interval; None without one."""
-    due = _due(spouts, spans, seconds)
+    """Whether sources fell behind their schedule in the interval; None without either."""
+    due = _due(spouts, spans, seconds) if seconds > 0 else None
     if due is None:
         return None
     if total(spouts, "emitted") < (1 - LATE_SHARE) * due:

@@ -231,12 +231,15 @@ class Execution:
         self._times |= {"started_utc": _utc(), "source_start_ns": source_start}
         self._enter("warming up", self._conditions.warmup_s, session.flow)
         await session.wait_until(source_start + round(self._conditions.warmup_s * NS))
+        over = session.exhausted
         self._times["measure_start_ns"] = begun = await session.mark("measure_start")
         if self._conditions.profile:
             await session.sample_stacks(on=True)
         self._enter("measuring", self._conditions.duration_s, session.flow)
         await session.wait_until(begun + round(self._conditions.duration_s * NS))
-        self._times["measure_end_ns"] = await session.mark("measure_end")
+        ended = await session.mark("measure_end")
+        # An input that ended in the warm-up leaves nothing to measure, although the marks lie some milliseconds apart.
+        self._times["measure_end_ns"] = begun if over else ended
         if self._conditions.profile:
             await session.sample_stacks(on=False)
         self._enter("draining", None, session.flow)

@@ -116,6 +116,11 @@ class Session:
         """Return at `at_ns` of our monotonic clock, or earlier when the sources are exhausted."""
         await self._until(lambda: self._crew.all_exhausted, at_ns / NS)
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether all sources have come to the end of a finite input."""
+        return self._crew.all_exhausted
+
     async def mark(self, kind: str) -> int:
         """Have the event written into all traces; return when it was sent, in ns of our monotonic clock."""
         now_ns = self._now_ns()

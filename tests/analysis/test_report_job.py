@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from analysis import java as java_module
@@ -87,6 +89,22 @@ def test_two_reports_of_one_campaign_are_the_same_to_the_byte(small_campaign: Pa
     assert any("starting Spark for 10 runs" in line for line in lines)
     assert sum("table" in line for line in lines) == len(SPARK_COLUMNS)
     assert leftovers(small_campaign) == []
+
+
+@pytest.mark.spark
+def test_an_interval_that_is_over_when_it_begins_has_no_rates_and_breaks_no_report(tiny: Path) -> None:
+    """An input ends right behind the warm-up: processes note both ends of the interval within their clocks' grain."""
+    for path in tiny.glob("runs/*/traces/event.parquet"):
+        events = pyarrow.parquet.read_table(path)
+        rows = events.to_pylist()
+        begun = {(row["node"], row["worker"]): row["t_ns"] for row in rows if row["kind"] == "measure_start"}
+        for row in rows:
+            if row["kind"] == "measure_end":
+                row["t_ns"] = begun[row["node"], row["worker"]]
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows, events.schema), path)
+    render(tiny)
+    for row in table(tiny / "report", "runs"):
+        assert (row["counts"], row["source_tuples_per_s"], row["sink_tuples_per_s"]) == ("true", "", "")
 
 
 def no_java(monkeypatch: pytest.MonkeyPatch) -> None:

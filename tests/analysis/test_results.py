@@ -109,7 +109,7 @@ def test_a_run_without_a_measured_interval_does_not_count(campaign: Path) -> Non
     edit(path, times=times | {"measure_end_ns": None})
     assert load_campaign(campaign).runs[0].reason == "run.json does not say when the measured interval was"
     edit(path, times=times | {"measure_end_ns": times["measure_start_ns"]})
-    assert load_campaign(campaign).runs[0].reason == "the measured interval is empty"
+    assert load_campaign(campaign).runs[0].reason == "the measured interval is empty: the input ended in the warm-up"
 
 
 def test_keys_of_later_versions_are_left_alone(campaign: Path) -> None:

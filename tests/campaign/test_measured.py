@@ -105,9 +105,15 @@ def test_percentiles_are_taken_over_all_sinks_together(tmp_path: Path) -> None:
 
 
 def test_what_is_not_known_is_none_and_not_zero(tmp_path: Path) -> None:
-    found = measured(tmp_path, worker(tmp_path, "n1", 0), seconds=0.0)
+    writer = worker(tmp_path, "n1", 0)
+    # The marks of an empty interval reach workers one after the other, and they are not idle in between.
+    writer.add("throughput", START + 1, "src[0]", "src", "spout", 8, 0, 300_000_000, 9, None)
+    writer.add("channel", START + 1, "src[0]", "snk[0]", "d", "inter_node", "n2", 8, 1, 1)
+    writer.add("latency", START + 1, "snk[0]", 2_000_000, 1)
+    found = measured(tmp_path, writer, seconds=0.0)
     assert found["source_tuples_per_s"] is None
     assert found["throughput_tuples_per_s"] is None
+    assert found["hops"] == {"intra_worker": None, "inter_worker": None, "inter_node": None}
     assert found["latency_ms"] == {"p50": None, "p95": None, "p99": None, "max": None, "samples": 0, **ONE_CLOCK}
     assert found["saturated"] is None
 

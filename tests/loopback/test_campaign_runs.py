@@ -117,6 +117,22 @@ def test_as_fast_as_possible_is_verified_too_and_never_called_saturated(desk: An
     assert run["measured"]["saturated"] is None
 
 
+def test_an_input_that_ends_in_the_warm_up_is_verified_and_has_no_figures(desk: Any) -> None:
+    readings = "".join(f"{second},{1377986401 + second},{second}.5,1,0,0,0\n" for second in range(200))
+    (desk.folder / "plugs.csv").write_text(readings)
+    params = {"input": "plugs.csv", "slices": [60], "workers": 2, "parallelism": dict.fromkeys(("source", "house"), 2)}
+    workload = {"name": "smart-home", "params": params, "rate": {"kind": "max"}}
+    outcome = desk.run("run", desk.agenda(workloads=[workload], schedulers=["even"], warmup_s=3600))
+    assert outcome.status == 0, outcome
+    assert "nothing measured: the input ended in the warm-up" in outcome.err
+    (run,) = desk.results().values()
+    assert run["verification"]["status"] == "passed"
+    measured = run["measured"]
+    rates = [measured[f"{of}_tuples_per_s"] for of in ("source", "throughput", "sink")]
+    assert [*rates, *measured["hops"].values(), measured["latency_ms"]["p50"]] == [None] * 7
+    assert run["times"]["measure_start_ns"] == run["times"]["measure_end_ns"]
+
+
 def test_sources_that_cannot_keep_their_schedule_are_called_saturated(desk: Any) -> None:
     params = {"workers": 1, "ackers": 0, "parallelism": {"spout": 1, "split": 1, "count": 1}}
     workload = {"name": "wordcount", "params": params, "rate": {"kind": "constant", "tuples_per_s": 50_000_000}}
