@@ -205,7 +205,7 @@ class TopN:
 
     name = "top-n"
     summary = "the most frequent words of a sliding window"
-    paper = "Er-Stream: elastic resource scheduling with reduced energy, Top-N"
+    paper = "Sun et al.: Er-Stream, Future Generation Computer Systems, 2022, Top-N"
     Params = TopNParams
 
     def __init__(self, params: TopNParams) -> None:
