@@ -4,6 +4,7 @@ Variables are checked here on the controller, against what all roles declare; th
 the host itself. Everything that is wrong is said at once.
 """
 
+import json
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from ansible.plugins.loader import lookup_loader
 
 ROLES = Path(__file__).resolve().parents[1] / "roles"
 PREFIX = "millrace_"
+METERS = "millrace_meters"
 
 
 @cache
@@ -30,7 +32,9 @@ def declared():
 def faults_of(variables):
     """What is wrong with a host's variables, a sentence each; the variables that begin with our prefix."""
     try:
-        from inventory.errors import nearest
+        from agents.power.settings import PowerSettings
+        from inventory.documents import Document
+        from inventory.errors import InputError, nearest
         from inventory.variables import names
     except ImportError as fault:
         raise AnsibleError(f"run Ansible from the environment that Millrace is installed in: {fault}") from fault
@@ -38,7 +42,15 @@ def faults_of(variables):
     asked = {name: value for name, value in variables.items() if name in declared() and value is not None}
     # What must be there is for the role that needs it to say.
     options = {name: {**declared()[name], "required": False} for name in asked}
-    return faults + list(ArgumentSpecValidator(options).validate(asked).error_messages)
+    faults += ArgumentSpecValidator(options).validate(asked).error_messages
+    if not faults and METERS in asked:
+        # Specifications know no ranges, and agents would refuse the file only in the campaign.
+        said = Document("", json.loads(json.dumps({METERS: asked[METERS]})), {})
+        try:
+            said.convert(PowerSettings, (METERS,))
+        except InputError as fault:
+            faults.append(str(fault).removeprefix(": "))
+    return faults
 
 
 class ActionModule(ActionBase):

@@ -2,8 +2,11 @@
 
 import base64
 import getpass
+import re
+from pathlib import Path
 
 import pytest
+import yaml
 from ansible_modules import plugin, run_module
 from trees import processors
 
@@ -30,6 +33,31 @@ def test_an_unknown_variable_is_named_with_the_nearest():
 def test_a_wrong_value_is_named_with_its_variable(variables, expected):
     (fault,) = faults_of(variables)
     assert expected in fault
+
+
+@pytest.mark.parametrize(
+    ("meters", "expected"),
+    [
+        ({"rate_hz": 100}, "millrace_meters.rate_hz: got 100: expected a number <= 50.0"),
+        ({"rate_hz": 0.01}, "millrace_meters.rate_hz: got 0.01: expected a number >= 0.1"),
+        ({"rate_hz": "5"}, 'millrace_meters.rate_hz: got "5": expected a number, got text'),
+        (
+            {"external": {"command": ["meter"], "silence_s": 0}},
+            "millrace_meters.external.silence_s: got 0: expected a number > 0.0",
+        ),
+        ({"external": {"command": []}}, "millrace_meters.external.command: got []: expected a list of length >= 1"),
+        ({"model": {"p_s": -1.0, "p_d": 9.0}}, "millrace_meters.model.p_s: got -1.0: expected a number >= 0.0"),
+    ],
+)
+def test_what_agents_would_refuse_to_know_of_meters_is_refused_before(meters, expected):
+    assert faults_of({"millrace_meters": meters}) == [expected]
+
+
+def test_meters_as_the_guide_writes_them_are_right():
+    text = (Path(__file__).parents[2] / "docs" / "power.md").read_text()
+    (settings,) = re.findall(r"```yaml\n(prefer:.*?)```", text, re.DOTALL)
+    assert faults_of({"millrace_meters": yaml.safe_load(settings)}) == []
+    assert faults_of({"millrace_meters": {}}) == []
 
 
 def test_values_as_a_command_line_gives_them_are_right():
