@@ -115,7 +115,9 @@ def _load_stddev(problem: Problem, placements: Mapping[str, Placement]) -> float
         shares.append(load / loads.capacity[node] if load else 0.0)
     if not shares:
         return None
-    mean = math.fsum(shares) / len(shares)
-    if not math.isfinite(mean):
+    try:
+        mean = math.fsum(shares) / len(shares)
+        variance = math.fsum((share - mean) ** 2 for share in shares) / len(shares)
+    except OverflowError:
         return None
-    return math.sqrt(math.fsum((share - mean) ** 2 for share in shares) / len(shares))
+    return math.sqrt(variance) if math.isfinite(variance) else None

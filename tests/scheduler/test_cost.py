@@ -4,11 +4,12 @@ import math
 from itertools import combinations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from problems import chain, nodes_of, problems
 
+from inventory.amounts import MOST
 from inventory.cluster import Cluster, Node
 from scheduler.cost import Cost, cost
 from scheduler.loads import Loads
@@ -99,6 +100,17 @@ def test_balance_counts_available_nodes_only_and_is_none_without_capacity() -> N
     assert cost(Problem(Cluster((Node(id="n", cpu=0), Node(id="m"))), (topology,)), placed).load_stddev is None
     nobody = Problem(Cluster((Node(id="off", available=False),)), (topology,))
     assert cost(nobody, at(topology)).load_stddev is None
+
+
+@given(st.lists(st.floats(0, MOST), min_size=2, max_size=4))
+@example([1e-200, 1.0])  # the share is a number, its square is none
+@example([1e-306, 1e-306])  # the shares are numbers, their sum is none
+def test_a_loaded_node_with_next_to_no_capacity_leaves_balance_a_number_or_unknown(capacities: list[float]) -> None:
+    names = "nmop"[: len(capacities)]
+    cluster = Cluster(tuple(Node(id=name, cpu=cpu) for name, cpu in zip(names, capacities, strict=True)))
+    placed = at(TWO_BY_TWO, a0=("n", 0), a1=("n", 0), b0=("m", 0), b1=("m", 0))
+    spread = cost(Problem(cluster, (TWO_BY_TWO,)), placed).load_stddev
+    assert spread is None or 0 <= spread < math.inf
 
 
 @given(problems(cycles=True, observed=True), st.data())
