@@ -15,7 +15,7 @@ class Counts:
     Attributes:
         count: class -> node -> members there.
         rate: class -> node -> rate between one member and all executors there.
-        free: node -> load it still takes.
+        free: node -> load it still takes; below 0 without a slot, where not even an executor without load may go.
         room: node -> memory it still takes.
         left: class -> members without a node.
         kept: rate inside nodes so far.
@@ -26,7 +26,9 @@ class Counts:
         nodes = range(len(instance.capacity))
         self.count = [[0 for _ in nodes] for _ in instance.members]
         self.rate = [[0 for _ in nodes] for _ in instance.members]
-        self.free = list(instance.capacity)
+        self.free = [
+            capacity if slots else -1 for capacity, slots in zip(instance.capacity, instance.slots, strict=True)
+        ]
         self.room = list(instance.room)
         self.left = [len(members) for members in instance.members]
         self.kept = 0

@@ -82,7 +82,7 @@ class Instance:
     def scarce(self) -> bool:
         """Whether slots limit how many topologies share a node."""
         topologies = len(set(self.topology))
-        return any(slots < topologies for slots, capacity in zip(self.slots, self.capacity, strict=True) if capacity)
+        return any(0 < slots < topologies for slots in self.slots)
 
     @cached_property
     def memory_counts(self) -> bool:

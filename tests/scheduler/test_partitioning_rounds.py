@@ -5,21 +5,32 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from problems import problems
 
-from inventory.cluster import Cluster, ExistingWorker
+from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.checking import Checked
 from scheduler.i_scheduler import IScheduler, ISchedulerParams
 from scheduler.loads import Loads
 from scheduler.local_search import LocalSearch, LocalSearchParams
 from scheduler.optimal import Optimal, OptimalParams
 from scheduler.problem import Plan, Problem
+from workloads.topology import Component, Input, Topology
 
 SCHEDULERS = {
     "optimal": Checked(Optimal, OptimalParams(time_limit_s=0.2)),
     "local-search": Checked(LocalSearch, LocalSearchParams(executors_per_worker=3)),
     "i-scheduler": Checked(IScheduler, ISchedulerParams(theta=0.1, phi=12, T=2)),
 }
+
+
+@st.composite
+def narrow_problems(draw: st.DrawFn) -> Problem:
+    """Rounds on nodes that hold little, or nothing but executors without load."""
+    problem: Problem = draw(problems(cycles=True, observed=draw(st.booleans())))
+    points = st.sampled_from([None, None, 0.0, 40.0, 150.0])
+    nodes = tuple(replace(node, cpu=draw(points)) for node in problem.cluster.nodes)
+    return Problem(replace(problem.cluster, nodes=nodes), problem.topologies, problem.traffic)
 
 
 def loads_are_kept(problem: Problem, plan: Plan) -> bool:
@@ -39,7 +50,7 @@ def loads_are_kept(problem: Problem, plan: Plan) -> bool:
 @settings(deadline=None, max_examples=30)
 @given(data=st.data())
 def test_any_round_gets_a_plan_that_keeps_to_capacities(name: str, data: st.DataObject) -> None:
-    problem = data.draw(problems(cycles=True, observed=data.draw(st.booleans())))
+    problem = data.draw(narrow_problems())
     plan = SCHEDULERS[name].place(problem)
     assert loads_are_kept(problem, plan)
     for placement in plan.placements.values():
@@ -48,6 +59,20 @@ def test_any_round_gets_a_plan_that_keeps_to_capacities(name: str, data: st.Data
     # A clock that ran out once need not run out again; without it the plan is the same.
     if not plan.details["limit_hit"] and not again.details["limit_hit"]:
         assert plan == again
+
+
+WEIGHTLESS = tuple(
+    Topology(name, (Component("a", "spout", 2, cpu=0), Component("b", "bolt", 2, cpu=0, inputs=(Input("a"),))))
+    for name in "tu"
+)
+
+
+@pytest.mark.parametrize("name", ["optimal", "local-search"])
+@pytest.mark.parametrize("slots", [(1, 1), (0, 2), (0, 1, 1), (2, 0)])
+def test_executors_without_load_need_slots_too(name: str, slots: tuple[int, ...]) -> None:
+    nodes = tuple(Node(id=f"n{at}", slots=count, cpu=0, memory_mb=1e6 / (1 + count)) for at, count in enumerate(slots))
+    plan = SCHEDULERS[name].place(Problem(Cluster(nodes), WEIGHTLESS))
+    assert {placement.status for placement in plan.placements.values()} == {"placed"}
 
 
 @settings(deadline=None, max_examples=25)
