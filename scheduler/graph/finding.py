@@ -5,6 +5,7 @@ from scheduler.graph.instance import Instance
 from scheduler.graph.large import search_large
 from scheduler.graph.small import search_small
 from scheduler.graph.tabu import Effort
+from scheduler.graph.taking_turns import take_turns
 
 SMALL = 128
 """Up to so many executors tabu search looks at every move and swap."""
@@ -40,4 +41,13 @@ def find(
     if instance.executors <= SMALL:
         return search_small(instance, effort, seed, target, node_weight)
     nodes = deal(instance) if instance.pairs > MOST_PAIRS else search_large(instance, effort, seed)
-    return nodes if nodes is not None and instance.fits(nodes) else None
+    if nodes is not None and instance.fits(nodes):
+        return nodes
+    if not instance.scarce:
+        return None
+
+    def search(alone: Instance) -> list[int] | None:
+        effort.looks = looks_for(alone)
+        return find(alone, effort, seed)
+
+    return take_turns(instance, search)

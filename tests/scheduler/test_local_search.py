@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
+from msgspec.structs import replace
 from partitioning import APPLICATIONS, MICRO, cluster, least_w, rounds, used, w
 
 from inventory.cluster import Cluster, ExistingWorker, Node
@@ -177,6 +178,15 @@ def test_topologies_share_nodes_only_as_far_as_slots_go() -> None:
     plan = SEARCH.place(problem)
     assert {p.status for p in plan.placements.values()} == {"placed"}
     assert w(problem, plan) == 0
+
+
+@pytest.mark.parametrize("sizes", [(130, 130), (110, 30), (360, 30, 20)])
+def test_large_topologies_share_no_slot_where_nodes_have_one(sizes: tuple[int, ...]) -> None:
+    nodes = cluster(*[50] * sum(-(-size // 50) for size in sizes), slots=1)
+    graphs = tuple(replace(linear(size), id=f"t{at}") for at, size in enumerate(sizes))
+    plan = SEARCH.place(Problem(nodes, graphs))
+    assert [placement.status for placement in plan.placements.values()] == ["placed"] * len(sizes)
+    assert keeps_capacities(Problem(nodes, graphs), plan)
 
 
 def test_nodes_are_split_into_workers_and_traffic_between_them_may_count() -> None:
