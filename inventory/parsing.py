@@ -21,6 +21,9 @@ Steps = tuple[str | int, ...]
 MOST_DEEP = 100
 """Deeper nesting is a mistake; the parsers below would run out of stack."""
 
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""Half of a character beyond the first plane, as JSON escapes it."""
+
 SAFELY_SHORT = 10_000
 """Text of so few characters cannot nest deeply enough to harm libyaml, nor hold many values by right."""
 
@@ -33,7 +36,10 @@ def plain_data(text: str, source: str) -> tuple[Any, dict[Steps, int] | None]:
     """
     if text.lstrip()[:1] in ("{", "["):
         try:
-            return json.loads(text, object_pairs_hook=_once, parse_float=_finite, parse_constant=_finite), None
+            data = json.loads(text, object_pairs_hook=_once, parse_float=_finite, parse_constant=_finite)
+            if _SURROGATE.search(text):
+                json.dumps(data, ensure_ascii=False).encode()  # half a character cannot be written anywhere
+            return data, None
         except (ValueError, RecursionError):
             pass  # YAML of that shape, or a mistake that the slower reader can name
     return _Reader(text, source).read()

@@ -57,6 +57,8 @@ def test_scalars_follow_yaml_1_2(text: str, value: object) -> None:
         ("a: 1\na: 2", "d.yml:2: a: the key 'a' is given twice"),
         ('{\n"a": 1,\n"a": 2}', "d.yml:3: a: the key 'a' is given twice"),
         ('{\n"a": {"b": 1e999}}', "d.yml:2: a.b: 1e999 is not a finite number"),
+        ('{\n"a": "\\ud800"}', "d.yml:2: not valid YAML or JSON: found invalid Unicode character escape code"),
+        ('{\n"\\uDFFF": 1}', "d.yml:2: not valid YAML or JSON: found invalid Unicode character escape code"),
         ("a:\n- .inf", r"d.yml:2: a\[0\]: .inf is not a finite number"),
         ("a:\n  b: 1" + "0" * 5000, "d.yml:2: a.b: '10000.* is no number that can be used"),
         ("{\n'a': [1}", "d.yml:2: not valid YAML or JSON"),
