@@ -7,6 +7,7 @@ from agents.power.files import Counters
 from agents.power.zones import HINT, POWERCAP, Zone, find_zones, reject
 from agents.probing import Finding
 
+PLATFORM = "psys"
 _MICRO = 1e-6
 
 
@@ -65,7 +66,8 @@ class Rapl(Reader):
 
     def _is_term(self, zone: Zone) -> bool:
         if self.settings.platform:
-            return zone.role == "platform"
+            # Other sockets' platform zones, `psys-1`, are recorded; the machine is in the first one.
+            return zone.domain == PLATFORM
         return zone.role in ("package", "dram") and zone.domain not in self.settings.ignore
 
 

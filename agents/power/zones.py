@@ -36,7 +36,8 @@ HINT = (
 """What helps when a counter may not be read."""
 
 _SOCKET = re.compile(r"package-\d+(-die-\d+)?$")
-_ROLES: dict[str, Role] = {"dram": "dram", "core": "core", "uncore": "uncore", "psys": "platform"}
+_PLATFORM = re.compile(r"psys(-\d+)?$")
+_ROLES: dict[str, Role] = {"dram": "dram", "core": "core", "uncore": "uncore"}
 _NANO = 1000
 _REGISTER = 2**32 - 1
 _MOST_NANOJOULES = 10**9
@@ -114,7 +115,11 @@ def _place(path: str) -> tuple[str, list[int]]:
 def _zone(host: MeteredHost, path: str) -> Zone | None:
     folder = path.rpartition("/")[2]
     name = host.read_if_there(f"{path}/name") or ""
-    role: Role | None = "package" if _SOCKET.match(name) else _ROLES.get(name)
+    role: Role | None = _ROLES.get(name)
+    if _SOCKET.match(name):
+        role = "package"
+    elif _PLATFORM.match(name):
+        role = "platform"
     if role is None:
         return None
     domain = name if role in ("package", "platform") else f"{name}/{_parent(host, path)}"

@@ -53,6 +53,19 @@ CASES: dict[str, tuple[meters.Files, dict[str, Script], Truth, float]] = {
         },
         80.0 + 9.0 + 60.0 + 7.0,
     ),
+    "a platform zone for each socket": (
+        {**meters.server(), **meters.zone("intel-rapl:3", "psys-1")},
+        {**SERVER, **zones({"intel-rapl:3": 120.0})},
+        {
+            "intel-rapl:0": ("package-0", "package", True, None),
+            "intel-rapl:0:0": ("dram/package-0", "dram", True, None),
+            "intel-rapl:1": ("psys", "platform", False, None),
+            "intel-rapl:2": ("package-1", "package", True, None),
+            "intel-rapl:2:0": ("dram/package-1", "dram", True, None),
+            "intel-rapl:3": ("psys-1", "platform", False, None),
+        },
+        80.0 + 9.0 + 60.0 + 7.0,
+    ),
     "two trees": (
         meters.two_trees(),
         _two_trees(),
@@ -159,8 +172,10 @@ def test_zones_that_are_only_inside_their_parents_folder_are_found_too(tmp_path:
     assert {j.zone.domain for j in found} == {"package-0", "core/package-0", "uncore/package-0", "psys"}
 
 
-def test_the_platform_is_the_only_term_when_it_is_asked_for(tmp_path: Path) -> None:
-    answer = metered(Recorded(meters.plant(tmp_path, meters.server()), SERVER), settings=PowerSettings(platform=True))
+@pytest.mark.parametrize("name", ["server", "a platform zone for each socket"])
+def test_the_platform_is_the_only_term_when_it_is_asked_for(name: str, tmp_path: Path) -> None:
+    files, scripts, _, _ = CASES[name]
+    answer = metered(Recorded(meters.plant(tmp_path, files), scripts), settings=PowerSettings(platform=True))
     assert answer.total.domains == ("psys",)
     assert answer.total.joules == pytest.approx(3000, abs=answer.total.bound_joules)
 
