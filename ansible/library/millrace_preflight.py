@@ -83,6 +83,12 @@ def refused(asked, tmpdir):
             faults += limit_refusals(asked, root)
         except (LimitError, OSError) as fault:
             faults.append(str(fault))
+    if not asked["is_machine"]:
+        faults += [
+            f"millrace_{name}: {asked[name]:g}; possible: none, as this host's limits are those of its millrace_emulate"
+            for name in ("cpu_share", "memory_mb")
+            if asked[name] is not None
+        ]
     if asked["is_machine"] and asked["links"]:
         faults += [f"millrace_links: {fault}" for fault in refusals(asked["links"])]
     return faults

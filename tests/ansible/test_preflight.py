@@ -92,6 +92,23 @@ def test_everything_impossible_is_said_at_once_and_nothing_is_changed(tmp_path):
     assert before == {path: path.read_bytes() for path in host.rglob("*") if path.is_file()}
 
 
+def test_limits_of_a_host_that_is_limited_from_outside_are_refused_and_not_passed_over(tmp_path):
+    host = processors.acpi_shared().build(tmp_path)
+    asked = {
+        "folder": str(host / "state"),
+        "archive": base64.b64encode(archive()).decode(),
+        "user": getpass.getuser(),
+        "service_manager": "none",
+        "is_machine": False,
+        "root": str(host),
+    }
+    assert run_module("millrace_preflight", asked)["refused"] == []
+    assert run_module("millrace_preflight", asked | {"cpu_share": 0.5, "memory_mb": 300})["refused"] == [
+        "millrace_cpu_share: 0.5; possible: none, as this host's limits are those of its millrace_emulate",
+        "millrace_memory_mb: 300; possible: none, as this host's limits are those of its millrace_emulate",
+    ]
+
+
 def test_a_host_without_systemd_is_not_taken_for_one(tmp_path):
     host = processors.acpi_shared().build(tmp_path)
     answer = run_module(
