@@ -26,12 +26,13 @@ clock:
   type: dict
   returned: always
 before:
-  description: "Which packages that keep the time are installed, and whether chrony runs now and after a boot."
+  description: "C(services) that keep the time and are installed -> whether each runs now and after a boot."
   type: dict
   returned: always
 """
 
 PACKAGES = ("chrony", "systemd-timesyncd", "ntpsec")
+"""Each has a service of its name."""
 
 
 def said(*command):
@@ -45,14 +46,15 @@ def said(*command):
 def main():
     """Run as Ansible runs modules."""
     module = AnsibleModule(argument_spec={"shared": {"type": "bool", "default": False}}, supports_check_mode=True)
-    installed = [
-        p for p in PACKAGES if said("dpkg-query", "--show", "--showformat=${db:Status-Status}", p) == "installed"
-    ]
-    before = {
-        "installed": installed,
-        "active": said("systemctl", "is-active", "chrony") == "active",
-        "enabled": said("systemctl", "is-enabled", "chrony") == "enabled",
+    services = {
+        name: {
+            "active": said("systemctl", "is-active", name) == "active",
+            "enabled": said("systemctl", "is-enabled", name) == "enabled",
+        }
+        for name in PACKAGES
+        if said("dpkg-query", "--show", "--showformat=${db:Status-Status}", name) == "installed"
     }
+    before = {"services": services}
     module.exit_json(changed=False, clock=measured(module.params["shared"]), before=before)
 
 
