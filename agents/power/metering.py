@@ -18,6 +18,9 @@ from agents.power.settings import PowerSettings
 _ASLEEP_NS = 2_000_000
 """A host that seems to have slept for less was looked at too slowly."""
 
+_LOOKS_PER_WORD = 2
+"""How often a sensor is looked at in the time that its word holds."""
+
 
 class Note(NamedTuple):
     """Something to be told once: an event of the trace."""
@@ -63,9 +66,12 @@ class Metering:
 
     @property
     def fewest_hz(self) -> float:
-        """How often the counters must be looked at, so that no turn of one is lost."""
+        """How often meters must be looked at: no turn of a counter is lost then, no sensor's word grows too old."""
         domains = (domain for reader in self._readers for domain in reader.domains)
-        periods = [Counter(domain).longest_period_s for domain in domains if domain.joules_per_count is not None]
+        periods = [
+            domain.longest_s / _LOOKS_PER_WORD if domain.joules_per_count is None else Counter(domain).longest_period_s
+            for domain in domains
+        ]
         return 1 / min(periods, default=float("inf"))
 
     def sample(self, late: bool = False) -> list[Sample]:

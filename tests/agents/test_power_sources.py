@@ -9,6 +9,7 @@ from recorded_host import Recorded, Script, counting, fault, square, steady
 from trees import meters
 from trees.meters import POWERCAP, UNIT_61
 
+from agents.power.energy import energy
 from agents.power.meter import History, account
 from agents.power.metering import Metering
 from agents.power.rapl import Rapl
@@ -157,3 +158,20 @@ def test_a_register_that_turns_over_soon_is_looked_at_more_often_than_was_wished
         sampler.deadlines.go_on(begin_ns)
         assert sampler.deadlines.due_ns - begin_ns == pytest.approx(period_s * 1e9, rel=1e-6)
         sampler.stop()
+
+
+@pytest.mark.parametrize("wish", [0.1, 1.0, 3.0])
+def test_a_sensor_is_looked_at_before_its_word_is_too_old(wish: float, tmp_path: Path) -> None:
+    host = Recorded(meters.plant(tmp_path, meters.laptop()))
+    history = History()
+    sampler = PowerSampler(Metering(host, PowerSettings(rate_hz=wish)), history.add)
+    sampler.force()
+    begin_ns = host.monotonic_ns()
+    while host.monotonic_ns() - begin_ns < 31e9:
+        sampler.deadlines.go_on(host.monotonic_ns())
+        host.wait((sampler.deadlines.due_ns - host.monotonic_ns()) / 1e9)
+        sampler.force()
+    sampler.stop()
+    (domain,) = history.domains
+    found = energy(history.of(domain), begin_ns, begin_ns + round(30e9))
+    assert found.joules == pytest.approx(8.2 * 30), found.reason
