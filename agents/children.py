@@ -2,7 +2,7 @@
 
 A worker asks the kernel to be killed when its agent dies, and ends at the end of its standard input; so a kill -9 of
 the agent leaves nothing. An agent that lives ends a worker with `Finish` and end of file, then SIGTERM, then SIGKILL,
-each for the whole process group.
+each for the whole process group. One that hangs is killed, which makes it one that has died.
 """
 
 import array
@@ -23,6 +23,7 @@ from agents.lines import Lines
 from agents.output import Output
 from agents.protocol import Drained, Failed, Finish, Grow, Message, Start, WorkerReport
 from agents.spawner import Spawned, Spawner
+from agents.stillness import LOOK_S, Stillness
 from inventory.errors import RunError
 
 FINISH_S = 2.0
@@ -73,6 +74,8 @@ class Child:
         loop = asyncio.get_running_loop()
         loop.add_reader(process.exit, self._conclude)
         loop.add_reader(process.stdout, self._read)
+        self._stillness = Stillness(process.pid)
+        self._next_look = loop.call_later(LOOK_S, self._look)
 
     @classmethod
     async def spawn(
@@ -139,7 +142,18 @@ class Child:
         data = os.read(stdout, _READ_BYTES)
         if not data:
             asyncio.get_running_loop().remove_reader(stdout)
+        self._stillness.spoke()
         self._hear(data)
+
+    def _look(self) -> None:
+        # Before it has been told to begin it has nothing to say; one that is to end has its time for that.
+        hangs = self._stillness.look() if self.epoch and not self._told_to_end else None
+        if hangs is None:
+            self._next_look = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        else:
+            reason = f"worker {self.slot} (process {self.pid}) hangs, and is killed: {hangs}"
+            self._failed(self.epoch, reason, died=True)
+            self._signal(signal.SIGKILL)
 
     def _hear(self, data: bytes) -> None:
         """Pass on reports; nonsense ends the worker."""
@@ -166,6 +180,7 @@ class Child:
         process, loop = self._process, asyncio.get_running_loop()
         for watched in (process.exit, process.stdout):
             loop.remove_reader(watched)
+        self._next_look.cancel()
         # All that it said is in the pipe by now; helpers that an operator started may hold that open for ever.
         self._hear(_what_waits(process.stdout))
         # They are killed before the worker is reaped: later the group's number could be a stranger's.

@@ -1,0 +1,70 @@
+"""A process that lives and does nothing any more is lost like one that has died: it is recovered from, exactly."""
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ground import Play, ground
+
+from campaign.control.tending import Course
+from campaign.process import Process
+from workloads.registry import load_workload
+
+pytestmark = [pytest.mark.loopback, pytest.mark.long]
+
+CHECKPOINT_S = 0.5
+RATE = {"kind": "constant", "tuples_per_s": 2000.0}
+PLACES = {
+    "spout[0]": "n1/0",
+    "split[0]": "n1/0",
+    "count[0]": "n1/1",
+    "spout[1]": "n2/0",
+    "split[1]": "n2/0",
+    "count[1]": "n2/0",
+}
+
+
+async def stop_and_recover(play: Play, process: Process | None) -> dict[str, Any]:
+    """Stop a process for good once a checkpoint is complete; return what the journal says of the recovery."""
+    journal = play.session.journal
+    made, recoveries = journal.checkpoints, len(journal.recoveries)
+    await play.until(lambda: journal.checkpoints > made, "a checkpoint")
+    assert process is not None
+    assert process.is_alive()
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        await play.until(lambda: len(journal.recoveries) > recoveries, "the recovery")
+        assert not process.is_alive()
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGCONT)
+    return journal.recoveries[-1]
+
+
+async def play_it(folder: Path) -> None:
+    (folder / "text.txt").write_text("to be or not to be\nthat is the question\n\nto die to sleep\n" * 20)
+    params = {"text": str(folder / "text.txt"), "ackers": 0, "parallelism": {"spout": 2, "split": 2, "count": 2}}
+    workload = load_workload("wordcount", params)
+    async with ground(folder) as on, on.run(workload, PLACES, RATE, Course(checkpoint_s=CHECKPOINT_S)) as play:
+        await play.session.start()
+        place, worker = next((place, process) for place, process in play.workers.items() if place.slot == 1)
+        recovery = await stop_and_recover(play, worker)
+        assert f"node {place.node}, slot 1: worker 1 (process {worker.pid if worker else 0}) hangs" in recovery["cause"]
+        recovery = await stop_and_recover(play, on.agent_processes["n2"])
+        assert "the agent of n2 has been silent for" in recovery["cause"]
+        verdict = await play.end()
+        assert verdict.passed, verdict.message
+        assert verdict.checked > 0
+        events = play.traces()["event"].to_pylist()
+    assert [row["subject"] for row in events if row["kind"] == "worker_failed" and "hangs" in row["detail"]] == [
+        "worker 1"
+    ]
+    assert sum(row["kind"] == "recovery" for row in events) == 2
+
+
+def test_a_stopped_worker_and_a_stopped_agent_are_recovered_from_and_the_answer_is_exact(tmp_path: Path) -> None:
+    asyncio.run(play_it(tmp_path))
