@@ -6,11 +6,13 @@ that runs already is the first candidate, and is only left for a better one.
 """
 
 from dataclasses import dataclass
+from fractions import Fraction
 from time import perf_counter
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
+from scheduler.decimals import decimal
 from scheduler.graph.assembling import assemble, parts_of
 from scheduler.graph.compiling import compiled
 from scheduler.graph.finding import SMALL, find, looks_for
@@ -77,16 +79,16 @@ class LocalSearch:
             for seed in range(params.seed, params.seed + (CANDIDATES if weighs else 1)):
                 effort = Effort(looks_for(instance), lambda: perf_counter() > end)
                 efforts.append(effort)
-                weight = round(params.node_weight * instance.rate_scale)
+                weight = round(decimal(params.node_weight) * instance.rate_scale)
                 target = lowest_cost(instance, weight) if instance.executors <= SMALL else 0
                 nodes = find(instance, effort, seed, target, weight)
                 if nodes is None:
                     break
                 workers = None
-                cost: float = instance.cut(nodes) + weight * len(set(nodes))
+                cost = Fraction(instance.cut(nodes) + weight * len(set(nodes)))
                 if params.executors_per_worker is not None:
                     workers = workers_of(instance, nodes, params.executors_per_worker, seed=seed)
-                    cost += params.worker_weight * cut_between_workers(instance, nodes, workers)
+                    cost += decimal(params.worker_weight) * cut_between_workers(instance, nodes, workers)
                 if found is None or cost < found.cost:
                     found = _Found(nodes, workers, cost)
             return found
@@ -103,4 +105,4 @@ class _Found:
 
     node_of: list[int]
     worker_of: list[int] | None
-    cost: float
+    cost: Fraction

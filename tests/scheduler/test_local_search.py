@@ -20,6 +20,7 @@ from scheduler.optimal import Optimal, OptimalParams
 from scheduler.problem import Plan, Problem, Slot
 from workloads.shapes import chain, layered, linear
 from workloads.topology import Component, Input, Topology
+from workloads.traffic import Edge, Traffic
 
 SEARCH = Checked(LocalSearch, LocalSearchParams())
 OPTIMAL = Checked(Optimal, OptimalParams())
@@ -145,7 +146,8 @@ def test_memory_is_kept_to_once_a_component_says_what_it_takes() -> None:
     assert spread(500) == 3
 
 
-def test_fewer_nodes_are_used_where_a_node_costs_more_than_the_rate() -> None:
+@pytest.mark.parametrize("weight", [5.0, 1e15, 1.7e308])
+def test_fewer_nodes_are_used_where_a_node_costs_more_than_the_rate(weight: float) -> None:
     pairs = Topology(
         "t",
         (
@@ -155,9 +157,11 @@ def test_fewer_nodes_are_used_where_a_node_costs_more_than_the_rate() -> None:
             Component("d", "bolt", inputs=(Input("c"),)),
         ),
     )
-    problem = Problem(cluster(2, 2, 3, 1), (pairs,))
-    heavy = Checked(LocalSearch, LocalSearchParams(node_weight=5.0))
-    assert len({s.node for s in heavy.place(problem).placements["t"].assignments.values()}) == 2
+    heavy = Checked(LocalSearch, LocalSearchParams(node_weight=weight, worker_weight=weight, executors_per_worker=1))
+    for rate in (1.0, 5e-324):
+        seen = Traffic((Edge("a[0]", "b[0]", rate), Edge("c[0]", "d[0]", rate)))
+        plan = heavy.place(Problem(cluster(2, 2, 3, 1), (pairs,), seen))
+        assert len({s.node for s in plan.placements["t"].assignments.values()}) == 2
 
 
 def test_workers_that_lose_nobody_stay_and_others_are_released() -> None:
