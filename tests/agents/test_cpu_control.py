@@ -162,6 +162,17 @@ def test_the_clock_of_busy_cores_is_compared_with_what_was_set(tmp_path: Path, m
     assert not told["ok"]
 
 
+def test_the_clock_of_busy_cores_is_compared_with_the_wish_where_a_setting_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = acpi_shared().build(tmp_path)
+    clocks = {0: Clock(2.4e9, "perf cycles"), 1: Clock(1.2e9, "perf cycles")}
+    monkeypatch.setattr("agents.cpu.verify.busy_clocks", lambda host, cpus, is_real: clocks)
+    told = verify(CpuWish(max_ghz=1.2), FakeKernel(root))
+    busy = [check for check in told["checks"] if "under load" in check["what"]]
+    assert [(check["asked"].split()[-1], check["ok"]) for check in busy] == [("1.2", False), ("1.2", True)]
+
+
 def test_busy_clocks_of_a_node_with_files_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real processes spin; what the node's files say of its clock counts, not the cycles of the machine below."""
     monkeypatch.setattr(clock, "SPIN_S", 0.05)
