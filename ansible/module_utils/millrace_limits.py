@@ -7,6 +7,7 @@ group `millrace` holds them, and an agent enters it when it starts: the file `gr
 import os
 import pwd
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 GROUP = "millrace"
@@ -15,6 +16,9 @@ ENTRANCES = "groups"
 
 EVERYTHING = {"cpu": 1, "memory": 1}
 """A wish that touches all that there is."""
+
+SYSTEMD_S = 120
+"""How long systemd may take to read its settings anew; a slow machine with many units takes some seconds."""
 
 MIB = 1 << 20
 _SHORTEST_QUOTA_US = 1000
@@ -32,6 +36,11 @@ def quota(cpu_share):
         if cpu_share * period >= _SHORTEST_QUOTA_US:
             return round(cpu_share * period), period
     raise LimitError(f"millrace_cpu_share: {cpu_share:g} of a core is too little; possible: 0.01 and more")
+
+
+def percent(cpu_share):
+    """A share of a core's time as systemd reads it, which is to a hundredth of a percent."""
+    return f"{cpu_share * 100:.2f}".rstrip("0").rstrip(".") + "%"
 
 
 class Groups:
@@ -161,39 +170,50 @@ class Slice:
             return ["cpu and memory: systemd does not run this host; possible: millrace_service_manager none"]
         if self._user == "root":
             return ["cpu and memory: they would hold for every login of root; possible: another millrace_user"]
+        if not self._puts_sessions_in():
+            reason = "no session would be held by them, for PAM does not tell systemd of sessions"
+            return [f"cpu and memory: {reason}; possible: install libpam-systemd"]
         return []
 
     def now(self):
-        """File -> what is in it, for all that hold a limit; None for files that are not there."""
-        return {str(path): _read(path) for path, _ in self._files(EVERYTHING)}
+        """File -> what is in it; None when it is not there."""
+        return {str(self._file()): _read(self._file())}
 
     def asked(self, wish):
-        """File -> value that the wish gives it."""
-        return {str(path): value for path, value in self._files(wish)}
+        """File -> text that the wish gives it."""
+        return {str(self._file()): self._text(wish)} if any(wish.values()) else {}
 
     def found(self):
         """What must be put back."""
-        return {"values": self.now()}
+        missing = [str(folder) for folder in self._file().parents if not folder.is_dir()]
+        return {"file": str(self._file()), "text": _read(self._file()), "missing": missing}
 
     def is_set(self, wish):
         """Whether all of it is in effect, now and after the next boot."""
-        return all(f"={value}" in (_read(path) or "") for path, value in self._files(wish))
+        return _read(self._file()) == self._text(wish)
 
     def set(self, wish):
-        """Make it so, for the sessions that are and those to come."""
-        asked = [f"{path.stem.partition('-')[2]}={value}" for path, value in self._files(wish)]
-        _systemctl("set-property", self._name(), *asked)
-        if not self.is_set(wish):
-            raise LimitError(f"systemctl set-property {self._name()} {' '.join(asked)} left no trace in {self.now()}")
+        """Make it so, for the sessions that are and those to come.
+
+        Not by `systemctl set-property`, which keeps whole hundredths of a core only.
+        """
+        self._file().parent.mkdir(parents=True, exist_ok=True)
+        self._file().write_text(self._text(wish) + "\n", encoding="utf-8")
+        _systemctl("daemon-reload")
+        read = _systemctl("show", self._name(), "--property=DropInPaths", "--value").split()
+        if str(self._file()) not in read:
+            raise LimitError(f"{self._file()}: systemd has not read it, but {' '.join(read) or 'nothing'}")
 
     def put_back(self, found):
         """Undo it."""
-        for name, text in found["values"].items():
-            path = Path(name)
-            if text is None:
-                path.unlink(missing_ok=True)
-            else:
-                path.write_text(text + "\n", encoding="utf-8")
+        path = Path(found["file"])
+        if found["text"] is None:
+            path.unlink(missing_ok=True)
+            for folder in found["missing"]:
+                with suppress(OSError):  # somebody else's settings may be there by now
+                    Path(folder).rmdir()
+        else:
+            path.write_text(found["text"] + "\n", encoding="utf-8")
         _systemctl("daemon-reload")
 
     @property
@@ -205,6 +225,10 @@ class Slice:
         """Nothing: systemd puts sessions in by itself."""
         return []
 
+    def _puts_sessions_in(self):
+        files = (self._root / "etc/pam.d" / name for name in ("sshd", "common-session"))
+        return any("pam_systemd.so" in (_read(path) or "") for path in files)
+
     def _name(self):
         try:
             return f"user-{pwd.getpwnam(self._user).pw_uid}.slice"
@@ -212,12 +236,19 @@ class Slice:
             # A user who is still to be made has no limits yet.
             return f"user-{self._user}.slice"
 
-    def _files(self, wish):
-        folder = self._root / "etc/systemd/system.control" / f"{self._name()}.d"
+    def _file(self):
+        # Its name puts it after what an operator may have set by `systemctl set-property`.
+        return self._root / "etc/systemd/system" / f"{self._name()}.d" / "90-millrace.conf"
+
+    def _text(self, wish):
+        lines = ["# Written by Millrace: what agents may use.", "[Slice]"]
         if wish["cpu"]:
-            yield folder / "50-CPUQuota.conf", f"{wish['cpu'] * 100:g}%"
+            _, period_us = quota(wish["cpu"])
+            lines.append(f"CPUQuota={percent(wish['cpu'])}")
+            lines.append(f"CPUQuotaPeriodSec={period_us // 1000}ms")
         if wish["memory"]:
-            yield folder / "50-MemoryMax.conf", str(wish["memory"] * MIB)
+            lines.append(f"MemoryMax={wish['memory'] * MIB}")
+        return "\n".join(lines)
 
 
 def _read(path):
@@ -235,9 +266,10 @@ def _write(path, text):
 
 
 def _systemctl(*arguments):
-    done = subprocess.run(["systemctl", *arguments], capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(["systemctl", *arguments], capture_output=True, text=True, check=False, timeout=SYSTEMD_S)
     if done.returncode:
         raise LimitError(f"systemctl {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def holder(root, user, service_manager):

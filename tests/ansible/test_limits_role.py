@@ -117,11 +117,11 @@ def test_a_share_that_no_quota_holds_is_refused():
 
 
 SYSTEMCTL = """#!/bin/sh
-# As systemctl(1) says: properties are stored below system.control, a file each.
-echo "$@" >> {root}/asked
-[ "$1" = set-property ] || exit 0
-folder={root}/etc/systemd/system.control/$2.d; shift 2; mkdir -p "$folder"
-for property; do printf '[Slice]\\n%s\\n' "$property" > "$folder/50-${{property%%=*}}.conf"; done
+# As systemctl(1) says: after a reload it tells which files of a unit it has read.
+echo "$1" >> {root}/asked
+[ "$1" = show ] && cat {root}/read
+[ "$1" = daemon-reload ] && echo {root}/etc/systemd/system/user-*.slice.d/*.conf > {root}/read
+exit 0
 """
 
 
@@ -131,6 +131,7 @@ class TestWithSystemd:
         write(tmp_path / "proc/sys/kernel/random/boot_id", "boot-1\n")
         (tmp_path / "run/systemd/system").mkdir(parents=True)
         (tmp_path / "home").mkdir()
+        write(tmp_path / "etc/pam.d/common-session", "session optional pam_systemd.so\n")
         write(tmp_path / "bin/systemctl", SYSTEMCTL.format(root=tmp_path))
         (tmp_path / "bin/systemctl").chmod(0o755)
         return tmp_path
@@ -140,23 +141,28 @@ class TestWithSystemd:
         return run_module("millrace_limits", {**given, **arguments}, check, path=f"{host / 'bin'}:/usr/bin:/bin")
 
     def test_the_slice_of_the_user_is_limited_once_and_given_back(self, host):
-        (slices,) = [host / "etc/systemd/system.control"]
         assert self.play(host, check=True, cpu_share=0.5)["changed"]
         assert not (host / "asked").exists()
         first = self.play(host, cpu_share=0.5, memory_mb=100)
         assert first["changed"]
-        assert "50%" in first["diff"]["after"]
+        assert "CPUQuota=50%\nCPUQuotaPeriodSec=10ms\nMemoryMax=104857600\n" in first["diff"]["after"]
         assert not self.play(host, cpu_share=0.5, memory_mb=100)["changed"]
-        asked = (host / "asked").read_text().splitlines()
-        assert len(asked) == 1
-        assert asked[0].endswith(".slice CPUQuota=50% MemoryMax=104857600")
+        assert (host / "asked").read_text().splitlines() == ["daemon-reload", "show"]
         assert self.play(host, cpu_share=0.25)["changed"]
-        (folder,) = slices.iterdir()
-        assert [path.name for path in folder.iterdir()] == ["50-CPUQuota.conf"]
+        (kept,) = (host / "etc/systemd/system").rglob("*.conf")
+        assert kept.read_text().splitlines()[1:] == ["[Slice]", "CPUQuota=25%", "CPUQuotaPeriodSec=10ms"]
         assert self.play(host, state="absent", service_manager="none")["changed"]
-        assert list(folder.iterdir()) == []
+        assert not (host / "etc/systemd").exists()
         assert not (host / "state").exists()
         assert not self.play(host, state="absent")["changed"]
+
+    @pytest.mark.parametrize(("share", "expected"), [(0.125, "12.5%"), (1 / 3, "33.33%"), (2, "200%"), (0.1, "10%")])
+    def test_a_share_is_told_to_systemd_to_a_hundredth_of_a_percent(self, share, expected):
+        assert limits.percent(share) == expected
+
+    def test_limits_that_would_hold_no_session_are_refused(self, host):
+        write(host / "etc/pam.d/common-session", "session required pam_unix.so\n")
+        assert "install libpam-systemd" in self.play(host, check=True, cpu_share=0.5)["msg"]
 
     def test_a_limit_of_root_is_refused(self, host):
         answer = self.play(host, check=True, cpu_share=0.5, user="root")
