@@ -1,7 +1,8 @@
 """A guest: a whole machine in a process, with a kernel of its own, reached over SSH on a port of 127.0.0.1.
 
 Its processors are emulated (qemu's TCG), so that it is the same machine on every host, and slow. It has two cores of
-two siblings, clocks that can be set, and a disk that keeps what is written until the process ends.
+two siblings, clocks that can be set, and a disk that keeps what is written until the process ends. What it has besides
+is its `Hardware`.
 
 On busy hosts a start may come to a halt half-way: then the reset button is pressed. About one in twenty did while the
 kernel trusted the processors' counter of cycles (TSC), which it measures in passing; now it is told not to.
@@ -17,6 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 from guest_image import Image
@@ -27,11 +29,34 @@ ADDRESS = "127.0.0.1"
 LISTENS = "Server listening on 0.0.0.0 port 22."
 """What its SSH server says once per start of the machine."""
 
-START_S, COMMAND_S, END_S = 120.0, 300.0, 20.0
-"""How long it may take to start, to do what it is told, and to end; a host that is busy is slow."""
+COMMAND_S, END_S = 300.0, 20.0
+"""How long it may take to do what it is told, and to end; a host that is busy is slow."""
+
+KERNEL_WORDS = "console=ttyS0 loglevel=4 net.ifnames=0 panic=1 mitigations=off tsc=unstable"
 
 STARTS = 4
 """How often it may try to."""
+
+
+class Hardware(NamedTuple):
+    """In what guests differ, besides their images.
+
+    Attributes:
+        memory_mb: its memory, in units of 1024**2 bytes.
+        start_s: how long it may take to start.
+        words: what its kernel is told besides.
+        reaches_out: whether it reaches what its host reaches; else only its SSH server leads to it.
+        devices: what it has besides, as qemu's arguments.
+    """
+
+    memory_mb: int = 512
+    start_s: float = 120.0
+    words: tuple[str, ...] = ()
+    reaches_out: bool = False
+    devices: tuple[str, ...] = ()
+
+
+SMALL = Hardware()
 
 
 class Guest:
@@ -40,10 +65,12 @@ class Guest:
     Args:
         image: what it is made of.
         folder: for its log, its inventories and the sockets of SSH connections; a short path.
+        hardware: what it is made with.
     """
 
-    def __init__(self, image: Image, folder: Path) -> None:
+    def __init__(self, image: Image, folder: Path, hardware: Hardware = SMALL) -> None:
         self._folder = folder
+        self._hardware = hardware
         # Another run of the tests may remove the image once it is out of date.
         self._key = Path(shutil.copy(image.key, folder))
         self._log = folder / "console.log"
@@ -102,12 +129,16 @@ class Guest:
     def restart(self) -> None:
         """Press the machine's reset button, with all that is written safe on its disk."""
         self.says("sync")
+        self.reset()
+
+    def reset(self) -> None:
+        """Press the machine's reset button, whatever it is doing."""
         self._hang_up()
         self._reset()
         self.wait_until_up()
 
     def _is_up_in_time(self) -> bool:
-        deadline = time.monotonic() + START_S
+        deadline = time.monotonic() + self._hardware.start_s
         while self.console.count(LISTENS) < self._starts:
             assert self._process.poll() is None, (self._folder / "qemu.log").read_text()
             if time.monotonic() > deadline:
@@ -136,22 +167,22 @@ class Guest:
             self._process.kill()
             self._process.wait()
 
-    def inventory(self, **variables: object) -> Path:
-        """An inventory of this one machine, with what is asked of it."""
-        everything = {
+    def reached_by(self) -> dict[str, object]:
+        """The variables of Ansible by which it is reached, but for the user."""
+        return {
             "ansible_host": ADDRESS,
             "ansible_port": self.port,
-            "ansible_user": "root",
             "ansible_python_interpreter": "/usr/bin/python3",
             "ansible_ssh_private_key_file": str(self._key),
             "ansible_ssh_common_args": f"-F none -o UserKnownHostsFile={self._known_hosts} -o IdentitiesOnly=yes",
             "ansible_control_path": f"{self._folder}/%%C",
-            "millrace_user": "root",
-            "millrace_service_manager": "none",
-            **variables,
         }
+
+    def inventory(self, **variables: object) -> Path:
+        """An inventory of this one machine, with what is asked of it."""
+        root = {"ansible_user": "root", "millrace_user": "root", "millrace_service_manager": "none"}
         path = self._folder / "guest.yml"
-        path.write_text(yaml.safe_dump({"workers": {"hosts": {"guest": everything}}}))
+        path.write_text(yaml.safe_dump({"workers": {"hosts": {"guest": self.reached_by() | root | variables}}}))
         return path
 
     def _ssh(self) -> list[str]:
@@ -171,27 +202,28 @@ class Guest:
         subprocess.run([*self._ssh(), "-O", "exit"], capture_output=True, check=False, timeout=COMMAND_S)
 
     def _command(self, made: Image) -> list[str]:
+        restrict = "off" if self._hardware.reaches_out else "on"
         return [
             "qemu-system-x86_64",
             *("-accel", "tcg,thread=single", "-cpu", "Skylake-Client-v3"),
-            *("-smp", "4,sockets=1,cores=2,threads=2", "-m", "512"),
+            *("-smp", "4,sockets=1,cores=2,threads=2", "-m", str(self._hardware.memory_mb)),
             *("-nodefaults", "-display", "none", "-serial", f"file:{self._log}"),
             *("-monitor", f"unix:{self._folder}/monitor,server=on,wait=off"),
             *("-kernel", str(made.kernel), "-initrd", str(made.initramfs)),
-            *("-append", "console=ttyS0 loglevel=4 net.ifnames=0 panic=1 mitigations=off tsc=unstable"),
+            *("-append", " ".join([KERNEL_WORDS, *self._hardware.words])),
             *("-drive", f"file={made.disk},if=virtio,format=raw,snapshot=on"),
-            # The guest reaches nothing: only this port leads to it.
-            *("-netdev", f"user,id=net,restrict=on,hostfwd=tcp:{ADDRESS}:{self.port}-:22"),
+            *("-netdev", f"user,id=net,restrict={restrict},hostfwd=tcp:{ADDRESS}:{self.port}-:22"),
             *("-device", "virtio-net-pci,netdev=net,romfile="),
             *("-acpitable", f"file={made.tables}"),
+            *self._hardware.devices,
         ]
 
 
 @contextmanager
-def guest(image: Image) -> Iterator[Guest]:
+def guest(image: Image, hardware: Hardware = SMALL) -> Iterator[Guest]:
     """A guest that is up; it ends with the block, and with this process whatever ends that."""
     with tempfile.TemporaryDirectory(prefix="millrace-vm-") as folder:
-        made = Guest(image, Path(folder))
+        made = Guest(image, Path(folder), hardware)
         try:
             made.wait_until_up()
             yield made

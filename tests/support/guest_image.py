@@ -9,15 +9,18 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from guest_packages import Apt, program_path, run_told
+from guest_packages import NAMES, Apt, program_path, run_told
 
 RECIPE = Path(__file__).parent / "guest"
 """Files that go into the image as they are, or compiled."""
+
+RECIPES = (Path(__file__), Path(__file__).with_name("guest_packages.py"))
+"""Programs whose change makes an image out of date."""
 
 MODULES = (
     "virtio_pci",
@@ -83,19 +86,34 @@ class Image(NamedTuple):
 
 
 def image() -> Image:
-    """The image of today's packages, built if it is not there; older ones go."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace" / "guest"
+    """A small image, of packages that are unpacked and not installed: its first process is a shell script."""
+    return cached("guest", NAMES, [*RECIPES, RECIPE], _build)
+
+
+def cached(
+    kind: str, packages: Sequence[str], recipe: Sequence[Path], build: Callable[[Apt, Path, Image], None]
+) -> Image:
+    """An image from the user's cache, built if it is not there; older ones of its kind go.
+
+    Args:
+        kind: name of its folder.
+        packages: of Debian, what it is made of: it is built anew when there are newer ones,
+        recipe: and when these files, or files in these folders, change.
+        build: makes it, of these packages, with a new folder for its root, in a folder that is there.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace" / kind
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _locked(cache), tempfile.TemporaryDirectory(prefix="building-", dir=cache) as place:
         building = Path(place)
-        apt = Apt(building / "apt")
-        made = cache / _digest(apt.listed())
+        apt = Apt(building / "apt", packages)
+        made = cache / _digest(apt.listed(), recipe)
         if not made.is_dir():
             for old in cache.iterdir():
                 if old.is_dir() and old != building:
                     shutil.rmtree(old)
             (building / "image").mkdir()
-            _build(apt, building / "root", Image(building / "image"))
+            (building / "root").mkdir()
+            build(apt, building / "root", Image(building / "image"))
             (building / "image").rename(made)
     return Image(made)
 
@@ -108,27 +126,18 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _digest(packages: list[str]) -> str:
-    recipe = [
-        *sorted(path for path in RECIPE.rglob("*") if path.is_file()),
-        Path(__file__),
-        Path(__file__).with_name("guest_packages.py"),
-    ]
-    content = b"".join(path.read_bytes() for path in recipe) + "\n".join(packages).encode()
+def _digest(packages: list[str], recipe: Sequence[Path]) -> str:
+    files = [path for place in recipe for path in (place, *place.rglob("*")) if path.is_file()]
+    content = b"".join(path.read_bytes() for path in sorted(files)) + "\n".join(packages).encode()
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _build(apt: Apt, root: Path, made: Image) -> None:
-    root.mkdir()
     apt.unpack(root)
-    for name in ("key", "host_key"):
-        run_told(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(made.folder / name)])
-    run_told(["iasl", "-p", str(made.tables.with_suffix("")), str(RECIPE / "clocks.asl")])
-    (kernel,) = (root / "boot").glob("vmlinuz-*")
-    release = kernel.name.removeprefix("vmlinuz-")
-    shutil.copy(kernel, made.kernel)
-    (made.folder / "release").write_text(release)
-    made.initramfs.write_bytes(_initramfs(root, release))
+    busybox = root / "bin" / "busybox"
+    (modules,) = (root / "lib" / "modules").iterdir()
+    subprocess.run([str(busybox), "depmod", "-b", str(root), modules.name], check=True, timeout=60)
+    make_boot(root, made)
     # All modules that are needed are in the kernel's first file system.
     shutil.rmtree(root / "lib" / "modules")
     shutil.rmtree(root / "boot")
@@ -141,20 +150,35 @@ def _build(apt: Apt, root: Path, made: Image) -> None:
     shutil.copy(RECIPE / "sshd_config", ssh / "sshd_config")
     shutil.copy(made.folder / "host_key", ssh / "host_key")
     shutil.copy(made.key.with_suffix(".pub"), ssh / "authorized_keys")
+    make_disk(root, made, DISK_SIZE)
+
+
+def make_boot(root: Path, made: Image) -> None:
+    """All of an image but its disk: keys, tables, kernel and what that starts with, from the packages in a root."""
+    for name in ("key", "host_key"):
+        run_told(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "guest", "-f", str(made.folder / name)])
+    run_told(["iasl", "-p", str(made.tables.with_suffix("")), str(RECIPE / "clocks.asl")])
+    (kernel,) = (root / "boot").glob("vmlinuz-*")
+    release = kernel.name.removeprefix("vmlinuz-")
+    shutil.copy(kernel, made.kernel)
+    (made.folder / "release").write_text(release)
+    made.initramfs.write_bytes(_initramfs(root, release))
+
+
+def make_disk(root: Path, made: Image, size: str) -> None:
+    """The disk of an image: a file system with everything that is in a root."""
     program = program_path("mkfs.ext4")
     assert program is not None
-    run_told([program, "-q", "-E", "root_owner=0:0", "-d", str(root), str(made.disk), DISK_SIZE])
+    run_told([program, "-q", "-E", "root_owner=0:0", "-d", str(root), str(made.disk), size])
 
 
 def _initramfs(root: Path, release: str) -> bytes:
     """What mounts the disk: a shell, the modules, and the script that loads them."""
-    busybox = root / "bin" / "busybox"
-    subprocess.run([str(busybox), "depmod", "-b", str(root), release], check=True, timeout=60)
     folder = root / "lib" / "modules" / release
     modules = _in_order((folder / "modules.dep").read_text())
     files = {
         "init": (RECIPE / "initramfs").read_bytes(),
-        "bin/busybox": busybox.read_bytes(),
+        "bin/busybox": (root / "bin" / "busybox").read_bytes(),
         "modules/order": "".join(f"{Path(path).name}\n" for path in modules).encode(),
         **{f"modules/{Path(path).name}": (folder / path).read_bytes() for path in modules},
     }

@@ -6,7 +6,7 @@ The machine's own sources, proxies and keys are used, and nothing of its state i
 import platform
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 KERNEL = "linux-image-cloud-amd64"
@@ -43,13 +43,13 @@ UNREAD = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info"
 """Folders that no program of a guest reads."""
 
 
-def why_not() -> str | None:
-    """Why no guest can be built here, or None."""
+def why_not(programs: Mapping[str, str] = PROGRAMS) -> str | None:
+    """Why no guest can be built here with these programs (program -> package), or None."""
     if platform.machine() != "x86_64":
         return f"a guest is an x86-64 machine, this is {platform.machine()}"
-    missing = [program for program in PROGRAMS if program_path(program) is None]
+    missing = [program for program in programs if program_path(program) is None]
     if missing:
-        packages = " ".join(sorted({PROGRAMS[program] for program in missing}))
+        packages = " ".join(sorted({programs[program] for program in missing}))
         return f"no {', '.join(missing)} on this machine (Debian: apt install {packages})"
     known = subprocess.run(["apt-cache", "show", KERNEL], capture_output=True, check=False, timeout=60)
     return None if known.returncode == 0 else f"apt knows no package {KERNEL} (not Debian, or before apt update)"
@@ -65,10 +65,12 @@ class Apt:
 
     Args:
         folder: for what it keeps and fetches; empty, and gone afterwards.
+        names: the packages; what these depend on comes with them.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, names: Sequence[str] = NAMES) -> None:
         self._folder = folder
+        self._names = names
         (folder / "archives" / "partial").mkdir(parents=True)
         (folder / "status").touch()
 
@@ -94,7 +96,7 @@ class Apt:
             "APT::Install-Recommends": "false",
         }
         words = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
-        return run_told(["apt-get", "-q", "-y", *words, option, "install", *NAMES])
+        return run_told(["apt-get", "-q", "-y", *words, option, "install", *self._names])
 
 
 def run_told(command: Sequence[str], seconds: float = 600) -> str:

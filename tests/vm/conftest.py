@@ -1,11 +1,16 @@
-"""One guest for all tests of this folder; every test leaves its CPUs as it found them."""
+"""One guest for all tests that need a kernel, and one lab for those that need Debian.
+
+Every test of the guest leaves its CPUs as it found them.
+"""
 
 from collections.abc import Iterator
 
+import debian_image
 import pytest
 from guest import Guest, guest
 from guest_cpus import GuestCpus
 from guest_image import image
+from guest_lab import Lab, lab
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +29,12 @@ def cpus(program: GuestCpus) -> Iterator[GuestCpus]:
     found = program.settings()
     yield program
     assert program.settings() == found
+
+
+@pytest.fixture(scope="module", name="lab")
+def two_debians() -> Iterator[Lab]:
+    reason = debian_image.why_not()
+    if reason:
+        pytest.skip(reason)
+    with lab(debian_image.debian_image()) as made:
+        yield made

@@ -1,0 +1,47 @@
+"""A server of the time for guests: this host's clock, by the protocol that chrony asks it with (NTP, RFC 5905)."""
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+HOST = "10.0.2.2"
+"""This host, as guests see it."""
+
+SINCE_1900_S = 2_208_988_800
+SERVER, VERSION = 4, 4
+STRATUM, POLL, PRECISION = 1, 6, -20
+HEAD = struct.pack("!BBbbII4s", VERSION << 3 | SERVER, STRATUM, POLL, PRECISION, 0, 1, b"HOST")
+
+
+def _stamp() -> bytes:
+    """The time as NTP writes it: 2**-32 s since 1900."""
+    return struct.pack("!Q", (time.time_ns() + SINCE_1900_S * 10**9 << 32) // 10**9 & (1 << 64) - 1)
+
+
+def _serve(socket_: socket.socket) -> None:
+    while True:
+        question, sender = socket_.recvfrom(1024)
+        if not question:
+            return
+        came = _stamp()
+        asked = question[40:48]
+        socket_.sendto(HEAD + came + asked + came + _stamp(), sender)
+
+
+@contextmanager
+def time_server() -> Iterator[str]:
+    """A server that answers while the block lasts; what chrony is told of it, address and port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+        thread = threading.Thread(target=_serve, args=(listening,))
+        thread.start()
+        try:
+            yield f"{HOST} port {port}"
+        finally:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ending:
+                ending.sendto(b"", ("127.0.0.1", port))
+            thread.join()
