@@ -2,7 +2,8 @@
 
 To load and verify some fifteen thousand classes takes a quarter of the CPU time of a small job. Java can write them to
 an archive when it ends, and map it the next time. Writing it costs more than it saves once, so that only long jobs do.
-Java sees by itself whether an archive fits it, and goes without one that does not.
+Java sees by itself whether an archive fits it, and goes without one that does not. It makes none where Spark has a
+folder of settings: that is in its class path, in which it takes no folder with files.
 """
 
 import os
@@ -46,7 +47,7 @@ def kept_classes(environment: Mapping[str, str], make: bool) -> Iterator[Classes
         # Not every Java can make one.
         there = (folder / _ARCHIVE).is_file()
         yield Classes((_QUIET, f"-XX:SharedArchiveFile={folder / _ARCHIVE}") if there else ())
-    elif make and _writable(home):
+    elif make and _writable(home) and not _has_settings(environment):
         with replacing(folder) as fresh:
             yield Classes((_QUIET, f"-XX:ArchiveClassesAtExit={fresh / _ARCHIVE}"), made=True)
             (fresh / _MADE_BY).write_text(made_by, encoding="utf-8")
@@ -59,6 +60,11 @@ def _stamp(java: Path, spark: Path) -> str:
     files = [java / "release", java / "bin" / "java", *sorted((spark / "jars").glob("*.jar"))]
     known = [(str(file), (status := file.stat()).st_size, status.st_mtime_ns) for file in files if file.exists()]
     return sha256(repr(known).encode()).hexdigest()
+
+
+def _has_settings(environment: Mapping[str, str]) -> bool:
+    folder = Path(environment.get("SPARK_CONF_DIR") or Path(environment["SPARK_HOME"]) / "conf")
+    return folder.is_dir() and any(folder.iterdir())
 
 
 def _text(path: Path) -> str:

@@ -72,3 +72,17 @@ def test_jobs_go_without_where_nothing_can_be_kept(environment: dict[str, str]) 
     Path(environment["XDG_CACHE_HOME"]).write_text("no folder")
     with kept_classes(environment, make=True) as classes:
         assert classes == Classes()
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["SPARK_CONF_DIR", "conf of Spark's home"])
+def test_no_archive_is_asked_of_a_java_whose_class_path_has_a_folder_with_files(
+    own: bool, environment: dict[str, str], tmp_path: Path
+) -> None:
+    settings = tmp_path / ("settings" if own else "spark/conf")
+    settings.mkdir()
+    environment |= {"SPARK_CONF_DIR": str(settings)} if own else {}
+    (settings / "spark-defaults.conf").write_text("spark.ui.port 4050\n")
+    with kept_classes(environment, make=True) as classes:
+        assert classes == Classes()
+    (settings / "spark-defaults.conf").unlink()
+    make(environment)
