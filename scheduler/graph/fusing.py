@@ -6,9 +6,11 @@ Where the paper is silent, our decisions: k and beta are rounded up, beta counts
 then the largest inner rate, then the lowest executor are fused.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from scheduler.graph.finding import SMALL
 from scheduler.graph.instance import Instance
 from scheduler.graph.parts import Partitioner, contracted, partition
 from scheduler.graph.proving import solve
@@ -154,7 +156,11 @@ class Fusing:
         if self._unit:
             limits = [size + 1] * larger + [size] * (k - larger)
             return partition(self._instance, executors, self._load, limits, self._partitioner, self._seed)
-        for parts in range(k, len(executors) + 1):
+        weights = sorted((self._load[self._instance.class_of[executor]] for executor in executors), reverse=True)
+        if weights[0] > capacity:
+            return None
+        fewest = k if len(executors) <= SMALL else max(k, _packed(weights, capacity))
+        for parts in range(fewest, len(executors) + 1):
             limits = [capacity] * parts
             found = partition(self._instance, executors, self._load, limits, self._partitioner, self._seed)
             if found is not None:
@@ -198,3 +204,15 @@ class Fusing:
             node_of[executor] = max(fitting, key=lambda node: rates.get(node, 0))  # ties: larger, then lower id
             free[node_of[executor]] -= instance.load[kind]
         return node_of
+
+
+def _packed(weights: Sequence[int], capacity: int) -> int:
+    """How many parts it takes when each weight, the heaviest first, goes where it leaves least: as large searches pack.
+
+    With fewer of them these would only be tried in vain.
+    """
+    free: list[int] = []
+    for weight in weights:
+        at = bisect_left(free, weight)
+        insort(free, (free.pop(at) if at < len(free) else capacity) - weight)
+    return len(free)

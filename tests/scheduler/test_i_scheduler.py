@@ -1,5 +1,7 @@
 """`i-scheduler` fuses as the paper says, never answers worse than its fallback, and splits nodes into workers."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from partitioning import APPLICATIONS, MICRO, cluster, rounds, used, w
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.checking import Checked
+from scheduler.graph import fusing
 from scheduler.i_scheduler import IScheduler, ISchedulerParams, find_threshold
 from scheduler.optimal import Optimal, OptimalParams
 from scheduler.problem import Plan, Problem
@@ -88,6 +91,31 @@ def test_loads_other_than_one_keep_to_capacities() -> None:
         for node, limit in (("a", 40), ("b", 30), ("c", 30)):
             here = [e for e, slot in plan.placements["t"].assignments.items() if slot.node == node]
             assert sum(25 if e.component == "big" else 10 for e in here) <= limit
+
+
+def test_loads_that_are_hard_to_pack_are_not_dealt_in_vain_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    dealt = fusing.partition
+
+    def partition(*asked: Any) -> Any:
+        sizes.append(len(asked[3]))
+        return dealt(*asked)
+
+    monkeypatch.setattr(fusing, "partition", partition)
+    loads = [(51, 100), (34, 60), (26, 60)]
+    parts = tuple(Component(f"c{load}", "spout", count, cpu=load) for load, count in loads)
+    # 87 parts hold the load, but no two of the heaviest fit into one.
+    nodes = Cluster(tuple(Node(id=f"n{at:03d}", cpu=100) for at in range(125)))
+    plan = place(Problem(nodes, (Topology("t", parts),)), theta=0)
+    assert plan.placements["t"].status == "placed"
+    assert sizes == [107]
+
+
+def test_an_executor_too_large_for_all_nodes_that_are_left_ends_the_fusing() -> None:
+    parts = (Component("small", "spout", 200, cpu=10), Component("big", "spout", 3, cpu=90))
+    nodes = Cluster((Node(id="a", cpu=100), *(Node(id=f"n{at}", cpu=80) for at in range(40))))
+    plan = place(Problem(nodes, (Topology("t", parts),)), theta=0)
+    assert plan.placements["t"].status == "failed"
 
 
 def test_later_topologies_get_what_earlier_ones_leave() -> None:
