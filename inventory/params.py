@@ -57,9 +57,9 @@ def parameters(kind: type[P], *sources: tuple[Document, Steps]) -> P:
         part = document.value(under)
         if part is None:
             continue
-        last = (document, under)
         if not isinstance(part, Mapping):
             raise document.error(under, "a mapping of parameters was expected")
+        last = (document, under) if part else last
         for key in part:
             name = key.replace(".", "_")
             if name not in names:

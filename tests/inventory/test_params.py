@@ -86,7 +86,7 @@ def test_a_key_given_twice_is_refused() -> None:
 
 def test_values_that_do_not_go_together_are_refused_with_their_file() -> None:
     with pytest.raises(InputError, match=r"p.yml:1: count and switch"):
-        parameters(Params, (parse("{count: 101, switch: true}", "p.yml"), ()))
+        parameters(Params, (parse("{count: 101, switch: true}", "p.yml"), ()), (given([]), ()))
 
 
 def test_a_list_is_no_set_of_parameters() -> None:
