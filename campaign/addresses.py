@@ -42,7 +42,8 @@ def with_addresses(inventory: Document) -> Cluster:
         except RunError as fault:
             raise inventory.error(("nodes", at, "id"), str(fault)) from None
         except ValueError:
-            raise inventory.error(here, f"{address!r} is not an IP address") from None
+            expected = "workers listen at one, which millrace_address (in a cluster file address) gives"
+            raise inventory.error(here, f"{address!r} is not an IP address; {expected}") from None
         if parsed.is_unspecified:
             raise inventory.error(here, f"{address!r} stands for every interface; give the node's own address")
         if address in nodes:

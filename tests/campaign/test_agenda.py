@@ -8,6 +8,7 @@ from campaign.addresses import check_addresses, find_beside, with_addresses
 from campaign.agenda import Agenda, agenda_of, find_agenda, shipped_agendas
 from campaign.opening import new
 from campaign.plan import Plan, only, plan_of, prepare_inputs
+from inventory.ansible_hosts import ClusterOfHosts, load_hosts
 from inventory.documents import Document, dump_json, parse, read, to_plain
 from inventory.errors import InputError, UnfitError
 from inventory.reading import read_cluster
@@ -176,6 +177,14 @@ def test_nodes_without_an_address_get_one_of_their_own() -> None:
 def test_what_is_no_address_of_one_node_is_refused(address: str) -> None:
     with pytest.raises(InputError, match=rf"c\.yaml:2: nodes\[1\]\.address: '{address}'"):
         with_addresses(parse(f"nodes: [{{id: n0}},\n {{id: n1, address: {address}}}]", "c.yaml"))
+
+
+def test_a_host_that_is_reached_by_its_name_is_told_what_to_give(tmp_path: Path) -> None:
+    (tmp_path / "lab.yml").write_text("all: {children: {workers: {hosts: {n1.lab: {}}}}}\n")
+    with pytest.raises(
+        InputError, match=r"lab\.yml:1: host n1\.lab: .*'n1\.lab' is not an IP address; .*millrace_address"
+    ):
+        with_addresses(ClusterOfHosts(load_hosts(tmp_path / "lab.yml")))
 
 
 def test_an_address_that_was_given_to_a_node_without_one_is_refused() -> None:
