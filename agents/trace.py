@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from importlib.abc import MetaPathFinder
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -193,7 +194,7 @@ class TraceWriter:
         self._node, self._worker = node, worker
         self._key = (run, node, worker)
         self._rows: dict[str, list[tuple[Any, ...]]] = {}
-        self._files: dict[str, tuple[Any, pa.ipc.RecordBatchStreamWriter]] = {}
+        self._files: dict[str, FileIO] = {}
         self._adding, self._writing = threading.Lock(), threading.Lock()
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -234,12 +235,12 @@ class TraceWriter:
             with self._adding:
                 taken, self._rows = self._rows, {}
             for table, rows in taken.items():
-                sink, writer = self._open(table)
-                writer.write_batch(_record_batch(table, rows))
-                sink.flush()
+                # A stream is its schema and its batches, one behind the other. Arrow's writer would call the file for
+                # every buffer of every column.
+                _write(self._open(table), _record_batch(table, rows).serialize())
 
     def close(self) -> None:
-        """Flush and end the files properly.
+        """Flush and close the files.
 
         Raises:
             OSError: the disk does not take the last rows; the files are closed all the same.
@@ -248,25 +249,30 @@ class TraceWriter:
             self.flush()
         finally:
             with ExitStack() as last:
-                for sink, writer in self._files.values():
+                for sink in self._files.values():
                     last.callback(sink.close)
-                    last.callback(writer.close)
                 self._files = {}
 
-    def _open(self, table: str) -> tuple[Any, pa.ipc.RecordBatchStreamWriter]:
+    def _open(self, table: str) -> FileIO:
         if table not in self._files:
-            sink = self._new_file(table)
-            self._files[table] = (sink, pa.ipc.new_stream(sink, TABLES[table]))
+            self._files[table] = self._new_file(table)
+            _write(self._files[table], TABLES[table].serialize())
         return self._files[table]
 
-    def _new_file(self, table: str) -> Any:
+    def _new_file(self, table: str) -> FileIO:
         # An earlier start of the same run on this slot has left a file: its rows stay.
         stem = f"{table}-{self._node}-{self._worker}"
         for number in range(_MOST_STARTS):
             path = self._folder / f"{stem}-{number}{_SUFFIX}"
             with suppress(FileExistsError):
-                return path.open("xb")
+                return path.open("xb", buffering=0)
         raise FileExistsError(f"{self._folder} holds {_MOST_STARTS} files of {stem}")
+
+
+def _write(sink: FileIO, data: pa.Buffer) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[sink.write(left) :]
 
 
 def _record_batch(table: str, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
