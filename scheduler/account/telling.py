@@ -7,7 +7,7 @@ shown as it is, a list of objects as a table.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 from scheduler.problem import CommunicationSchedule, Problem
 from workloads.topology import Executor
@@ -21,7 +21,10 @@ MOST_ENTRIES = 60
 EXECUTORS = {"groups", "order", "over_limit", "over_capacity", "unplaced"}
 """Keys whose lists hold executors by number, over all topologies in order."""
 
-NODES = {"slot_nodes", "used_nodes", "node_order", "nodes"}
+OF_TOPOLOGY = {"order", "workers", "executors"}
+"""Keys below a topology whose lists hold executors by number, within that topology."""
+
+NODES = {"slot_nodes", "used_nodes", "node_order", "nodes", "opened"}
 """Keys whose lists hold nodes by number, in the cluster's order."""
 
 HOSTS = {"m_inter", "m_fin", "sm"}
@@ -113,11 +116,13 @@ def compact(executors: Sequence[str]) -> str:
 
 
 class _Names:
-    """Executors and nodes by number; `hosts` are those of the communication schedule."""
+    """Executors, nodes and topologies by number; `hosts` are those of the communication schedule."""
 
     def __init__(self, problem: Problem, hosts: Sequence[str]) -> None:
         several = len(problem.topologies) > 1
-        self._hosts = hosts
+        self._problem, self._hosts = problem, hosts
+        self._lists = EXECUTORS
+        self.topologies = [topology.id for topology in problem.topologies]
         self.nodes = [node.id for node in problem.cluster.nodes]
         self.executors = [
             f"{topology.id}/{executor.name}" if several else executor.name
@@ -125,13 +130,24 @@ class _Names:
             for executor in topology.executors
         ]
 
+    def within(self, topology: object) -> "_Names":
+        """The names for what stands below a topology, which is given by its id or number; the same for all else."""
+        number = self.topologies.index(topology) if topology in self.topologies else topology
+        if not _all_below([number], len(self.topologies)):
+            return self
+        found = _Names(self._problem, self._hosts)
+        found._lists = OF_TOPOLOGY
+        found.executors = [executor.name for executor in self._problem.topologies[cast("int", number)].executors]
+        return found
+
     def of(self, key: str, value: Any) -> Any:
         """`value` with names for the numbers that stand under `key`; unchanged where they are none."""
         if not isinstance(value, list):
-            return value
-        if key in EXECUTORS and _all_below(value, len(self.executors)):
+            named = {"topology": self.topologies, "node": self.nodes}.get(key, ())
+            return named[value] if _all_below([value], len(named)) else value
+        if key in self._lists and _all_below(value, len(self.executors)):
             names = [self.executors[number] for number in value]
-            return _listed(names) if key == "order" else compact(names)
+            return (_listed(names) if key == "order" else compact(names)) or "none"
         if key in NODES and _all_below(value, len(self.nodes)):
             return _listed([self.nodes[number] for number in value])
         if key in PER_HOST and len(value) == len(self._hosts):
@@ -151,7 +167,11 @@ def _all_below(values: Sequence[Any], limit: int) -> bool:
 
 def _sections(names: _Names, key: str, title: str, value: Any) -> list[Section]:
     if isinstance(value, Mapping):
-        return [part for inner, each in value.items() for part in _sections(names, inner, f"{title}: {inner}", each)]
+        parts: list[Section] = []
+        for inner, each in value.items():
+            below = names.within(inner) if key == "topologies" else names
+            parts.extend(_sections(below, inner, f"{title}: {inner}", each))
+        return parts
     if not isinstance(value, list) or not value or names.of(key, value) is not value:
         return [Section(title, _text(names.of(key, value)))]
     if all(isinstance(entry, Mapping) for entry in value):
@@ -167,7 +187,7 @@ def _objects(names: _Names, title: str, objects: Sequence[Mapping[str, Any]]) ->
     wide = [key for key in columns if any(_is_matrix(entry.get(key)) for entry in objects)]
     flat = [key for key in columns if key not in wide]
     rows = [
-        (str(at), *(_text(names.of(key, entry.get(key))) for key in flat))
+        (str(at), *(_text(names.within(entry.get("topology")).of(key, entry.get(key))) for key in flat))
         for at, entry in enumerate(objects[:MOST_ROWS])
     ]
     left_out = max(0, len(objects) - MOST_ROWS)
@@ -228,4 +248,4 @@ def _text(value: Any) -> str:
         return _listed([f"({_text(entry)})" if isinstance(entry, list) else _text(entry) for entry in value]) or "none"
     if isinstance(value, Mapping):
         return _listed([f"{key} {_text(entry)}" for key, entry in value.items()])
-    return str(value)
+    return str(value) or "none"

@@ -28,6 +28,22 @@ def test_names_carry_their_topology_where_there_are_several() -> None:
     assert told(problem, {"groups": [[0, 1, 2]]}, None)[0].rows == (("0", "t/a[0] u/a[0-1]"),)
 
 
+def test_numbers_below_a_topology_are_its_own() -> None:
+    problem = Problem(nodes_of(m=2, n=2), (chain(2, name="t"), chain(1, 2, name="u")))
+    below = {"order": [2, 0], "opened": [1], "workers": [[0, 1], [2]], "fallback": ""}
+    order, opened, workers, fallback = told(problem, {"topologies": {"u": below}}, None)
+    assert (order.title, order.text) == ("topologies: u: order", "b[1], a[0]")
+    assert opened.text == "n"
+    assert workers.rows == (("0", "a[0] b[0]"), ("1", "b[1]"))
+    assert fallback.text == "none"
+    (table,) = told(problem, {"workers": [{"topology": 1, "node": 0, "executors": [1, 2]}]}, None)
+    assert table.rows == (("0", "u", "m", "b[0-1]"),)
+
+
+def test_an_empty_list_of_executors_is_none() -> None:
+    assert _told({"over_limit": []})[0].text == "none"
+
+
 def test_objects_become_a_table_and_plain_values_words() -> None:
     table, flag, nothing, share = _told(
         {"steps": [{"k": 1, "pairs": [[0, 1], [1, 1]]}, {"k": 2, "pairs": []}], "ok": True, "m": None, "gap": 0.125}
