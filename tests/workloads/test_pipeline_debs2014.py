@@ -43,8 +43,8 @@ def plain_plans(spark: Any) -> Iterator[None]:
     spark.conf.set("spark.sql.codegen.wholeStage", "true")
 
 
-def frame(spark: Any, readings: Sequence[plain.Reading]) -> Any:
-    """Accepted rows as the pipelines' reader gives them."""
+def frame(spark: Any, query: Any, readings: Sequence[plain.Reading]) -> Any:
+    """Accepted rows as the pipelines' reader gives them: a hundred reduced together, as if in stretches."""
     house, household, plug = ([reading.plug[at] for reading in readings] for at in range(3))
     columns = [
         [reading.seq for reading in readings],
@@ -53,7 +53,9 @@ def frame(spark: Any, readings: Sequence[plain.Reading]) -> Any:
         [int(reading.is_load) for reading in readings],
         *(plug, household, house),
     ]
-    return spark.createDataFrame(pa.table(columns, schema=arrow_schema(DEBS2014)))
+    rows = pa.table(columns, schema=arrow_schema(DEBS2014))
+    reduced = [query.reduced(rows.slice(at, 100)) for at in range(0, len(rows), 100)]
+    return spark.createDataFrame(pa.concat_tables(reduced))
 
 
 def rows_of(table: Any) -> list[tuple[Any, ...]]:
@@ -65,8 +67,9 @@ def in_one_go(spark: Any, query: QueryParams, readings: Sequence[plain.Reading])
     from workloads.pipelines.debs2014_loads import Loads
     from workloads.pipelines.pipeline import Known, Piece
 
-    piece = Piece(frame(spark, readings), readings[0].ts, readings[-1].ts, over=True)
-    return {name: rows_of(table) for name, table in Loads(query).advanced(Known(), piece).tables.items()}
+    loads = Loads(query)
+    piece = Piece(frame(spark, loads, readings), readings[0].ts, readings[-1].ts, over=True)
+    return {name: rows_of(table) for name, table in loads.advanced(Known(), piece).tables.items()}
 
 
 def expected(readings: Sequence[plain.Reading], query: QueryParams) -> dict[str, list[tuple[Any, ...]]]:

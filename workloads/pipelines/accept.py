@@ -60,13 +60,13 @@ class Before:
 
 
 def accepted(
-    copy: DataFrame, found: Sequence[Findings], stretches: Sequence[Stretch], schema: Schema, before: Before
+    copy: DataFrame, found: Mapping[int, Findings], stretches: Sequence[Stretch], schema: Schema, before: Before
 ) -> DataFrame:
-    """The rows of a copy that go on, numbered over the whole input; `before` is brought up to date.
+    """The rows of a copy, numbered over the whole input; `before` is brought up to date.
 
     Args:
-        copy: the rows that went on from each stretch.
-        found: of each stretch.
+        copy: of all stretches.
+        found: in each stretch; its late rows are left out.
         stretches: what was copied, in the order of the input.
         schema: of the rows.
         before: the rows before these.
@@ -75,34 +75,26 @@ def accepted(
         InputError: two rows are further apart than any recording has them.
     """
     firsts: list[int] = []
-    floors: list[int | None] = []
-    for stretch, one in zip(stretches, found, strict=True):
+    for number, stretch in enumerate(stretches):
+        one = found[number]
         firsts.append(before.rows)
         before.rows += one.rows
         for kind, count in (("malformed", one.malformed), ("outlier", one.outlier), ("out_of_order", one.late)):
             before.quarantined[kind] += count
-        floors.append(None)
+        line = 1 - firsts[next(at for at, other in enumerate(stretches) if other.part == stretch.part)] + firsts[-1]
+        if one.first_late is not None:
+            before.first_late = before.first_late or f"{stretch.path}:{line + one.first_late}"
         if one.first is None or one.newest is None or one.first_row is None:
             continue
-        line = 1 - firsts[next(at for at, other in enumerate(stretches) if other.part == stretch.part)] + firsts[-1]
         floor = one.first if before.newest is None else before.newest
         for row, newest, time in [(one.first_row, floor, one.first), *one.jumps]:
-            if time - max(newest, floor) > MOST_GAP_S:
-                raise too_far(stretch.path, line + row, schema, time - max(newest, floor))
-        first_late = one.first_late
-        if one.first < floor:
-            first_late, floors[-1] = one.first_row, floor
-        if first_late is not None:
-            before.first_late = before.first_late or f"{stretch.path}:{line + first_late}"
+            if time - newest > MOST_GAP_S:
+                raise too_far(stretch.path, line + row, schema, time - newest)
         before.first = one.first if before.first is None else before.first
         before.newest = max(floor, one.newest)
-    number = F.get(F.lit(firsts), STRETCH) + F.col(SEQ)
-    if any(floor is not None for floor in floors):
-        # Only the first rows of a stretch can be older than one of a stretch before.
-        late = F.coalesce(F.col(schema.time) < F.get(F.lit(floors), STRETCH), F.lit(False))
-        before.quarantined["out_of_order"] += copy.where(late).count()
-        copy = copy.where(~late)
-    return copy.withColumn(SEQ, number).drop(STRETCH)
+    if SEQ in copy.columns:
+        copy = copy.withColumn(SEQ, F.get(F.lit(firsts), STRETCH) + F.col(SEQ))
+    return copy.drop(STRETCH)
 
 
 def late_rows(rows: DataFrame, times: DataFrame, time: str) -> int:

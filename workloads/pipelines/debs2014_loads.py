@@ -11,6 +11,9 @@ Later pieces must know the sums of slices that are not over, and the loads in sl
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program gives it
 
@@ -43,9 +46,28 @@ class Loads(Query):
     def __init__(self, params: QueryParams) -> None:
         self._params = params
 
+    def reduced(self, rows: pa.Table) -> pa.Table:
+        names = [*PLUG, "at"]
+        at = (rows.column("timestamp").to_numpy() - BASE) // TICK_S
+        rows = pa.table({**{name: rows.column(name) for name in rows.column_names}, "at": at})
+        is_load = pc.equal(rows.column("property"), 1)
+        loads = (
+            rows.filter(is_load).group_by(names, use_threads=False).aggregate([("value", "sum"), ("value", "count")])
+        )
+        loads = loads.rename_columns({"value_sum": "total", "value_count": "count"})
+        if self._params.fill == "none":
+            return loads
+        # Of work, the readings that are the first or the last one of a plug and time.
+        work = rows.filter(pc.invert(is_load))
+        ends = work.group_by(names, use_threads=False).aggregate([(SEQ, "min"), (SEQ, "max")])
+        numbers = np.concatenate([ends.column(f"{SEQ}_{end}").to_numpy() for end in ("min", "max")])
+        is_end = np.isin(work.column(SEQ).to_numpy(), numbers)
+        work = work.filter(pa.array(is_end)).select([*names, SEQ, "timestamp", "value"])
+        return pa.concat_tables([loads, work], promote_options="default")
+
     def advanced(self, known: Known, piece: Piece) -> Step:
         query, done = self._params, known.numbers.get(_DONE)
-        sums = summed(piece.rows, query)
+        sums = summed(piece.rows)
         if _SUMS in known.tables:
             sums = _merged(known.tables[_SUMS].unionByName(sums))
         sums = sums.persist()
@@ -61,15 +83,16 @@ class Loads(Query):
         return Step(tables, Known({_DONE: until}, kept))
 
 
-def summed(readings: DataFrame, query: QueryParams) -> DataFrame:
-    """By plug and `at`: `total` and `count` of load readings; where they fill gaps, `first` and `last` one of work."""
-    is_load = F.col("property") == 1
-    at = _whole_part(F.col("timestamp") - BASE, F.lit(TICK_S)).alias("at")
-    load = F.when(is_load, F.col("value")).alias("total"), is_load.cast("bigint").alias("count")
-    if query.fill == "none":
-        return _merged(readings.where(is_load).select(*PLUG, at, *load))
-    work = F.when(~is_load, F.struct(SEQ, "timestamp", "value"))
-    return _merged(readings.select(*PLUG, at, *load, work.alias("first"), work.alias("last")))
+def summed(rows: DataFrame) -> DataFrame:
+    """By plug and `at`: `total` and `count` of load readings; where they fill gaps, `first` and `last` one of work.
+
+    Args:
+        rows: as readings are reduced.
+    """
+    if SEQ not in rows.columns:
+        return _merged(rows)
+    work = F.when(F.col(SEQ).isNotNull(), F.struct(SEQ, "timestamp", "value"))
+    return _merged(rows.select(*PLUG, "at", "total", "count", work.alias("first"), work.alias("last")))
 
 
 def _merged(sums: DataFrame) -> DataFrame:

@@ -8,12 +8,14 @@ everywhere. Only cells that may reach what the tenth one has at least are worked
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from workloads.pipelines.change_log import log_of
 from workloads.pipelines.pipeline import Known, Piece, Query, Step
-from workloads.pipelines.taxi_tables import DONE, Field, Ticks, TripParams, cell, cell_name, ticks_of
+from workloads.pipelines.taxi_tables import DONE, Field, Ticks, TripParams, cell_name, cells, ticks_of
 from workloads.recordings.grid import CELLS_250_M
 from workloads.recordings.schema import DEBS2015, SEQ
 from workloads.taxi.areas import EMPTY_S, PROFIT_S
@@ -35,14 +37,12 @@ class ProfitableAreas(Query):
     def __init__(self, params: TripParams) -> None:
         self._params = params
 
-    def wanted(self) -> Mapping[str, Column]:
+    def reduced(self, rows: pa.Table) -> pa.Table:
         names = ("medallion", "dropoff_datetime", *(("pickup_datetime",) if self._params.changes else ()))
-        return {
-            **{name: F.col(name) for name in names},
-            "start": cell(CELLS_250_M, "pickup"),
-            "finish": cell(CELLS_250_M, "dropoff"),
-            "amount": F.col("fare_amount") + F.col("tip_amount"),
-        }
+        kept = rows.select([SEQ, *names])
+        for name, end in (("start", "pickup"), ("finish", "dropoff")):
+            kept = kept.append_column(name, pa.array(cells(rows, CELLS_250_M, end)))
+        return kept.append_column("amount", pc.add(rows.column("fare_amount"), rows.column("tip_amount")))
 
     def advanced(self, known: Known, piece: Piece) -> Step:
         tables, numbers, kept = {}, {}, {}

@@ -9,12 +9,14 @@ dozens, are counted tick by tick.
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from workloads.pipelines.change_log import log_of
+from workloads.pipelines.contenders import contenders
 from workloads.pipelines.pipeline import Known, Piece, Query, Step
-from workloads.pipelines.taxi_tables import DONE, ENDS, Field, Ticks, TripParams, cell, cell_name, ticks_of
+from workloads.pipelines.taxi_tables import DONE, ENDS, Field, Ticks, TripParams, cell_name, cells, ticks_of
 from workloads.recordings.grid import CELLS_500_M
 from workloads.recordings.schema import DEBS2015, SEQ
 from workloads.taxi.layout import CHANGES, LISTED, ROUTE, SNAPSHOTS
@@ -35,10 +37,13 @@ class FrequentRoutes(Query):
     def __init__(self, params: TripParams) -> None:
         self._params = params
 
-    def wanted(self) -> Mapping[str, Column]:
-        route = cell(CELLS_500_M, "pickup") * ROUTE + cell(CELLS_500_M, "dropoff")
-        times = {name: F.col(name) for name in ("dropoff_datetime", "pickup_datetime")}
-        return {"route": route, **(times if self._params.changes else {"dropoff_datetime": F.col("dropoff_datetime")})}
+    def reduced(self, rows: pa.Table) -> pa.Table:
+        routes = cells(rows, CELLS_500_M, "pickup") * ROUTE + cells(rows, CELLS_500_M, "dropoff")
+        times = ("dropoff_datetime", *(("pickup_datetime",) if self._params.changes else ()))
+        kept = rows.select([SEQ, *times]).append_column("route", pa.array(routes))
+        if self._params.changes:
+            return kept
+        return kept.filter(pa.array(contenders(rows.column("dropoff_datetime").to_numpy(), routes, WINDOW_S, LISTED)))
 
     def advanced(self, known: Known, piece: Piece) -> Step:
         tables, numbers, kept = {}, {}, {}

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from workloads.recordings.grid import Grid
 from workloads.recordings.schema import Schema
@@ -22,7 +22,7 @@ class Piece:
     """Rows of a recording that came together.
 
     Attributes:
-        rows: accepted rows, in no particular order: `SEQ`, and what the pipeline asked for as `wanted`.
+        rows: what the pipeline has `reduced` accepted rows to, in no particular order.
         first: time of the first accepted row of the whole recording, in seconds.
         newest: time of the newest accepted row, in this piece or before.
         over: whether nothing comes behind it.
@@ -67,16 +67,23 @@ class Query(ABC):
     grid: ClassVar[Grid | None] = None
     Params: ClassVar[type[Any]]
     columns: ClassVar[Sequence[str]]
-    """Of a prepared recording, which ones `wanted` is made of."""
+    """Of a prepared recording, which ones `reduced` is given besides `SEQ`; `schema.time` must be among them."""
     order: ClassVar[Mapping[str, tuple[str, ...]]]
     """Name of each table that there may be -> columns by which it is written in order."""
 
     @abstractmethod
     def __init__(self, params: Any) -> None: ...
 
-    def wanted(self) -> Mapping[str, Column]:
-        """The columns to keep, made of those of a prepared recording; `schema.time` must be among them."""
-        return {name: F.col(name) for name in self.schema.columns}
+    def reduced(self, rows: pa.Table) -> pa.Table:
+        """What the answer needs of some accepted rows; works where they are read, by whole columns.
+
+        Args:
+            rows: they stand one behind another in the recording, but for rows that were left out.
+
+        Returns:
+            Any rows. Where `SEQ` is among their columns, it is still the number of an accepted row, or null.
+        """
+        return rows
 
     @abstractmethod
     def advanced(self, known: Known, piece: Piece) -> Step:

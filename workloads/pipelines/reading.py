@@ -13,13 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from workloads.pipelines.accept import Before, accepted
 from workloads.pipelines.pipeline import Known, Piece, Query
 from workloads.pipelines.source import check_packed, raw_rows
-from workloads.pipelines.stretches import Stretch, copied, copy_schema, stretches_of
+from workloads.pipelines.stretches import Stretch, copied, copy_schema, overlapping, stretches_of
 from workloads.recordings.parts import is_parquet
 from workloads.recordings.prepare import no_valid_row
-from workloads.recordings.schema import SEQ, Schema
+from workloads.recordings.schema import Schema
 
-BYTES_PER_PARTITION = 64 * 1024 * 1024
-"""Of input; what tasks exchange is cut into so many partitions."""
+RAW_BYTES_PER_PARTITION = 64 * 1024 * 1024
+COPY_BYTES_PER_PARTITION = 16 * 1024 * 1024
+"""Of input as it is, and of the copy of what is needed; what tasks exchange is cut into so many partitions."""
 
 
 @dataclass(frozen=True)
@@ -84,16 +85,18 @@ def kept(query: Query, reading: Reading, stretches: Sequence[Stretch]) -> DataFr
 
     What it needs of the rows is kept on disk, so that lines are parsed once, and plans do not grow from step to step.
     """
-    place = reading.aside / uuid4().hex
-    found = copied(reading.spark, stretches, query.schema, query.grid, query.columns, place)
-    copy = reading.spark.read.schema(copy_schema(query.schema, query.columns)).parquet(str(place))
-    rows = accepted(copy, found, stretches, query.schema, reading.before)
-    return rows.select(SEQ, *[value.alias(name) for name, value in query.wanted().items()])
+    spark, place = reading.spark, reading.aside / uuid4().hex
+    found = copied(spark, query, dict(enumerate(stretches)), place)
+    if again := overlapping(stretches, found, reading.before.newest):
+        found |= copied(spark, query, again, place)
+    spread(spark, sum(file.stat().st_size for file in place.iterdir()), COPY_BYTES_PER_PARTITION)
+    copy = spark.read.schema(copy_schema(query)).parquet(str(place))
+    return accepted(copy, found, stretches, query.schema, reading.before)
 
 
-def spread(spark: SparkSession, size: int) -> None:
-    """Cut what tasks exchange into as many partitions as an input of `size` bytes needs."""
-    partitions = max(2 * spark.sparkContext.defaultParallelism, -(-size // BYTES_PER_PARTITION))
+def spread(spark: SparkSession, size: int, each: int) -> None:
+    """Cut what tasks exchange into as many partitions as an input of `size` bytes needs, of `each` bytes."""
+    partitions = max(2 * spark.sparkContext.defaultParallelism, -(-size // each))
     spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
 
 

@@ -16,7 +16,7 @@ from workloads.pipelines.catalogue import SOCKET, pipeline_named
 from workloads.pipelines.output import SUMMARY, Format, Tables, check_output, write_document
 from workloads.pipelines.pipeline import Query
 from workloads.pipelines.progress import tell
-from workloads.pipelines.reading import Reading, explained, spread, whole
+from workloads.pipelines.reading import RAW_BYTES_PER_PARTITION, Reading, explained, spread, whole
 from workloads.pipelines.repair import Repair
 from workloads.pipelines.source import link, parts_of
 from workloads.pipelines.spark_session import started
@@ -90,13 +90,13 @@ def _whole(pipeline: Query | Repair, asked: Asked, folder: Path, work: Path) -> 
             link(part, work / "parts", rank)
     with session(asked.name) as spark:
         size = sum(part.stat().st_size for part in parts)
-        spread(spark, size)
         tell(f"reading {len(parts)} part{'s'[: len(parts) != 1]}, {size:,} bytes")
         reading = Reading(spark, source, work / "parts", work / "rows", dict(enumerate(parts)))
         with explained(parts):
             if isinstance(pipeline, Query):
                 tables: Mapping[str, DataFrame] = whole(pipeline, reading)
             else:
+                spread(spark, size, RAW_BYTES_PER_PARTITION)
                 tables = pipeline.tables(reading, schema, folder)
             Tables(folder, asked.kind, pipeline.order).write(tables)
     return reading.before

@@ -27,7 +27,7 @@ from workloads.pipelines.catalogue import SOCKET
 from workloads.pipelines.output import Tables
 from workloads.pipelines.pipeline import Known, Piece, Query
 from workloads.pipelines.progress import tell
-from workloads.pipelines.reading import Reading, kept, spread
+from workloads.pipelines.reading import Reading, kept
 from workloads.pipelines.source import parts_of
 from workloads.pipelines.stretches import Stretch, stretches_of
 
@@ -116,7 +116,6 @@ def streamed(query: Query, spark: SparkSession, source: str, work: Path, tables:
             parts[rank] = part
             _announce(stretches_of({rank: part}), watched / f"{rank:08d}.json")
             if running is None:
-                spread(spark, part.stat().st_size)
                 running = _started(stream, reading, work)
             _answer(running, stream)
             tell(f"part {rank + 1}: {reading.before.rows:,} rows so far")

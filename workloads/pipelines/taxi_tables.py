@@ -4,11 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+import pyarrow as pa
 from msgspec import Meta
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from workloads.pipelines.pipeline import Known, Piece
+from workloads.recordings.fields import Values
 from workloads.recordings.grid import Grid
 from workloads.taxi.layout import CELL, LISTED
 
@@ -123,8 +125,15 @@ def ticks_of(known: Known, piece: Piece, period_s: int, window_s: int) -> Ticks:
     return Ticks(period_s, first, last, max(1, min(MOST_TICKS, window_s // (2 * period_s))))
 
 
+def cells(rows: pa.Table, grid: Grid, end: str) -> Values:
+    """The cells of trips' `pickup` or `dropoff` as `CELL * x + y`."""
+    longitude, latitude = (rows.column(f"{end}_{axis}").to_numpy() for axis in ("longitude", "latitude"))
+    found: Values = grid.x(longitude) * CELL + grid.y(latitude)
+    return found
+
+
 def cell(grid: Grid, end: str) -> Column:
-    """The cell of a trip's `pickup` or `dropoff` as `CELL * x + y`."""
+    """The same for trips in a table of Spark's."""
     # Right only within the grid; others are left out anyway.
     x = F.call_function("div", F.col(f"{end}_longitude") - grid.west_border, F.lit(grid.east)) + 1
     y = F.call_function("div", grid.north_border - F.col(f"{end}_latitude"), F.lit(grid.south)) + 1

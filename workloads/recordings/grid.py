@@ -5,6 +5,12 @@ the second to the south. A point on a border belongs to the cell east or south o
 """
 
 from dataclasses import dataclass
+from typing import TypeVar
+
+from workloads.recordings.fields import Values
+
+Number = TypeVar("Number", int, Values)
+"""One whole number, or an array of them."""
 
 CENTRE_LONGITUDE = -74_913_585_000
 CENTRE_LATITUDE = 41_474_937_000
@@ -23,11 +29,11 @@ class Grid:
     east: int
     south: int
 
-    def x(self, longitude: int) -> int:
+    def x(self, longitude: Number) -> Number:
         """First number of the cell at `longitude`, in nanodegrees; outside of 1..side: not on the grid."""
         return (longitude - self.west_border) // self.east + 1
 
-    def y(self, latitude: int) -> int:
+    def y(self, latitude: Number) -> Number:
         """Second number of the cell at `latitude`, in nanodegrees; outside of 1..side: not on the grid."""
         return (self.north_border - latitude) // self.south + 1
 
