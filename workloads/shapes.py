@@ -96,13 +96,15 @@ def layered(
     Args:
         executors: how many in all.
         seed: of all random choices.
-        widest: largest parallelism.
+        widest: largest parallelism; it is smaller where some layer would have no executor else.
         layers: number of layers.
         fan_in: most inputs of a bolt.
         skew: smaller is more skewed.
     """
     random = Random(seed)  # noqa: S311 - no secret
     layers = layers or max(3, round(executors ** (1 / 3)))
+    # Wider ones could leave nothing for the last layers.
+    widest = min(widest, max(1, executors // layers))
     rows: list[list[Component]] = [[] for _ in range(layers)]
     left, row = executors, 0
     while left:

@@ -48,6 +48,23 @@ def test_a_random_dag_is_the_same_for_the_same_seed_and_another_for_another() ->
     assert groupings == {"shuffle", "fields"}
 
 
+@settings(max_examples=200)
+@given(st.integers(2, 80), st.integers(0, 9), st.integers(1, 100), st.integers(0, 2**32))
+def test_every_seed_gives_a_random_dag_of_that_size_that_can_run(
+    executors: int, layers: int, widest: int, seed: int
+) -> None:
+    layers = 0 if layers == 1 else min(layers, executors)
+    sizes = {"executors": executors, "layers": layers, "widest": widest, "shape_seed": seed}
+    topology = load_workload("random-dag", sizes).topology()
+    check_runnable(topology)
+    assert len(topology.executors) == executors
+    assert max(component.parallelism for component in topology.components) <= widest
+    read = {entry.source for component in topology.components for entry in component.inputs}
+    assert {component.id for component in topology.components if component.kind == "spout"} <= read
+    # Components are named by layer and place.
+    assert not layers or len({component.id.split("-")[0] for component in topology.components}) == layers
+
+
 @settings(max_examples=60)
 @given(st.text(min_size=1, max_size=8), st.floats(0.01, 5), st.integers(0, 2**40))
 def test_selectivity_is_kept_on_average_and_decided_by_the_record_alone(name: str, share: float, first: int) -> None:

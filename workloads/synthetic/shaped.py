@@ -217,7 +217,7 @@ class RandomDag(Synthetic):
                     for entry in component.inputs
                 ),
             )
-            for component in shape.components
+            for component in _with_readers(shape.components)
         ]
 
     def selectivity(self, component: str) -> float:
@@ -231,3 +231,15 @@ class RandomDag(Synthetic):
 
 def _bolt(name: str, tasks: int, *sources: str) -> Component:
     return Component(name, "bolt", tasks, inputs=tuple(Input(source) for source in sources))
+
+
+def _with_readers(components: Sequence[Component]) -> Sequence[Component]:
+    """The same graph with every spout read: one that nobody reads becomes an input of a bolt of the layer behind it."""
+    read = {entry.source for component in components for entry in component.inputs}
+    spouts = [component.id for component in components if component.kind == "spout"]
+    behind = [component.id for component in components if any(entry.source in spouts for entry in component.inputs)]
+    added: dict[str, list[Input]] = {}
+    for at, spout in enumerate(spouts):
+        if spout not in read:
+            added.setdefault(behind[at * len(behind) // len(spouts)], []).append(Input(spout))
+    return [replace(component, inputs=(*component.inputs, *added.get(component.id, ()))) for component in components]
