@@ -88,8 +88,12 @@ def _sources(counted: Rows) -> str:
         few = f"{len(unknown)} of {len(counted)} runs"
         return f"{few} had no schedule to keep, their latency counts from emission{others}."
     worst = max((row["worst_late_ms"] for row in counted if row["worst_late_ms"] is not None), default=None)
-    most = f"; the latest tuple left {worst:.3g} ms after it was due" if worst is not None else ""
+    most = f"; the latest tuple left {_ms(worst)} after it was due" if worst is not None else ""
     return f"kept to their schedule in all {len(counted)} runs{most}."
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"
 
 
 def _cost(campaign: Campaign, events: Rows, counted: Rows) -> str:

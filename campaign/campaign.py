@@ -19,7 +19,7 @@ from campaign.disk import DiskFullError, check_room, noticing_full_disk, writing
 from campaign.energy.idle import SENSOR
 from campaign.interrupts import SIGNALS, ignore_interrupts
 from campaign.job import Conditions, Job
-from campaign.live import FAILING, INTERRUPTED, Board, in_words, write_live
+from campaign.live import FAILING, INTERRUPTED, Board, in_words, ms_in_words, write_live
 from campaign.loop import Loop
 from campaign.order import Run
 from campaign.plan import Inputs, Plan
@@ -257,7 +257,7 @@ class Campaign:
         else:
             parts.append("nothing measured: the input ended in the warm-up")
         if latency["p50"] is not None:
-            parts.append(f"p50 {latency['p50']:.3g} ms, p99 {latency['p99']:.3g} ms")
+            parts.append(f"p50 {ms_in_words(latency['p50'])}, p99 {ms_in_words(latency['p99'])}")
         if latency["bound"]:
             parts.append(f"latencies ± {latency['bound']:.2g} ms for the nodes' clocks")
         if measured["saturated"]:

@@ -173,6 +173,11 @@ def in_words(seconds: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
+def ms_in_words(ms: float) -> str:
+    """A latency for people: `0.512 ms`, `12.3 ms`, `12,346 ms`."""
+    return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.3g} ms"
+
+
 def _utc() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from campaign.live import LiveContent, in_words
+from campaign.live import LiveContent, in_words, ms_in_words
 from campaign.store import FAILED, OK
 
 PLAIN_EVERY_S = 10.0
@@ -147,5 +147,5 @@ def flow_in_words(live: LiveContent) -> str:
     if live["tuples_per_s"] is not None:
         parts.append(f"{live['tuples_per_s']:,.0f} tuples/s")
     if live["latency_p50_ms"] is not None:
-        parts.append(f"p50 {live['latency_p50_ms']:.3g} ms")
+        parts.append(f"p50 {ms_in_words(live['latency_p50_ms'])}")
     return ", ".join(parts)

@@ -82,6 +82,8 @@ def test_sources_without_a_schedule_are_not_said_to_keep_it(campaign: Campaign) 
 def test_sources_that_kept_their_schedule_say_how_late_they_were_at_worst(campaign: Campaign) -> None:
     words = note(campaign, "Sources", run(), run(worst_late_ms=12.34))
     assert words == "kept to their schedule in all 2 runs; the latest tuple left 12.3 ms after it was due."
+    words = note(campaign, "Sources", run(), run(worst_late_ms=12345.6))
+    assert words.endswith("the latest tuple left 12,346 ms after it was due.")
 
 
 def test_the_cost_of_measuring_is_not_invented(campaign: Campaign) -> None:

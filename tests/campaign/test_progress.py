@@ -11,7 +11,7 @@ from rich.console import Console
 
 from agents.protocol import Progress
 from campaign.control.flow import Flow
-from campaign.live import Board, in_words, write_live
+from campaign.live import Board, in_words, ms_in_words, write_live
 from campaign.order import runs_of
 from campaign.progress import Display, Lines, Silence, flow_in_words, view_for
 from campaign.store import FAILED, OK
@@ -93,6 +93,13 @@ def test_plain_lines_say_run_stage_flow_and_time_left(
     assert said.out == ""
     assert "run 2/4 002-wordcount-even-r2: measuring, 1,234 tuples/s, p50 4.25 ms" in said.err
     assert said.err.rstrip().endswith("left")
+
+
+@pytest.mark.parametrize(
+    ("ms", "words"), [(0.51234, "0.512 ms"), (12.345, "12.3 ms"), (999.96, "1,000 ms"), (12345.6, "12,346 ms")]
+)
+def test_latencies_are_told_without_powers_of_ten(ms: float, words: str) -> None:
+    assert ms_in_words(ms) == words
 
 
 def test_inputs_on_their_way_are_counted_until_all_have_left_or_the_next_stage_begins() -> None:
