@@ -6,7 +6,8 @@ import pytest
 from inventory.documents import parse
 from inventory.errors import InputError, UnfitError
 from inventory.params import as_plain
-from workloads.registry import check_runnable, load_workload, workload_of
+from inventory.plugins import plugins
+from workloads.registry import GROUP, check_runnable, load_workload, workload_of
 from workloads.topology import Component, Executor, Input, Topology
 from workloads.workload import Workload
 
@@ -37,6 +38,11 @@ def test_the_applications_have_top_storm_s_executors_and_links(name, sizes, link
     assert [(a.id, b.id, i.grouping, i.fields) for a, b, i in topology.links()] == links
     assert len(topology.executors) == {"wordcount": 28, "exclamation": 18}[name]
     assert topology.executors[-1] == Executor("__acker", 2)
+
+
+def test_every_workload_can_run_as_it_comes():
+    for name in plugins(GROUP):
+        assert load_workload(name, {}).topology().executors
 
 
 def test_parameters_are_merged_over_the_defaults_and_survive_the_way_to_a_node():
