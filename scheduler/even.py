@@ -14,6 +14,7 @@ from msgspec import Meta
 from inventory.cluster import ExistingWorker
 from scheduler.idle import redistribute
 from scheduler.problem import Move, Needs, Placement, Plan, Problem, Slot, concluded
+from scheduler.rounds import started
 from scheduler.slots import FreeSlots, Workers, assigned, fewer_workers, interleaved, running, waiting, why_waiting
 from workloads.topology import Executor, Topology
 
@@ -93,7 +94,7 @@ class Even:
             for worker in freed
             for name in worker.executors
         ]
-        return Plan(placements, freed=freed, migrations=migrations)
+        return Plan(placements, freed=freed, migrations=migrations, details=started(problem, placements, freed))
 
 
 def _slot(worker: ExistingWorker) -> Slot:

@@ -41,9 +41,10 @@ class Round:
         self.workers[topology][slot] = tuple(executors)
 
     def plan(self, placements: Mapping[str, Placement], details: Mapping[str, Any] | None = None) -> Plan:
-        """The answer to the round's problem, with what was released and what moves."""
+        """The answer to the round's problem, with what was released and what moves; without details, what started."""
         freed = released(self._problem, self.workers)
-        return Plan(placements, freed=freed, migrations=moves(freed, placements), details=details or {})
+        told = started(self._problem, placements, freed) if details is None else details
+        return Plan(placements, freed=freed, migrations=moves(freed, placements), details=told)
 
 
 def released(problem: Problem, workers: Mapping[str, Workers]) -> list[ExistingWorker]:
@@ -75,3 +76,31 @@ def moves(freed: Iterable[ExistingWorker], placements: Mapping[str, Placement]) 
             if target is not None and target != source:
                 found.append(Move(worker.topology, executor, source, target))
     return found
+
+
+def started(
+    problem: Problem, placements: Mapping[str, Placement], freed: Iterable[ExistingWorker]
+) -> dict[str, list[dict[str, Any]]]:
+    """The account of a round that deals workers out: those that are new, topology by topology, as slots were taken.
+
+    Args:
+        problem: the round.
+        placements: with executors in the order in which they were placed.
+        freed: running workers that were released.
+    """
+    stopped = {(worker.node, worker.slot) for worker in freed}
+    running = {
+        (worker.node, worker.slot) for worker in problem.existing if problem.cluster.by_id[worker.node].available
+    }
+    node_of = {node.id: at for at, node in enumerate(problem.cluster.nodes)}
+    found: list[dict[str, Any]] = []
+    for number, topology in enumerate(problem.topologies):
+        workers: dict[Slot, list[int]] = {}
+        for executor, slot in placements[topology.id].assignments.items():
+            if slot not in running or slot in stopped:
+                workers.setdefault(slot, []).append(topology.number_of[executor])
+        found += [
+            {"topology": number, "node": node_of[slot.node], "slot": slot.index, "executors": executors}
+            for slot, executors in workers.items()
+        ]
+    return {"started": found}

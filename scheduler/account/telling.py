@@ -66,6 +66,7 @@ TITLES = {
     "total_cost": "cost of all steps",
     "prop2": "estimate of that cost",
     "used_nodes": "nodes used",
+    "started": "workers started, topology by topology in this order",
     "order": "executors in the order placed",
     "most_executors": "executors that a node may take",
 }

@@ -4,10 +4,12 @@ import pytest
 from hypothesis import given, settings
 from problems import chain, nodes_of, problems
 
+from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.account.telling import MOST_ENTRIES, MOST_ROWS, Section, compact, told
 from scheduler.problem import CommunicationSchedule, Problem
 from scheduler.registry import make_scheduler, scheduler_class, scheduler_names
 from workloads.topology import Executor
+from workloads.traffic import Edge, Traffic
 
 ROUND = Problem(nodes_of(m=2, n=2), (chain(2, 2),))
 
@@ -100,6 +102,29 @@ def test_a_communication_schedule_names_senders_and_receivers() -> None:
 def test_runs_of_executors_are_folded() -> None:
     assert compact(["b[1]", "a[10]", "a[0]", "a[1]", "a[2]"]) == "a[0-2,10] b[1]"
     assert compact([Executor("x", 3).name]) == "x[3]"
+
+
+@pytest.mark.parametrize("name", scheduler_names())
+def test_every_scheduler_says_what_it_decided(name: str) -> None:
+    hardware = {"ghz": 1.0, "flops_per_cycle": 4.0}
+    nodes = Cluster((Node(id="m", **hardware), Node(id="n", **hardware)))
+    problem = Problem(nodes, (chain(2, 2, workers=2),), Traffic((Edge("a[0]", "b[1]", 5.0),)))
+    plan = make_scheduler(name).place(problem)
+    assert told(problem, plan.details, plan.schedule)
+
+
+def test_workers_that_deal_started_are_told_in_their_order_without_those_that_ran_on() -> None:
+    ran = ExistingWorker("t", "n", 1, ("a[0]",))
+    nodes = Cluster((Node(id="m", slots=1), Node(id="n", slots=3)), existing=(ran,))
+    problem = Problem(nodes, (chain(2, 3, workers=3),))
+    plan = make_scheduler("even").place(problem)
+    assert plan.details == {
+        "started": [
+            {"topology": 0, "node": 1, "slot": 0, "executors": [1, 3]},
+            {"topology": 0, "node": 0, "slot": 0, "executors": [2, 4]},
+        ]
+    }
+    assert told(problem, plan.details, None)[0].rows[0] == ("0", "t", "n", "0", "a[1] b[1]")
 
 
 @pytest.mark.parametrize("name", scheduler_names())
