@@ -5,6 +5,7 @@ import click
 from agents.power.baseline import MOST_LOAD
 from campaign.cli import Settings
 from campaign.energy.calibrating import Calibration, calibrate
+from campaign.seconds import Seconds
 from campaign.share_done import share_done
 from inventory.documents import dump_json
 
@@ -20,14 +21,14 @@ Examples:
 @click.argument("node")
 @click.option(
     "--settle-s",
-    type=click.FloatRange(0),
+    type=Seconds(0),
     default=10.0,
     show_default=True,
     help="How long each step settles; longer for a meter that lags behind.",
 )
 @click.option(
     "--step-s",
-    type=click.FloatRange(0, min_open=True),
+    type=Seconds(0, min_open=True),
     default=20.0,
     show_default=True,
     help="How long each step is metered; longer for a coarse meter.",

@@ -8,6 +8,7 @@ from agents.power.meter import Metered, measure
 from agents.power.settings import settings_of
 from campaign.cli import Settings
 from campaign.interrupts import interrupted_once
+from campaign.seconds import Seconds
 from campaign.share_done import share_done
 from campaign.sysfs import metered_host, sysfs_option
 from inventory.documents import dump_json
@@ -23,7 +24,7 @@ INDENT, WIDEST = 2 + NAME + SOURCE, 110
 
 
 @click.command(epilog=EXAMPLE)
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), required=True, help="How long to meter.")
+@click.option("--seconds", type=Seconds(0, min_open=True), required=True, help="How long to meter.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 @sysfs_option
 @click.pass_obj

@@ -70,6 +70,15 @@ def test_a_root_that_is_not_there_is_the_users_error(tmp_path: Path, capsys: pyt
     assert told.out == ""
 
 
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-inf", "0", "-1"])
+@pytest.mark.parametrize("command", [["meter", "--seconds"], ["calibrate", "loopback", "n1", "--step-s"]])
+def test_seconds_that_are_none_are_the_users_error(
+    command: list[str], seconds: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command, seconds]) == 2
+    assert command[-1] in capsys.readouterr().err
+
+
 def test_this_host_gets_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
     total = _meter(capsys, "--seconds", "0.2")["total"]
     assert (total["joules"] is None) == (total["reason"] is not None)
