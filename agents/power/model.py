@@ -5,6 +5,8 @@ parameters come from a calibration (`millrace calibrate`), or from the inventory
 for them: 30 % of it static, 70 % dynamic, kappa 3, and half of the result uncertain.
 """
 
+from math import inf
+
 from agents.power.domain import Domain, Reader, Reading
 from agents.power.tdp import Design, design_power
 from agents.power.usage import STAT, CpuUsage, Usage
@@ -90,8 +92,11 @@ class ModelReader(Reader):
 
 
 def power(model: EnergyModel, busy: float, ratio: float) -> float:
-    """P in watts, at a busy share and a clock in parts of the reference."""
-    scale: float = ratio**model.kappa
+    """P in watts, at a busy share and a clock in parts of the reference; infinite beyond the largest number."""
+    try:
+        scale: float = ratio**model.kappa
+    except OverflowError:
+        scale = inf
     return model.p_s + model.p_d * scale * busy
 
 

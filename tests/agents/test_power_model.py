@@ -58,6 +58,14 @@ def test_power_follows_busy_share_and_clock(tmp_path: Path, khz: int, watts: flo
     assert 0.06 * watts * 10 <= answer.total.bound_joules <= 0.1 * watts * 10
 
 
+@pytest.mark.parametrize("model", [EnergyModel(10, 40, 3, f_ref_ghz=1e-200), EnergyModel(10, 40, 1e15, f_ref_ghz=1.0)])
+def test_parameters_that_make_no_power_leave_energy_missing_with_the_reason(tmp_path: Path, model: EnergyModel) -> None:
+    host = machine(tmp_path, 1.0, 0.5, **clock(3_000_000))
+    answer = metered(host, settings=PowerSettings(source="model", model=model))
+    assert answer.total.joules is None
+    assert "it says inf W" in (answer.total.reason or "")
+
+
 def test_without_calibration_design_power_stands_in_and_says_so(tmp_path: Path) -> None:
     host = machine(tmp_path, 1.0, 1.0, **{"proc/cpuinfo": cpuinfo("Intel(R) Core(TM) i5-6500 CPU @ 3.20GHz", 2)})
     answer = metered(host)
