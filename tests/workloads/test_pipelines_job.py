@@ -146,7 +146,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
             log = (folder / f"{at}.log").open("w")
             with log:
                 processes.append(subprocess.Popen([program, *command], env=environment, stdout=log, stderr=log))
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while (folder / "0.log").read_text().count("Registering worker") < 2:
             assert time.monotonic() < deadline, (folder / "0.log").read_text()
             time.sleep(0.2)
