@@ -293,7 +293,7 @@ def test_a_disk_that_takes_no_traces_fails_the_run_with_a_reason(start_agent, wo
     agent.welcome()
     run = wordcount(agent)
     run.agents = []
-    agent.send(Start(spec=run.spec(1, executors=()), sensors=("cpu", "memory")))
+    agent.send(Start(spec=run.spec(1, executors=(), workers=()), sensors=("cpu", "memory")))
     for number in range(100):
         agent.send(Mark(epoch=1, kind=f"mark {number}"))
     failed = agent.expect(Failed)
