@@ -24,7 +24,8 @@ class Inputs:
         self._tick: Tick | None = None
         self._last_tick = 0
         self._at_tick: set[Incoming] = set()
-        self._aside: dict[Incoming, list[Delivery]] = {}
+        self._aside: dict[Incoming, deque[Delivery]] = {}
+        self._behind: dict[Incoming, deque[Delivery]] = {}
         self._replaced: dict[Incoming, Incoming] = {}
 
     def __len__(self) -> int:
@@ -37,7 +38,7 @@ class Inputs:
     def replace(self, old: Incoming, new: Incoming) -> None:
         """At the next barrier `new` takes the place of `old`."""
         self._replaced[new] = old
-        self._aside[new] = []
+        self._aside[new] = deque()
 
     def keep(self) -> None:
         """The barrier does not come: what was to be replaced stays."""
@@ -53,7 +54,8 @@ class Inputs:
     @property
     def rows(self) -> int:
         """Rows in the queue, those put aside included."""
-        return sum(len(entry.rows) for part in (self._queue, *self._aside.values()) for entry in part)
+        parts = (self._queue, *self._aside.values(), *self._behind.values())
+        return sum(len(entry.rows) for part in parts for entry in part)
 
     def take(self) -> Delivery | Mark | None:
         """The next batch, or the next mark that all channels have brought; None when there is neither.
@@ -85,12 +87,12 @@ class Inputs:
                     raise RunError(f"{channel.source} sent {mark}, tick {self._last_tick} has passed")
                 self._tick = _latest(self._tick or mark, mark, channel)
                 self._at_tick.add(channel)
-                self._aside[channel] = []
+                self._aside[channel] = self._behind.pop(channel, deque())
             case Barrier():
                 if self._barrier not in (None, mark):
                     raise RunError(f"{channel.source} sent {mark}, another input sent {self._barrier} first")
                 self._barrier = mark
-                self._aside[channel] = []
+                self._aside[channel] = self._behind.pop(channel, deque())
         if len(self._aside) - len(self._replaced) < len(self._open):
             return None
         return self._pass_tick() or self._pass_barrier()
@@ -115,9 +117,20 @@ class Inputs:
         return barrier
 
     def _release(self, channels: set[Incoming]) -> None:
-        held = [self._aside[channel] for channel in self._aside if channel in channels]
-        self._aside = {channel: part for channel, part in self._aside.items() if channel not in channels}
-        self._queue.extendleft(reversed([entry for part in held for entry in part]))
+        """Put what was held back in front of the queue, of each channel up to its next mark: it stands still there.
+
+        What is behind that mark is not touched before. In a long silence that is thousands of ticks per channel.
+        """
+        free: list[Delivery] = []
+        for channel in [channel for channel in self._aside if channel in channels]:
+            part = self._aside.pop(channel)
+            while part:
+                free.append(part.popleft())
+                if free[-1].mark is not None:
+                    break
+            if part:
+                self._behind[channel] = part
+        self._queue.extendleft(reversed(free))
 
 
 def _latest(first: Tick, second: Tick, channel: Incoming) -> Tick:

@@ -296,3 +296,27 @@ def test_channels_that_disagree_on_the_order_of_marks_are_refused_by_name(
     deliver(second, *theirs)
     with pytest.raises(RunError, match=r"^y sent "):
         list(taken(inputs))
+
+
+class Touched(Delivery):
+    """An entry that counts how often somebody asks where it is from."""
+
+    times = 0
+
+    @property
+    def channel(self) -> LocalIncoming:  # type: ignore[override]
+        type(self).times += 1
+        return self[0]  # type: ignore[return-value]
+
+
+def test_ticks_of_a_long_silence_are_not_handled_again_for_each_that_passes() -> None:
+    inputs, ticks = Inputs(), 2_000
+    channels = [unjoined(inputs, source) for source in ("a", "b", "c")]
+    for channel in channels:
+        inputs.join(channel)
+    Touched.times = 0
+    for channel in channels:
+        for number in range(1, ticks + 1):
+            inputs.append(Touched(channel, (), (), 0, Tick(number, number * 1000, 0)))
+    assert [entry.number for entry in taken(inputs) if isinstance(entry, Tick)] == list(range(1, ticks + 1))
+    assert Touched.times <= 4 * len(channels) * ticks

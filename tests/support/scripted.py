@@ -341,7 +341,7 @@ class ScriptedRun:
         """At every moment: what a receiver holds is within the window, and no sender went beyond it."""
         for key, outgoing, incoming in self.channels():
             queue = incoming._inbox
-            parts = (queue._queue, *queue._aside.values())
+            parts = (queue._queue, *queue._aside.values(), *queue._behind.values())
             queued = sum(len(entry.rows) for part in parts for entry in part if entry.channel is incoming)
             assert outgoing._credit_rows >= 0, key
             assert queued + incoming._rows <= self.limits.window_rows - outgoing._credit_rows, key
