@@ -42,7 +42,7 @@ def leftovers(folder: Path) -> list[str]:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_plain_spark_submit_gives_intervals_from_ten_repetitions_on(large_campaign: Path, tmp_path: Path) -> None:
     environment = spark_environment() | {"SPARK_LOCAL_IP": "127.0.0.1"}
     submit = Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"
@@ -81,6 +81,7 @@ def test_plain_spark_submit_gives_intervals_from_ten_repetitions_on(large_campai
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_two_reports_of_one_campaign_are_the_same_to_the_byte(small_campaign: Path, small_report: Path) -> None:
     before = {p.relative_to(small_report): p.read_bytes() for p in small_report.rglob("*") if p.is_file()}
     lines: list[str] = []
