@@ -5,6 +5,7 @@ The tests go on where the one before has ended: they are one hour, told in order
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 import yaml
 from emulated_desk import ROOT, changes, command, eventually, millrace
 from guest import Guest
-from guest_lab import Lab
+from guest_lab import ADDRESSES, Lab
 from time_server import time_server
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(3600), pytest.mark.xdist_group("lab")]
@@ -62,6 +63,22 @@ print(json.dumps({
 """
 """What limits nodes of an emulated cluster, on a kernel whose control groups systemd has."""
 
+ALIVE = """\
+import json, urllib.request
+workers = json.load(urllib.request.urlopen("http://127.0.0.1:8080/json/"))["workers"]
+print(*sorted(worker["host"] for worker in workers if worker["state"] == "ALIVE"))
+"""
+"""Which Spark workers the master has, by its page."""
+
+JOB = """\
+from socket import gethostname
+from pyspark.sql import SparkSession
+context = SparkSession.builder.getOrCreate().sparkContext
+hosts = context.parallelize(range(2), 2).map(lambda _: gethostname())
+print("ran on", *sorted(hosts.collect()))
+"""
+"""A task on every worker: each has one core."""
+
 
 @pytest.fixture(scope="module")
 def inventory(lab: Lab) -> Iterator[Path]:
@@ -75,6 +92,8 @@ def inventory(lab: Lab) -> Iterator[Path]:
             "millrace_links": [{"to": "*", "rate_mbit": RATE_MBIT, "delay_ms": DELAY_MS}],
             "millrace_cpu_share": CPU_SHARE,
             "millrace_memory_mb": MEMORY_MB,
+            "millrace_spark_cores": 1,
+            "millrace_spark_memory_mb": 512,
             # On a busy host a guest loses time that it does not know of; how near it comes is no matter of this test.
             "millrace_share_tolerance": 0.5,
             "millrace_rate_tolerance": 0.9,
@@ -106,6 +125,10 @@ def as_agent(inventory: Path, node: str, program: str) -> subprocess.CompletedPr
 def counted(node: Guest, file: str, key: str) -> int:
     """A counter of the slice in which agents are."""
     return int(node.says(f"sed -n 's/^{key} //p' {SLICE}/{file}"))
+
+
+def spark_workers(lab: Lab) -> str:
+    return lab.nodes["n1"].says("python3 -", ALIVE.encode())
 
 
 def verified(inventory: Path) -> dict[tuple[str, str], dict[str, Any]]:
@@ -263,6 +286,26 @@ def test_what_a_restart_undoes_is_done_again_and_all_else_has_stayed(lab: Lab, i
     assert changed["n1"] == 0
     assert changed["n2"] == 3
     assert node.says("cat /sys/devices/system/cpu/online") == "0-1"
+
+
+def test_spark_is_a_service_that_comes_back_with_the_machine(lab: Lab, inventory: Path) -> None:
+    play = [sys.executable, "-P", "-m", "ansible", "playbook", "-i", str(inventory), "ansible/spark.yml"]
+    for changed in (True, False):
+        done = subprocess.run(play, capture_output=True, text=True, check=False, timeout=PATIENCE_S, cwd=ROOT)
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+        assert (done.stdout.count("changed=0 ") == len(lab.nodes)) != changed
+    both = " ".join(ADDRESSES.values())
+    assert eventually(lambda: spark_workers(lab) == both, PATIENCE_S)
+    node = lab.nodes["n2"]
+    node.restart()
+    assert eventually(lambda: node.ssh("systemctl is-active millrace-spark-worker").returncode == 0, PATIENCE_S)
+    # The master hears of the worker that is gone by its connection, and of the one that has come by itself.
+    assert eventually(lambda: spark_workers(lab) == both, PATIENCE_S)
+    submit = "SPARK_CONF_DIR=/var/lib/millrace/spark/conf $(echo /opt/millrace/spark-*)/bin/spark-submit"
+    words = f"--master spark://{ADDRESSES['n1']}:7077 --executor-memory 512m --driver-memory 512m"
+    local = f"--conf spark.driver.host={ADDRESSES['n1']} --conf spark.pyspark.python=/opt/millrace/venv/bin/python"
+    lab.nodes["n1"].says("cat >/root/job.py", JOB.encode())
+    assert lab.nodes["n1"].says(f"{submit} {words} {local} /root/job.py; rm /root/job.py").endswith("ran on n1 n2")
 
 
 def test_given_back_as_they_were_found(lab: Lab, bare: dict[str, list[str]], inventory: Path) -> None:
