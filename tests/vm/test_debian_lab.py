@@ -304,8 +304,8 @@ def test_spark_is_a_service_that_comes_back_with_the_machine(lab: Lab, inventory
     submit = "SPARK_CONF_DIR=/var/lib/millrace/spark/conf $(echo /opt/millrace/spark-*)/bin/spark-submit"
     words = f"--master spark://{ADDRESSES['n1']}:7077 --executor-memory 512m --driver-memory 512m"
     local = f"--conf spark.driver.host={ADDRESSES['n1']} --conf spark.pyspark.python=/opt/millrace/venv/bin/python"
-    lab.nodes["n1"].says("cat >/root/job.py", JOB.encode())
-    assert lab.nodes["n1"].says(f"{submit} {words} {local} /root/job.py; rm /root/job.py").endswith("ran on n1 n2")
+    lab.nodes["n1"].says("cat >/run/job.py", JOB.encode())
+    assert lab.nodes["n1"].says(f"{submit} {words} {local} /run/job.py; rm /run/job.py").endswith("ran on n1 n2")
 
 
 def test_given_back_as_they_were_found(lab: Lab, bare: dict[str, list[str]], inventory: Path) -> None:
