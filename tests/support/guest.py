@@ -103,15 +103,15 @@ class Guest:
         """Everything that its kernel and its first process have said."""
         return self._log.read_text(errors="replace")
 
-    def ssh(self, command: str, content: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    def ssh(
+        self, command: str, content: bytes = b"", seconds: float = COMMAND_S
+    ) -> subprocess.CompletedProcess[bytes]:
         """Have root's shell do something, `content` being its standard input."""
-        return subprocess.run(
-            [*self._ssh(), command], input=content, capture_output=True, check=False, timeout=COMMAND_S
-        )
+        return subprocess.run([*self._ssh(), command], input=content, capture_output=True, check=False, timeout=seconds)
 
-    def says(self, command: str, content: bytes = b"") -> str:
+    def says(self, command: str, content: bytes = b"", seconds: float = COMMAND_S) -> str:
         """What such a command prints; it must succeed."""
-        done = self.ssh(command, content)
+        done = self.ssh(command, content, seconds)
         assert done.returncode == 0, f"{command}: {done.returncode}: {done.stderr.decode()}"
         return done.stdout.decode().strip()
 

@@ -57,7 +57,8 @@ def _hardware(name: str, folder: Path) -> Hardware:
     ends = f"local.type=unix,local.path={folder}/{name}.lan,remote.type=unix,remote.path={folder}/{other}.lan"
     mac = f"52:54:00:4d:52:{int(ADDRESSES[name].rpartition('.')[2]):02x}"
     return Hardware(
-        memory_mb=1280,
+        # On the first there are a Spark master, a worker, its executor and a driver at a time, each with a JVM.
+        memory_mb=2560,
         start_s=START_S,
         # What the system logs comes to the console, too, its SSH server's words among it.
         words=(f"systemd.hostname={name}", "systemd.journald.forward_to_console=1"),
