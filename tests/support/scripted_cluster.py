@@ -49,6 +49,8 @@ class ScriptedNode:
         self.up = True
         self.reachable = True
         self.epoch = 0
+        self.dead: set[Place] = set()
+        """Workers that have died in this epoch: their agent leaves their places empty until the next start."""
         self.commands: deque[Message] = deque()
         self.reports: deque[Report] = deque()
 
@@ -147,9 +149,11 @@ class ScriptedCluster:
             case Start(spec=spec):
                 self._end_workers(name)
                 node.epoch = spec.epoch
+                node.dead.clear()
                 self._begin(node, spec, [place for place in spec.workers if place.node == name])
             case Grow(spec=spec, at_ns=at_ns) if spec.epoch == node.epoch:
-                new = [place for place in spec.workers if place.node == name and place not in self.run.workers]
+                there = self.run.workers.keys() | node.dead
+                new = [place for place in spec.workers if place.node == name and place not in there]
                 self._begin(node, spec, new)
                 for place in new:
                     self.run.workers[place].share.connect({})
@@ -198,6 +202,7 @@ class ScriptedCluster:
         epoch = self.run.workers[place].share.epoch
         self._break_links(place)
         self.run.remove(place)
+        node.dead.add(place)
         node.reports.append(Failed(epoch=epoch, slot=place.slot, reason="was killed by SIGKILL", died=True))
 
     def kill_agent(self, name: str) -> None:
