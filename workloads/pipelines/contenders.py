@@ -10,10 +10,15 @@ import numpy as np
 
 from workloads.recordings.fields import Mask, Values
 
-ROUNDS = (2, 6)
+ROUNDS = (2, 10)
 """Pieces of time in a window: few first, which is quick, and more for the trips that are then left."""
 
 _MOST_PIECES = 1 << 22
+_FEW = 8
+"""With fewer trips per piece nothing is left out."""
+
+_MANY = 63
+"""So many trips are told from fewer, and not from more."""
 
 
 def contenders(times: Values, routes: Values, window_s: int, listed: int) -> Mask:
@@ -46,29 +51,61 @@ def _round(times: Values, routes: Values, window_s: int, pieces: int, listed: in
     piece = -(-times // length)
     piece -= piece[0] - pieces
     many = int(piece[-1]) + pieces + 1
-    if many > min(len(times), _MOST_PIECES):
-        # Next to no trips, and keys might be too large.
+    if many > min(len(times) // _FEW, _MOST_PIECES):
+        # Tables would be larger than the trips are, and keys too large.
         return np.ones(len(times), np.bool_)
     keys, place, counts = np.unique(routes * many + piece, return_inverse=True, return_counts=True)
     here = keys % many
-    before = np.concatenate(([0], np.cumsum(counts)))
-
-    def trips(first: Values, last: Values) -> Values:
-        """Of the same route in some pieces."""
-        behind = np.searchsorted(keys, keys + (last - here), side="right")
-        found: Values = before[behind] - before[np.searchsorted(keys, keys + (first - here))]
-        return found
-
-    least = trips(here - pieces + 2, here)
-    falling = np.lexsort((-least, here))
-    bounds = np.searchsorted(here[falling], np.arange(many + 1))
-    needed = np.zeros(many + pieces, np.int64)
+    trips = _Trips(keys, counts, pieces)
+    # A route counts for a window, which is known by the piece that it ends behind, at its last piece with trips there.
+    having = np.zeros((many + pieces) * (_MANY + 1), np.int64)
+    for ahead in range(pieces - 1):
+        last = trips.gap > ahead
+        least = np.minimum(trips.among(ahead - pieces + 2, 0)[last], _MANY)
+        having += np.bincount((here[last] + ahead) * (_MANY + 1) + least, minlength=len(having))
+    at_least = having.reshape(-1, _MANY + 1)[:, ::-1].cumsum(axis=1)[:, ::-1]
+    needed = np.maximum((at_least >= listed).sum(axis=1) - 1, 0)
     # Of the pieces with the first and the last trips, some may be missing.
-    for whole in range(2 * pieces, int(piece[-1]) - 1):
-        if bounds[whole] + listed <= bounds[whole + 1]:
-            needed[whole] = least[falling[bounds[whole] + listed - 1]]
+    needed[: 2 * pieces] = needed[int(piece[-1]) - 1 :] = 0
     kept = np.zeros(len(keys), np.bool_)
-    for at in (here + ahead for ahead in range(-1, pieces)):
-        kept |= trips(at - pieces + 1, at + 1) >= needed[at]
+    for ahead in range(-1, pieces):
+        kept |= trips.among(ahead - pieces + 1, ahead + 1) >= needed[here + ahead]
     mask: Mask = kept[place]
     return mask
+
+
+class _Trips:
+    """How many trips the same route has in pieces around each of its own.
+
+    Attributes:
+        gap: how many pieces later the route has trips again; more than there are: it has not.
+    """
+
+    def __init__(self, keys: Values, counts: Values, reach: int) -> None:
+        """Count them.
+
+        Args:
+            keys: a whole number per route and piece with trips, rising; those of a route's pieces follow one another,
+                and those of two routes are more than `reach` apart.
+            counts: trips of each.
+            reach: how many pieces away trips are asked for.
+        """
+        padded = np.append(keys, np.iinfo(np.int64).max)
+        self.gap = np.diff(padded)
+        before = np.concatenate(([0], np.cumsum(counts)))
+        # A step further, there is one key more or none: much quicker than to search for it.
+        at = np.arange(1, len(padded))
+        self._until = [before[at]]
+        for pieces in range(1, reach + 1):
+            at = at + (padded[at] == keys + pieces)
+            self._until.append(before[at])
+        at = np.arange(len(keys))
+        self._since = [before[at]]
+        for pieces in range(1, reach + 1):
+            at = at - (padded[at - 1] == keys - pieces)
+            self._since.append(before[at])
+
+    def among(self, first: int, last: int) -> Values:
+        """Trips in the pieces from `first` (0 or less) to `last` (0 or more) behind each."""
+        found: Values = self._until[last] - self._since[-first]
+        return found

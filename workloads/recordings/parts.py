@@ -71,14 +71,16 @@ def blocks(path: Path, begin: int = 0, end: int | None = None) -> Iterator[tuple
         InputError: it cannot be read, is no whole gzip file, or is not text.
     """
     packed = is_gzip(path)
-    lines = 0
+    lines, head = 0, not begin
     try:
         with path.open("rb") as raw, gzip.open(raw) if packed else raw as file:
             for block in _whole_lines(path, file, begin, sys.maxsize if end is None else end):
-                if not begin and not lines and b"\0" in block:
+                if head and b"\0" in block:
                     line = block.count(b"\n", 0, block.index(b"\0")) + 1
                     raise InputError(f"{path}:{line}: not text: it has a byte of value 0")
-                lines += block.count(b"\n")
+                # Only what is packed can be damaged, and counting takes as long as reading.
+                lines += block.count(b"\n") if packed else 0
+                head = False
                 yield block, raw.tell()
     except (EOFError, zlib.error, gzip.BadGzipFile) as fault:
         raise InputError(f"{path}: not a whole gzip file, damaged behind line {lines}: {fault}") from None
