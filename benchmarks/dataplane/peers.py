@@ -8,6 +8,7 @@ import threading
 import time
 import venv
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,16 +74,20 @@ def measured(command: Sequence[str | Path], variables: Mapping[str, str]) -> Use
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         sys.exit(f"{command[0]} failed: {said[0].decode(errors='replace')[-2000:]}")
-    return Used(used.ru_utime + used.ru_stime + sum(map(_left_behind, seen - {pid})), *most)
+    return Used(used.ru_utime + used.ru_stime + _left_behind(seen - {pid}), *most)
 
 
-def _left_behind(pid: int) -> float:
-    """CPU seconds of a process, and those that it waited for, whose parent ended before it; 0 of all others."""
-    try:
-        _, _, used = os.wait4(pid, 0)
-    except ChildProcessError:
-        return 0.0
-    return used.ru_utime + used.ru_stime
+def _left_behind(pids: set[int]) -> float:
+    """CPU seconds of processes, and of those that they waited for, whose parents ended before them."""
+    seconds, waited = 0.0, True
+    # What one of them leaves behind in turn becomes ours only when it ends: Spark's daemon and its workers.
+    while waited:
+        waited = False
+        for pid in pids:
+            with suppress(ChildProcessError):
+                _, _, used = os.wait4(pid, 0)
+                seconds, waited = seconds + used.ru_utime + used.ru_stime, True
+    return seconds
 
 
 def _memory(pid: int, seen: set[int]) -> tuple[float, float]:
