@@ -1,17 +1,20 @@
 """The steps that all workers of an epoch take together: from `Start` to flowing tuples, from `Stop` to the answer."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from agents.protocol import Connect, Go, Start, Stop
-from campaign.control.crew import Crew
+from campaign.control.crew import Crew, listed
 from campaign.control.failures import explained
 from campaign.control.news import all_of
 from campaign.control.world import World
+from inventory.errors import RunError
 
 START_S = 120.0
 CONNECT_S = 30.0
-DRAIN_S = 120.0
 """How long a step may take before the run is given up."""
+
+DRAIN_S = 120.0
+"""How long nothing may move while the topology drains. How long there is something left depends on the operators."""
 
 
 async def start(crew: Crew, nodes: Collection[str], sensors: tuple[str, ...], world: World) -> None:
@@ -50,12 +53,22 @@ async def join(crew: Crew, nodes: Collection[str], sensors: tuple[str, ...]) -> 
     await crew.begin(Start(spec=crew.spec, sensors=sensors), nodes)
 
 
-async def drain(crew: Crew) -> None:
+async def drain(crew: Crew, worked_off: Callable[[], int]) -> None:
     """Have the sources end, those with a known end there, and wait until all that they emitted is worked off.
 
+    Args:
+        crew: the epoch's workers.
+        worked_off: tuples so far, by what the workers report.
+
     Raises:
-        RunError: it takes too long.
+        RunError: nothing has moved for too long.
     """
     if crew.spouts - crew.spec.until.keys():
         await crew.tell(Stop(epoch=crew.spec.epoch))
-    await crew.until(lambda: crew.drained.keys(), set(crew.places.values()), DRAIN_S, "the topology did not drain")
+    workers = set(crew.places.values())
+    before = -1
+    while not await crew.within(DRAIN_S, lambda: crew.drained.keys() >= workers):
+        before, now = worked_off(), before
+        if before == now:
+            missing = listed(workers - crew.drained.keys())
+            raise RunError(f"the topology does not drain: nothing has moved for {DRAIN_S:.0f} s; missing: {missing}")

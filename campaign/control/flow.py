@@ -106,6 +106,12 @@ class Flow:
             case Vitals(epoch=epoch) if self._is_current(epoch):
                 self._vitals[node] = (now, report)
 
+    @property
+    def worked_off(self) -> int:
+        """Tuples that bolts have taken from their queues in this epoch."""
+        works = (work for worker in self._workers.values() for work in worker.last.executors.values())
+        return sum(work.processed or 0 for work in works)
+
     def sample(self, now: float) -> Sample:
         """What comes out of the topology."""
         rates: list[float] = []

@@ -267,7 +267,7 @@ class Session:
     async def _flow(self, crew: Crew) -> None:
         """From the start of the sources to the last tuple."""
         await self._tending.until_stop(crew, self._source_start_ns)
-        await epoch.drain(crew)
+        await epoch.drain(crew, lambda: self.flow.worked_off)
 
     async def _mend(self) -> None:
         """Have agents, places and snapshots for the next epoch.

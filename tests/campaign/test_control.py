@@ -19,9 +19,12 @@ from agents.protocol import (
     Lost,
     Place,
     Prepare,
+    Progress,
     Start,
     Stop,
+    Work,
 )
+from campaign.control.epoch import DRAIN_S
 from campaign.control.failures import RunFailedError
 from campaign.control.moves import MovePlan, Wish
 from campaign.control.session import LEAD_NS, MOST_RECOVERIES
@@ -160,6 +163,26 @@ def test_steps_that_take_too_long_name_who_is_missing() -> None:
             await session.start()
 
     with pytest.raises(RunError, match="the workers did not all start within 120 s; missing: n1/0, n1/1, n2/0"):
+        virtual_time.run(run())
+
+
+def test_a_topology_may_drain_as_long_as_something_moves() -> None:
+    async def run() -> None:
+        nodes = Obedient(Course())
+        nodes.mute.add(Drained)
+        async with nodes.session as session:
+            await session.start()
+            await session.stop()
+            waiting = asyncio.create_task(session.finish())
+            for second in range(500):
+                await asyncio.sleep(1)
+                work = {"mid[0]": Work(emitted=0, processed=second, queued=9, busy_ns=0, blocked_ns=0)}
+                session.take("n1", Progress(epoch=1, slot=1, at_ns=second * NS, emitted=0, sunk=0, executors=work))
+            assert not waiting.done()
+            assert await asyncio.wait_for(asyncio.wait([waiting]), 2 * DRAIN_S)
+            await waiting
+
+    with pytest.raises(RunError, match="does not drain: nothing has moved for 120 s; missing: n1/0, n1/1, n2/0"):
         virtual_time.run(run())
 
 

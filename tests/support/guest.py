@@ -103,9 +103,7 @@ class Guest:
         """Everything that its kernel and its first process have said."""
         return self._log.read_text(errors="replace")
 
-    def ssh(
-        self, command: str, content: bytes = b"", seconds: float = COMMAND_S
-    ) -> subprocess.CompletedProcess[bytes]:
+    def ssh(self, command: str, content: bytes = b"", seconds: float = COMMAND_S) -> subprocess.CompletedProcess[bytes]:
         """Have root's shell do something, `content` being its standard input."""
         return subprocess.run([*self._ssh(), command], input=content, capture_output=True, check=False, timeout=seconds)
 
