@@ -7,7 +7,7 @@ for device in lo eth0 eth1; do
   for what in qdisc class filter; do tc $what show dev $device; done | sed "s/^/$device /"
   ip -details link show dev $device | grep -o 'gso_max_[a-z]* [0-9]*' | sed "s/^/$device /"
 done
-sysctl -a 2>/dev/null | grep -v -E '^(fs\.(dentry|inode|file-nr|quota)|kernel\.(random|ns_last|pty)|vm\.[a-z]+_reserve)'
+sysctl -a 2>/dev/null | grep -v -E '^(fs\.(dentry|inode|file-nr|quota)|kernel\.(random|ns_last|pty)|[a-z.]*_?fanotify[._]|vm\.[a-z]+_reserve)'
 ls -d /sys/fs/cgroup/*/
 systemctl show 'user-*.slice' user.slice -p CPUQuotaPerSecUSec -p MemoryMax | grep . | sort -u
 grep -rs . /sys/devices/system/cpu/cpu*/online /sys/devices/system/cpu/smt/control \
