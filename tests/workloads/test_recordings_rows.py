@@ -1,6 +1,7 @@
 """Which rows of a recording go on, and as what: the same as row by row in plain Python, whatever stands in a file."""
 
 import gzip
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -8,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ from plain_recordings import plain_rows
 
 from inventory.errors import InputError
 from workloads.recordings import parts
-from workloads.recordings.fields import exact_nano
+from workloads.recordings.fields import exact_nano, seconds
 from workloads.recordings.grid import CELLS_250_M, CELLS_500_M, Grid
 from workloads.recordings.prepare import prepare
 from workloads.recordings.recording import Recording
@@ -106,6 +108,38 @@ def test_nanodegrees_are_rounded_down_from_the_text(text: str) -> None:
         assert nano == (-1 if Decimal(text) < 0 else 0)
     else:
         assert (nano > 0) == (Decimal(text) > 0)
+
+
+NEARLY_DATES = [
+    *(
+        "2013-01-01 10-05:00",
+        "0000-01-01 00:00:00",
+        "0001-01-01 00:00:00",
+        "2013-02-29 00:00:00",
+        "2012-02-29 23:59:59",
+    ),
+    *(
+        "2013-01-01 24:00:00",
+        "2013-01-01 23:59:60",
+        "9999-12-31 23:59:59",
+        "2013-01-01-10:00:00",
+        "20130101 10:00:00  ",
+    ),
+    *("2013-01-01 10:00:0 ", "-2013-01-1 10:00:00", "2013-01-01T10:00:00", "2013-01-01 10:00", "1969-12-31 23:59:59"),
+]
+
+
+@given(st.lists(st.one_of(st.datetimes().map(lambda at: f"{at:%Y-%m-%d %H:%M:%S}"), st.sampled_from(NEARLY_DATES))))
+def test_a_time_is_one_in_the_official_form_whatever_stands_beside_it(texts: list[str]) -> None:
+    values, valid = seconds(pa.array([text.encode() for text in texts], pa.binary()))
+    for text, value, is_time in zip(texts, values, valid, strict=True):
+        try:
+            at = datetime.strptime(text, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+        except ValueError:
+            assert not is_time, text
+        else:
+            assert is_time, text
+            assert value == (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
 
 
 def test_the_real_extracts_have_the_bad_rows_that_were_counted_in_them(shared_data: Path, tmp_path: Path) -> None:

@@ -28,9 +28,8 @@ from workloads.recordings.schema import SEQ
 STRETCH = "stretch"
 """Column of a copy: the number of the stretch that a row is of. `SEQ` counts from the stretch's first row."""
 
-STRETCH_BYTES = 64 * 1024 * 1024
-"""Of a part, what a task reads at a time."""
-
+STRETCH_BYTES = 96 * 1024 * 1024
+"""Of a part, what a task reads at a time, about."""
 
 REDUCED_ROWS = 500_000
 """So many accepted rows of a stretch, or a few more, are reduced together."""
@@ -96,9 +95,9 @@ def stretches_of(parts: Mapping[int, Path]) -> list[Stretch]:
     """The stretches of all parts, in order."""
     found = []
     for rank, path in sorted(parts.items()):
-        whole = is_gzip(path) or is_parquet(path)
         size = path.stat().st_size
-        cuts = [*range(0, 1 if whole else max(size, 1), STRETCH_BYTES)]
+        number = 1 if is_gzip(path) or is_parquet(path) else max(1, round(size / STRETCH_BYTES))
+        cuts = [size * at // number for at in range(number)]
         ends = [*cuts[1:], None]
         found += [Stretch(rank, path, begin, end) for begin, end in zip(cuts, ends, strict=True)]
     return found

@@ -39,7 +39,8 @@ class Rows:
 
 def parse(schema: Schema, block: bytes, first: int, read: int = 0) -> Rows:
     """The rows of `block`, whose first line is row number `first` of the input; `read` is handed through."""
-    lines = block.count(b"\n")
+    # Several times as fast as `bytes.count`.
+    lines = int(np.count_nonzero(np.frombuffer(block, np.uint8) == ord("\n")))
     seq = np.arange(first, first + lines)
     try:
         texts = _texts(schema, block)
