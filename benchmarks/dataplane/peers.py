@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -17,7 +18,9 @@ import psutil
 HERE = Path(__file__).parent
 BYTEWAX = "bytewax==0.21.1"
 FLINK = "apache-flink-libraries==2.3.0"
-POLL_S = 0.2
+POLL_S = 0.5
+"""The kernel takes some milliseconds to add up the memory of a large process."""
+
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -56,15 +59,14 @@ def measured(command: Sequence[str | Path], variables: Mapping[str, str]) -> Use
     )
     # What a child leaves behind when it ends becomes ours, or nobody would count it: Spark's Python workers.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    most = [0.0, 0.0]
-    seen: set[int] = set()
+    tree = _Tree(process.pid)
     said: list[bytes] = []
     reader = threading.Thread(target=lambda: said.append(process.stderr.read() if process.stderr else b""))
     reader.start()
     pid = 0
     try:
         while not pid:
-            most = [max(pair) for pair in zip(most, _memory(process.pid, seen), strict=True)]
+            tree.look()
             time.sleep(POLL_S)
             pid, status, used = os.wait4(process.pid, os.WNOHANG)
     finally:
@@ -74,33 +76,59 @@ def measured(command: Sequence[str | Path], variables: Mapping[str, str]) -> Use
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         sys.exit(f"{command[0]} failed: {said[0].decode(errors='replace')[-2000:]}")
-    return Used(used.ru_utime + used.ru_stime + _left_behind(seen - {pid}), *most)
+    return Used(used.ru_utime + used.ru_stime + tree.left_behind(), tree.rss_mb, tree.pss_mb)
 
 
-def _left_behind(pids: set[int]) -> float:
-    """CPU seconds of processes, and of those that they waited for, whose parents ended before them."""
-    seconds, waited = 0.0, True
-    # What one of them leaves behind in turn becomes ours only when it ends: Spark's daemon and its workers.
-    while waited:
-        waited = False
-        for pid in pids:
-            with suppress(ChildProcessError):
-                _, _, used = os.wait4(pid, 0)
-                seconds, waited = seconds + used.ru_utime + used.ru_stime, True
-    return seconds
+class _Tree:
+    """A process, all that it starts, and what they use.
+
+    Attributes:
+        rss_mb, pss_mb: the largest sums of their memory so far.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.rss_mb = self.pss_mb = 0.0
+        self._pid = pid
+        self._seen: set[int] = set()
+        self._unheard: dict[int, float] = {}
+
+    def look(self) -> None:
+        """See who is there, and how much memory all of them have together."""
+        rss = pss = 0.0
+        try:
+            root = psutil.Process(self._pid)
+            for process in (root, *root.children(recursive=True)):
+                self._seen.add(process.pid)
+                if _ignores_children(process.ppid()):
+                    self._unheard[process.pid] = sum(process.cpu_times()[:2])
+                found = process.memory_full_info()
+                rss, pss = rss + found.rss / 1e6, pss + found.pss / 1e6
+        except psutil.Error:
+            pass
+        self.rss_mb, self.pss_mb = max(self.rss_mb, rss), max(self.pss_mb, pss)
+
+    def left_behind(self) -> float:
+        """CPU seconds of those whose parents ended before them, or never asked, when the first one has ended."""
+        seconds: dict[int, float] = {}
+        waiting, found = self._seen - {self._pid}, True
+        # What one of them leaves behind in turn becomes ours only when it ends.
+        while found:
+            found = False
+            for pid in waiting - seconds.keys():
+                with suppress(ChildProcessError):
+                    _, _, used = os.wait4(pid, 0)
+                    seconds[pid], found = used.ru_utime + used.ru_stime, True
+        return sum((self._unheard | seconds).values())
 
 
-def _memory(pid: int, seen: set[int]) -> tuple[float, float]:
-    rss = pss = 0.0
+def _ignores_children(pid: int) -> bool:
+    """Whether the kernel forgets what this process's children have used: the parent of Spark's workers has it so."""
     try:
-        root = psutil.Process(pid)
-        for process in (root, *root.children(recursive=True)):
-            seen.add(process.pid)
-            found = process.memory_full_info()
-            rss, pss = rss + found.rss / 1e6, pss + found.pss / 1e6
-    except psutil.Error:
-        pass
-    return rss, pss
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    ignored = next(line.split()[1] for line in status.splitlines() if line.startswith("SigIgn"))
+    return bool(int(ignored, 16) >> (signal.SIGCHLD - 1) & 1)
 
 
 def bytewax(text: Path, kind: str, processes: int, loops: int) -> Used:
