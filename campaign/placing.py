@@ -9,14 +9,14 @@ from msgspec import UNSET, UnsetType
 from inventory.documents import Document
 from inventory.errors import InputError, MillraceError, RunError, UnfitError, nearest
 from inventory.flops import LackingNodeError
-from inventory.params import described, parameters
+from inventory.params import described
 from scheduler.account import Account, account_of
 from scheduler.account.least import Least, least_of
 from scheduler.answer import Answer, answer_of
 from scheduler.checking import Checked
 from scheduler.posing import pose
 from scheduler.problem import Needs, Plan, Problem, Scheduler
-from scheduler.registry import scheduler_class
+from scheduler.registry import make_scheduler, scheduler_class
 
 ANYTHING = Needs(traffic="used", cycles=True, shrinks=True)
 """Needs that every round meets whose files are right."""
@@ -114,8 +114,7 @@ def compare(names: Sequence[str], given: Round, *sources: Document) -> list[Plac
             if _field(key) not in everyone:
                 raise document.error((key,), f"unknown parameter {key!r}{nearest(key, everyone)}")
     ready = {
-        name: Checked(kind, parameters(kind.Params, *((_only(document, known[name]), ()) for document in sources)))
-        for name, kind in kinds.items()
+        name: make_scheduler(name, *((_only(document, known[name]), ()) for document in sources)) for name in kinds
     }
     everything = given.posed(ANYTHING)
     least = least_of(everything) if given.explain else None

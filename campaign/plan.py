@@ -22,7 +22,7 @@ from campaign.timeline import check_timeline
 from inventory.ansible_hosts import ClusterOfHosts, Hosts
 from inventory.cluster import Cluster
 from inventory.documents import Document, Steps
-from inventory.errors import InputError, nearest
+from inventory.errors import InputError, ParameterError, nearest
 from inventory.flops import LackingNodeError
 from inventory.params import as_plain
 from scheduler.answer import Answer, answer_of
@@ -140,6 +140,8 @@ def plan_of(document: Document, agenda: Agenda, inventory: Document) -> Plan:
             except LackingNodeError as fault:
                 node = [node.id for node in cluster.nodes].index(fault.node)
                 raise inventory.error(("nodes", node), str(fault)) from None
+            except ParameterError:
+                raise
             except InputError as fault:
                 raise document.error(("workloads", at), str(fault)) from None
             placed[label, scheduler.name] = _gated(found, application, gating.get(scheduler.name))

@@ -20,6 +20,21 @@ class InputError(MillraceError):
     exit_status = 2
 
 
+class ParameterError(InputError):
+    """A parameter does not fit what else was given. Who finds it does not know where the parameter was written.
+
+    Attributes:
+        steps: keys and places in lists that lead to the value, the parameter's name first.
+        words: what is wrong.
+    """
+
+    def __init__(self, steps: tuple[str | int, ...], words: str, message: str = "") -> None:
+        """Say what is wrong; `message` has it with the place, once that is known."""
+        super().__init__(message or f"{steps[0]}: {words}")
+        self.steps = steps
+        self.words = words
+
+
 class UnfitError(MillraceError):
     """This machine or cluster cannot do it; the message says what is missing."""
 

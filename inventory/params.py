@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import msgspec
 
 from inventory.documents import Document, Steps, parse
-from inventory.errors import InputError, nearest
+from inventory.errors import InputError, ParameterError, nearest
 
 P = TypeVar("P")
 
@@ -70,6 +70,16 @@ def parameters(kind: type[P], *sources: tuple[Document, Steps]) -> P:
     except ValueError as fault:  # what `__post_init__` finds wrong with the values together
         document, under = last
         raise document.error(under, str(fault)) from None
+
+
+def where_written(fault: ParameterError, *sources: tuple[Document, Steps]) -> ParameterError:
+    """The same, with file, line and key of the parameter in the last source that gives it."""
+    name, *inner = fault.steps
+    for document, under in reversed(sources):
+        for key in document.value(under) or ():
+            if key.replace(".", "_") == name:
+                return ParameterError(fault.steps, fault.words, str(document.error((*under, key, *inner), fault.words)))
+    return fault
 
 
 def _value(document: Document, steps: Steps, hint: Any) -> Any:

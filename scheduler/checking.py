@@ -7,8 +7,9 @@ is: every executor at most once, in slots that exist, are offered and belong to 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inventory.errors import InputError, MillraceError, RunError
-from inventory.params import as_plain
+from inventory.documents import Document, Steps
+from inventory.errors import InputError, MillraceError, ParameterError, RunError
+from inventory.params import as_plain, where_written
 from scheduler.faults import plan_faults
 from scheduler.problem import Needs, Plan, Problem, Scheduler
 
@@ -38,8 +39,16 @@ class Checked:
         needs: what it must be told.
     """
 
-    def __init__(self, kind: type[Scheduler], params: Any) -> None:
+    def __init__(self, kind: type[Scheduler], params: Any, *sources: tuple[Document, Steps]) -> None:
+        """Make it.
+
+        Args:
+            kind: its class.
+            params: an instance of its `Params`.
+            sources: where these were written, for messages (`inventory.params.parameters`).
+        """
         self._inner = kind(params)
+        self._sources = sources
         self.name: str = kind.name
         self.params: Mapping[str, Any] = as_plain(params)
         self.needs: Needs = kind.needs
@@ -61,6 +70,8 @@ class Checked:
         try:
             plan = self._inner.place(problem)
             faults = plan_faults(problem, plan)
+        except ParameterError as fault:
+            raise where_written(fault, *self._sources) from None
         except MillraceError:
             raise
         except Exception as fault:

@@ -15,7 +15,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from inventory.cluster import Cluster, ExistingWorker
-from inventory.errors import InputError, nearest
+from inventory.errors import ParameterError, nearest
 from scheduler.default import place_by_default
 from scheduler.problem import Needs, Placement, Plan, Problem, Slot, concluded
 from scheduler.rounds import Round
@@ -56,7 +56,7 @@ class Isolation:
         known = {t.id for t in problem.topologies} | {worker.topology for worker in problem.existing}
         for name in self._machines:
             if name not in known:
-                raise InputError(f"machines: unknown topology {name!r}{nearest(name, known)}")
+                raise ParameterError(("machines", name), f"unknown topology {name!r}{nearest(name, known)}")
         hosts = _Hosts(problem)
         isolated = sorted((t for t in problem.topologies if t.id in self._machines), key=lambda t: t.id)
         wants = {t.id: _Wanted(t, self._machines[t.id]) for t in isolated}

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from inventory.errors import InputError, nearest
+from inventory.errors import ParameterError, nearest
 from scheduler.pools import Deal, Lenders, NodePool, NodeSlots
 from scheduler.problem import Needs, Plan, Problem, Slot, concluded
 from scheduler.rounds import Round
@@ -75,10 +75,12 @@ class Multitenant:
 
 
 def _check_spread(topology: Topology, spread: Sequence[str]) -> None:
-    for component in spread:
+    for at, component in enumerate(spread):
         if component not in topology.component:
             hint = nearest(component, topology.component)
-            raise InputError(f"spread: topology {topology.id!r} has no component {component!r}{hint}")
+            raise ParameterError(
+                ("spread", topology.id, at), f"topology {topology.id!r} has no component {component!r}{hint}"
+            )
 
 
 def _needs_scheduling(topology: Topology, state: Round) -> bool:

@@ -42,4 +42,4 @@ def make_scheduler(name: str, *sources: tuple[Document, Steps]) -> Checked:
         UnfitError: the scheduler cannot be loaded.
     """
     kind = scheduler_class(name)
-    return Checked(kind, parameters(kind.Params, *sources))
+    return Checked(kind, parameters(kind.Params, *sources), *sources)

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
-from inventory.errors import InputError, nearest
+from inventory.errors import ParameterError, nearest
 from scheduler.problem import Needs, Plan, Problem, concluded
 from scheduler.ras.ledger import Amount, Ledger
 from scheduler.ras.rounds import schedule_in_order
@@ -123,9 +123,11 @@ class ResourceAware:
             InputError: a favoured or unfavoured node is unknown.
         """
         params = self._params
-        for name in (*params.favored_nodes, *params.unfavored_nodes):
-            if name not in problem.cluster.by_id:
-                raise InputError(f"favored_nodes: unknown node {name!r}{nearest(name, problem.cluster.by_id)}")
+        known = problem.cluster.by_id
+        for param in ("favored_nodes", "unfavored_nodes"):
+            for at, name in enumerate(getattr(params, param)):
+                if name not in known:
+                    raise ParameterError((param, at), f"unknown node {name!r}{nearest(name, known)}")
         pools = params.user_pools
         ledger = Ledger(
             problem, params.worker_min_cpu, [p.cpu for p in pools.values()], [p.memory_mb for p in pools.values()]

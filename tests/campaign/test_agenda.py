@@ -100,6 +100,11 @@ def test_a_resolved_agenda_says_everything_and_reads_back_to_the_same_plan() -> 
             r"a\.yaml:9: schedulers\[1\]: .*'even' is listed twice",
         ),
         ("repetitions: 2", "repetitions: 0", r"a\.yaml:2: repetitions: got 0"),
+        (
+            "- {name: top-storm, params: {alpha: 0.5}}",
+            "- {name: isolation, params: {machines: {wordcuont: 1}}}",
+            r"^a\.yaml:9: schedulers\[1\]\.params\.machines\.wordcuont: unknown topology",
+        ),
     ],
 )
 def test_a_wrong_agenda_is_refused_with_its_place(old: str, new: str, message: str) -> None:

@@ -43,6 +43,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     """Run `place` in a folder with the files above; return status, standard output, standard error."""
     monkeypatch.chdir(tmp_path)
     files = {"wc": WORD_COUNT, "ring": CYCLE, "small": SMALL, "traffic": TRAFFIC}
+    files |= {"away": "favored_nodes: [n1]\nunfavored_nodes: [n2, n11]", "own": "machines: {wordcuont: 1}"}
+    files["apart"] = "spread: {wordcount: [split, cuont]}"
     files["other"] = WORD_COUNT.replace("id: wordcount", "id: other")
     for name, text in files.items():
         (tmp_path / f"{name}.yml").write_text(text)
@@ -183,6 +185,21 @@ def test_a_cycle_is_accepted_where_the_definition_allows_it(place: Place) -> Non
         (("--param", "flops=measured"), {"scheduler": "top-storm"}, "nodes[0]: node 'n1' gives no FLOPs per cycle"),
         (("--traffic", "wc.yml"), {}, "wc.yml:2: id: unknown key 'id'"),
         (("--wrong",), {}, "No such option"),
+        (
+            ("--params-file", "away.yml"),
+            {"scheduler": "resource-aware"},
+            "away.yml:2: unfavored_nodes[1]: unknown node 'n11'; did you mean 'n1'?",
+        ),
+        (
+            ("--params-file", "own.yml"),
+            {"scheduler": "isolation"},
+            "own.yml:1: machines.wordcuont: unknown topology 'wordcuont'; did you mean 'wordcount'?",
+        ),
+        (
+            ("--params-file", "apart.yml"),
+            {"scheduler": "multitenant"},
+            "apart.yml:1: spread.wordcount[1]: topology 'wordcount' has no component 'cuont'; did you mean 'count'?",
+        ),
     ],
 )  # fmt: skip
 def test_wrong_input_is_status_2_with_one_clear_message(
