@@ -174,19 +174,22 @@ def _duplicates(zones: list[Zone]) -> dict[str, str]:
 
 
 def _mirrors(host: MeteredHost, zones: list[Zone]) -> dict[str, str]:
-    """Zones of one role and socket that show the same value at two instants: all but the first.
+    """Zones of one role and socket that show the same value at two instants, having counted meanwhile: all but the first.
 
-    The first is read before and after the others, since counters go on meanwhile.
+    The first is read before and after the others, since counters go on meanwhile. Of counters that stand still nothing
+    is known; they add nothing as long as they do.
     """
     groups: dict[tuple[Role, str], list[Zone]] = {}
     for zone in zones:
         socket = zone.domain.rpartition("/")[2].partition("-die-")[0]
         groups.setdefault((zone.role, socket), []).append(zone)
     pairs = [(first, other) for first, *others in groups.values() for other in others]
-    for at in range(2 if pairs else 0):
-        if at:
-            host.wait(LOOKS_APART_S)
+    pairs = [(first, other) for first, other in pairs if _agree(host, first, other)]
+    if pairs:
+        before = {first.folder: _number(host, first.counter) for first, _ in pairs}
+        host.wait(LOOKS_APART_S)
         pairs = [(first, other) for first, other in pairs if _agree(host, first, other)]
+        pairs = [(first, other) for first, other in pairs if _number(host, first.counter) != before[first.folder]]
     found: dict[str, str] = {}
     for first, other in pairs:
         found.setdefault(other.folder, f"mirror of {first.folder}")

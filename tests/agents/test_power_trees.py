@@ -172,6 +172,13 @@ def test_zones_that_are_only_inside_their_parents_folder_are_found_too(tmp_path:
     assert {j.zone.domain for j in found} == {"package-0", "core/package-0", "uncore/package-0", "psys"}
 
 
+def test_dies_that_stand_still_at_the_same_value_are_no_mirrors(tmp_path: Path) -> None:
+    still: dict[str, Script] = {f"{POWERCAP}/intel-rapl:{n}/energy_uj": lambda _: "5" for n in range(2)}
+    found = Rapl(Recorded(meters.plant(tmp_path, meters.dies()), {**zones(DIES, DIE_UNITS), **still}), PowerSettings())
+    packages = [judged for judged in found.judge() if judged.zone.role == "package"]
+    assert [judged.rejected for judged in packages] == [None, None]
+
+
 @pytest.mark.parametrize("name", ["server", "a platform zone for each socket"])
 def test_the_platform_is_the_only_term_when_it_is_asked_for(name: str, tmp_path: Path) -> None:
     files, scripts, _, _ = CASES[name]
