@@ -174,7 +174,7 @@ def _duplicates(zones: list[Zone]) -> dict[str, str]:
 
 
 def _mirrors(host: MeteredHost, zones: list[Zone]) -> dict[str, str]:
-    """Zones of one role and socket that show the same value at two instants, having counted meanwhile: all but the first.
+    """Zones of one role and socket that show the same values at two instants, and count: all but the first.
 
     The first is read before and after the others, since counters go on meanwhile. Of counters that stand still nothing
     is known; they add nothing as long as they do.
