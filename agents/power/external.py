@@ -49,7 +49,7 @@ class External(Reader):
         self._new: deque[Reading] = deque()
         self._domains: dict[str, Domain] = {}
         self._trouble = "it has said nothing yet"
-        self._heard_ns = 0
+        self._heard_ns: dict[str, int] = {}
         self._ended = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._live, name="external power meter", daemon=True)
@@ -65,7 +65,6 @@ class External(Reader):
     def open(self) -> None:
         if self.settings.external is None:
             raise OSError("no program is named")
-        self._heard_ns = self.host.monotonic_ns()
         self._thread.start()
 
     @property
@@ -78,10 +77,12 @@ class External(Reader):
             readings = list(self._new)
             self._new.clear()
             now_ns = self.host.monotonic_ns()
-            silent_s = (now_ns - self._heard_ns) / 1e9
-            if not readings and self.settings.external and silent_s > self.settings.external.silence_s:
-                reason = f"no reading for {silent_s:.0f} s: {self._trouble}"
-                readings = [Reading(domain, now_ns, 0, None, reason) for domain in self._domains.values()]
+            silent_s = {name: (now_ns - heard_ns) / 1e9 for name, heard_ns in self._heard_ns.items()}
+            all_silent = min(silent_s.values(), default=0.0) > self._silence_s
+            for name, seconds in silent_s.items():
+                if seconds > self._silence_s:
+                    reason = f"no reading for {seconds:.0f} s" + (f": {self._trouble}" if all_silent else "")
+                    readings.append(Reading(self._domains[name], now_ns, 0, None, reason))
         return readings
 
     def close(self) -> None:
@@ -157,7 +158,7 @@ class External(Reader):
         domain = self._domain(said)
         counts = value if domain.joules_per_count is None else round(value / _MICRO)
         with self._lock:
-            self._heard_ns = now_ns
+            self._heard_ns[domain.name] = now_ns
             self._new.append(Reading(domain, now_ns - round(age_s * 1e9), half_ns, counts))
         return True
 

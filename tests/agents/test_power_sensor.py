@@ -168,3 +168,28 @@ def test_a_program_that_hangs_or_dies_leaves_a_silence_and_no_zero(
     sensor.close()
     assert 1 <= len(power(rows)) <= 8
     assert {row["watts"] for row in power(rows)} == {120.5}
+
+
+ONE_OF_TWO = """
+import json, time
+for n in range(10**6):
+    for outlet in ("outlet-3", "outlet-4")[: 2 if n < 8 else 1]:
+        print(json.dumps({"t": time.time(), "watts": 120.5, "domain": outlet}), flush=True)
+    time.sleep(0.05)
+"""
+
+
+def test_an_outlet_that_falls_silent_is_missing_while_the_other_one_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sensor = sensor_on(program(tmp_path, ONE_OF_TWO, silence_s=1.0), monkeypatch)
+    assert sensor.probe() is None
+    rows = reads_until(
+        sensor, lambda rows: any(e[:2] == ("power_missing", "outlet-4 (external)") for e in events(rows))
+    )
+    rows += reads_until(sensor, lambda rows: len(power(rows)) > 8)
+    sensor.close()
+    missing = {subject: detail for kind, subject, detail, *_ in events(rows) if kind == "power_missing"}
+    assert missing["outlet-4 (external)"] == "no reading for 1 s"
+    assert "outlet-3 (external)" not in missing
+    assert power(rows)[-1]["domain"] == "outlet-3"
