@@ -258,16 +258,19 @@ class Session:
         if crew.spec.gates is None:
             await self._flow(crew)
         else:
-            await unless(self._flow(crew), SlotClock(crew, crew.spec.gates, self._world.note_slot).run())
+            clock = SlotClock(crew, crew.spec.gates, self._world.note_slot)
+            await unless(self._flow(crew, clock), clock.run())
         self.answer = await explained(self._vault.keep_last(crew.spec.epoch, crew.drained))
         self.positions = {name: at for said in crew.drained.values() for name, at in said.positions.items()}
         self._over = True
         self._failures = self._failures.unmendable()
 
-    async def _flow(self, crew: Crew) -> None:
-        """From the start of the sources to the last tuple."""
+    async def _flow(self, crew: Crew, clock: SlotClock | None = None) -> None:
+        """From the start of the sources to the last tuple, and the time slot of that."""
         await self._tending.until_stop(crew, self._source_start_ns)
         await epoch.drain(crew, lambda: self.flow.worked_off)
+        if clock is not None:
+            await clock.last()
 
     async def _mend(self) -> None:
         """Have agents, places and snapshots for the next epoch.

@@ -8,6 +8,7 @@ begins, idle or not, until the topology has drained.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from itertools import count
 
 from agents.protocol import Gates, Place, SlotDone, TimeSlot
@@ -18,6 +19,9 @@ from workloads.rates import NS
 
 SLOT_S = 120.0
 """How long a time slot may take before the run is given up."""
+
+LAST_S = 1.0
+"""How long the last time slot is waited for; a run whose answer is complete does not fail for its report."""
 
 IDLE_S = 0.002
 """How long a time slot in which nothing leaves lasts at least, so that a clock without work costs little."""
@@ -30,6 +34,7 @@ class SlotClock:
         """Prepare it; `note` takes every slot that is over."""
         self._crew, self._gates, self._note = crew, gates, note
         self._sent = 0
+        self._noted = asyncio.Event()
 
     async def run(self) -> None:
         """Never return.
@@ -40,6 +45,7 @@ class SlotClock:
         clock = asyncio.get_running_loop().time
         for number in count():
             begun = clock()
+            self._noted.clear()
             # Whoever listens hears of the slot; a worker that is about to be, for a move, is in the next.
             workers = set(self._crew.ports)
             await self._crew.tell(TimeSlot(epoch=self._crew.spec.epoch, number=number))
@@ -47,8 +53,14 @@ class SlotClock:
                 raise RunError(f"time slot {number} was not over within {SLOT_S:.0f} s; {self._why(number, workers)}")
             record = self._record(number, round((clock() - begun) * NS))
             self._note(record)
+            self._noted.set()
             if not record.parts:
                 await asyncio.sleep(begun + IDLE_S - clock())
+
+    async def last(self) -> None:
+        """Wait until the time slot that is under way has been noted: the last rows may have left in it."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._noted.wait(), LAST_S)
 
     def _is_over(self, number: int, workers: Collection[Place]) -> bool:
         said = self._crew.slots

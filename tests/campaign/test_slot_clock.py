@@ -14,7 +14,7 @@ from obedient import PLACES, spec_of
 from agents.protocol import Gates, Message, Place, SlotDone, TimeSlot
 from campaign.control.crew import Crew
 from campaign.control.news import News
-from campaign.control.slots import IDLE_S, SLOT_S, SlotClock
+from campaign.control.slots import IDLE_S, LAST_S, SLOT_S, SlotClock
 from campaign.control.world import SlotRecord
 from inventory.errors import RunError
 
@@ -160,3 +160,19 @@ def test_a_slot_without_end_is_given_up_with_the_reason(received: int | None, me
 
     with pytest.raises(RunError, match=message):
         play(scene)
+
+
+def test_the_slot_in_which_the_last_rows_leave_is_noted_but_not_waited_for_for_ever() -> None:
+    async def scene(stand: Stand) -> None:
+        waiting = asyncio.create_task(stand.clock.last())
+        await asyncio.sleep(LAST_S / 2)
+        assert not waiting.done()
+        await stand.says(ONE, 0, sent=9, received=0)
+        await stand.says(TWO, 0, sent=0, received=9)
+        assert waiting.done()
+        assert [record.number for record in stand.records] == [0]
+        await asyncio.wait_for(stand.clock.last(), 2 * LAST_S)
+        assert stand.told == [0, 1]
+        assert len(stand.records) == 1
+
+    play(scene)
