@@ -66,9 +66,9 @@ async def drain(crew: Crew, worked_off: Callable[[], int]) -> None:
     if crew.spouts - crew.spec.until.keys():
         await crew.tell(Stop(epoch=crew.spec.epoch))
     workers = set(crew.places.values())
-    before = -1
+    before = worked_off()
     while not await crew.within(DRAIN_S, lambda: crew.drained.keys() >= workers):
-        before, now = worked_off(), before
-        if before == now:
+        last, before = before, worked_off()
+        if before == last:
             missing = listed(workers - crew.drained.keys())
             raise RunError(f"the topology does not drain: nothing has moved for {DRAIN_S:.0f} s; missing: {missing}")
