@@ -1,0 +1,60 @@
+"""Results of earlier versions stay readable."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+from agents.trace import TABLES
+from analysis.render import render
+from analysis.results import load_campaign
+from campaign.watching import Condition, look_at
+
+KEPT = Path(__file__).parents[1] / "kept_results" / "0.1.0"
+OK = ("001-wordcount-even-r1", "002-wordcount-pipeline-linear-r1")
+FAILED = "003-wordcount-top-storm-r1"
+
+
+def table(folder: Path, name: str) -> list[dict[str, str]]:
+    with (folder / "report" / "tables" / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_kept_results_are_small_enough_for_a_checkout() -> None:
+    assert sum(path.stat().st_size for path in KEPT.rglob("*") if path.is_file()) <= 300_000
+
+
+def test_a_campaign_of_0_1_0_is_read_with_its_recovered_and_its_failed_run() -> None:
+    campaign = load_campaign(KEPT)
+    assert campaign.schedulers == ("even", "pipeline-linear", "top-storm")
+    assert [run.id for run in campaign.runs if run.status == "ok"] == list(OK)
+    assert look_at(KEPT).condition is Condition.ENDED
+    runs: dict[str, Any] = {name: json.loads((KEPT / "runs" / name / "run.json").read_text()) for name in (*OK, FAILED)}
+    assert len(runs[OK[0]]["measured"]["recoveries"]) == 1
+    assert runs[OK[1]]["gates"] is not None
+    assert runs[FAILED]["status"] == "failed"
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("run", OK)
+def test_trace_tables_keep_the_columns_of_0_1_0(run: str, name: str) -> None:
+    kept = pyarrow.parquet.read_schema(KEPT / "runs" / run / "traces" / f"{name}.parquet")
+    for column in kept:
+        assert TABLES[name].field(column.name).type == column.type
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_the_report_of_0_1_0_is_made_again_with_the_same_figures(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    shutil.copytree(KEPT, folder)
+    shutil.rmtree(folder / "report")
+    render(folder)
+    for path in (KEPT / "report" / "tables").iterdir():
+        before, after = table(KEPT, path.stem), table(folder, path.stem)
+        # Columns may be added; those that were there have the values that they had.
+        assert [{key: row.get(key) for key in old} for row, old in zip(after, before, strict=True)] == before, path.stem
