@@ -16,6 +16,7 @@ gives the next one another run id.
 
 import hashlib
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -29,6 +30,9 @@ _PLAIN = re.compile(r"[A-Za-z0-9_+=,@-][A-Za-z0-9_.+=,@-]{0,199}")
 _LONGEST = 200
 _KEPT = 100
 """Characters of a file name that is made from any name, and of the beginning of one that would be longer."""
+
+_LONGEST_ANYWHERE = 255
+"""Bytes of a file name that every file system takes."""
 
 
 def file_name(name: str) -> str:
@@ -54,6 +58,40 @@ def plain_name(kind: str, name: str) -> str:
     if not _PLAIN.fullmatch(name):
         raise RunError(f"the {kind} {name!r} cannot be a file name: letters, digits and _.+=,@- only, no leading dot")
     return name
+
+
+def component(name: str) -> str:
+    """Return `name`, which a node gave, when it is one component of a path and nothing else.
+
+    Raises:
+        RunError: it is not.
+    """
+    fits = name.isprintable() and 0 < len(name.encode()) <= _LONGEST_ANYWHERE
+    if not fits or "/" in name or name.startswith("."):
+        raise RunError(f"{name[:_LONGEST]!r} is no file name: printable, no '/', no leading dot")
+    return name
+
+
+def below(folder: Path, path: str) -> Path:
+    """Return `folder / path` when that lies below `folder`, wherever links on the way lead.
+
+    Raises:
+        RunError: it does not.
+    """
+    found = folder / path
+    try:
+        inside = found.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):  # names too long, links in a circle, a NUL
+        inside = False
+    if not inside:
+        raise RunError(f"{path[:_LONGEST]!r} does not lie below {folder}")
+    return found
+
+
+def regular_files(folder: Path, pattern: str) -> list[Path]:
+    """Files of a folder in order of their names; no links, which may lead anywhere, and nothing that is no file."""
+    found = sorted(folder.glob(pattern)) if folder.is_dir() else []
+    return [path for path in found if stat.S_ISREG(path.lstat().st_mode)]
 
 
 @dataclass(frozen=True)
@@ -91,6 +129,11 @@ class RunFolder:
     def profiles(self) -> Path:
         """Sampled stacks of workers; file names hold node and slot."""
         return self.path / "profiles"
+
+    @property
+    def answers(self) -> Path:
+        """Parts of the answer; file names hold table and executor."""
+        return self.path / "answer"
 
     def log(self, slot: int) -> Path:
         """Log of a slot's worker."""

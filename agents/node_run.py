@@ -9,6 +9,7 @@ import asyncio
 import ipaddress
 import logging
 import os
+import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -42,6 +43,12 @@ from inventory.errors import RunError
 
 _SAMPLER_S = 3.0
 """How long the last sample may take before the agent goes on without it."""
+
+_VITALS_S = 1.0
+"""From one `Vitals` to the next."""
+
+_FRESH_S = 3.0
+"""Rates that are older are not told any more."""
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +87,8 @@ class NodeRun:
         self._profiling: Profiling | None = None
         self._tending: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._vitals: tuple[float, Vitals] | None = None
         self._changed = False
 
     @property
@@ -98,6 +107,8 @@ class NodeRun:
         """
         self._spec = start.spec
         self._wanted = {}
+        if self._beating is None:
+            self._beating = self._do(self._beat())
         try:
             if self._sampler is None:
                 self._folder.make()
@@ -155,6 +166,8 @@ class NodeRun:
         """
         if self._ending is None:
             self._ending = asyncio.ensure_future(self._end(wait_s))
+            if self._beating is not None:
+                self._beating.cancel()
         await asyncio.shield(self._ending)
 
     def _tend_soon(self) -> None:
@@ -229,11 +242,22 @@ class NodeRun:
                 sampler.event(*event)
             vitals = vitals_of(self.epoch, rows)
             if vitals is not None:
-                loop.call_soon_threadsafe(self._send, vitals)
+                loop.call_soon_threadsafe(self._note_vitals, vitals)
 
         sampler = Sampler(sensors, host, writer, on_fault, on_rows)
         sampler.start()
         return sampler
+
+    def _note_vitals(self, vitals: Vitals) -> None:
+        self._vitals = time.monotonic(), vitals
+
+    async def _beat(self) -> None:
+        """Report every second, whatever workers and sensors do: a node that reports nothing is given up."""
+        while True:
+            noted_s, vitals = self._vitals or (0.0, Vitals(epoch=self.epoch))
+            fresh = time.monotonic() - noted_s < _FRESH_S
+            self._send(structs.replace(vitals, epoch=self.epoch) if fresh else Vitals(epoch=self.epoch))
+            await asyncio.sleep(_VITALS_S)
 
     async def _end_profiling(self) -> tuple[Profile, ...]:
         profiling, self._profiling = self._profiling, None

@@ -15,7 +15,7 @@ FLUSH_S = 1.0
 """How long the last lines may take to leave."""
 
 _MOST_WAITING_BYTES = 1024 * 1024
-"""While so much waits for a reader, `Progress` and `Vitals` are dropped: they are for display only."""
+"""While so much waits for a reader, `Progress` and `Vitals` are dropped: what waits says more."""
 
 
 class Output:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from agents import protocol
+from agents.folders import regular_files
 from inventory.errors import RunError, nearest
 
 AGENT = protocol.AGENT
@@ -155,6 +156,9 @@ _ROWS = {table: pa.struct(schema) for table, schema in TABLES.items()}
 
 _SUFFIX = ".arrows"
 
+FILES = f"*{_SUFFIX}"
+"""Which files of a folder hold traces."""
+
 _MOST_STARTS = 10_000
 """Files per table and process; a run that was started so often has another problem."""
 
@@ -286,7 +290,7 @@ def read_stream(path: Path) -> Iterator[pa.RecordBatch]:
         try:
             reader = pa.ipc.open_stream(source)
             yield from reader
-        except (pa.ArrowInvalid, EOFError, OSError):
+        except (pa.ArrowException, EOFError, OSError):
             return
 
 
@@ -294,6 +298,10 @@ def collect(folders: Sequence[Path], target: Path) -> dict[str, int]:
     """Merge the stream files below `folders` into `target/<table>.parquet`; return rows per table.
 
     Every table gets a file, an empty one where nothing was written, so that readers need no special case.
+
+    Raises:
+        RunError: a file holds what is no trace of this version.
+        OSError: they cannot be written.
     """
     # Only a controller has use for it, and every process on a node would have to load it.
     import pyarrow.parquet
@@ -307,11 +315,18 @@ def collect(folders: Sequence[Path], target: Path) -> dict[str, int]:
             for group in _row_groups(_batches(folders, table)):
                 if group.schema != schema:
                     raise RunError(f"a trace of {table} has columns {group.schema.names}, not those of this version")
-                writer.write_table(group, row_group_size=group.num_rows)
+                _write_group(writer, group, table)
                 rows += group.num_rows
         partial.rename(target / f"{table}.parquet")
         written[table] = rows
     return written
+
+
+def _write_group(writer: "pyarrow.parquet.ParquetWriter", group: pa.Table, table: str) -> None:
+    try:
+        writer.write_table(group, row_group_size=group.num_rows)
+    except pa.ArrowException as fault:  # a key that is null
+        raise RunError(f"a trace of {table} cannot be used: {fault}") from None
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -330,5 +345,11 @@ def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def _batches(folders: Iterable[Path], table: str) -> Iterator[pa.RecordBatch]:
     for folder in folders:
-        for path in sorted(folder.glob(f"{table}-*{_SUFFIX}")):
-            yield from read_stream(path)
+        for path in regular_files(folder, f"{table}-*{_SUFFIX}"):
+            for batch in read_stream(path):
+                try:
+                    # Arrow trusts what it reads: a column that points outside its buffer ends the process.
+                    batch.validate(full=True)
+                except pa.ArrowException as fault:
+                    raise RunError(f"the trace {path} is damaged: {fault}") from None
+                yield batch

@@ -88,7 +88,9 @@ class Channel:
             power=power,
             meter_lag=meter_lag,
         )
-        self._tasks.append(asyncio.create_task(self._listen(remote)))
+        listening = asyncio.create_task(self._listen(remote))
+        listening.add_done_callback(self._listened)
+        self._tasks.append(listening)
         await self.send(welcome)
         try:
             hello = await asyncio.wait_for(asyncio.shield(self._hello), HELLO_S)
@@ -149,12 +151,25 @@ class Channel:
             reason = f"the agent of {self.node}: {fault}"
         self._gone(reason)
 
+    def _listened(self, task: asyncio.Task[None]) -> None:
+        """An agent that nobody listens to any more, for whatever reason, is gone."""
+        fault = None if task.cancelled() else task.exception()
+        if fault is not None:
+            self._gone(f"the agent of {self.node}: internal error: {type(fault).__name__}: {fault}")
+
     def _take(self, report: Report, arrived_ns: int) -> None:
+        """Use a report.
+
+        Raises:
+            RunError: it cannot be true.
+        """
         match report:
             case Hello():
                 if not self._hello.done():
                     self._hello.set_result(report)
             case Pulse(sent_ns=sent, received_ns=received, answered_ns=answered):
+                if sent > arrived_ns or received > answered:
+                    raise RunError(f"a pulse that answers no heartbeat: {report}")
                 self._last_pulse = time.monotonic()
                 self._offset.add(sent, received, answered, arrived_ns)
                 self._pulse.set()

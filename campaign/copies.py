@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from agents.folders import below
 from campaign.transport import Transport
 
 
@@ -15,8 +16,12 @@ class FolderCopies:
         self._folder, self._transports = folder, transports
 
     def path(self, name: str) -> Path:
-        """Where a copy is."""
-        return self._folder / name
+        """Where a copy is.
+
+        Raises:
+            RunError: not below the folder.
+        """
+        return below(self._folder, name)
 
     async def keep(self, node: str, file: str, name: str) -> None:
         """See `Copies.keep`."""

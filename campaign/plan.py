@@ -7,6 +7,7 @@ is computed once and serves all repetitions.
 import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,11 @@ from scheduler.answer import Answer, answer_of
 from scheduler.checking import Checked
 from scheduler.problem import Placement, Problem
 from scheduler.registry import make_scheduler
+from workloads.operators import Bolt
 from workloads.rates import Rate
 from workloads.registry import workload_of
 from workloads.source_clock import check_rate
-from workloads.topology import Topology
+from workloads.topology import ACKER, Topology
 from workloads.workload import PreparedInput, Workload
 
 Inputs = Mapping[str, Sequence[PreparedInput]]
@@ -49,6 +51,13 @@ class Application:
     params: Mapping[str, Any]
     topology: Topology
     rate: Rate
+
+    @cached_property
+    def tables(self) -> Mapping[str, Mapping[str, str]]:
+        """Tables of the answer and their fields, as the topology's bolts name them."""
+        bolts = (self.workload.operator(c.id) for c in self.topology.components if c.kind == "bolt" and c.id != ACKER)
+        tables = (table for bolt in bolts if isinstance(bolt, Bolt) for table in bolt.tables())
+        return {table.answer_table: table.answer_schema for table in tables}
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from agents.facts import gather
+from agents.folders import component
 from agents.protocol import ExecutorSpec, IdleBaseline, InputFile, RunSpec, workers_of
 from agents.trace import AGENT, TraceWriter
 from campaign.clocks import Apart, Clocks
 from campaign.cluster import Agents
-from campaign.collect import HERE, collect_answer, collect_logs, collect_profiles, collect_traces
+from campaign.collect import collect_answer, collect_logs, collect_profiles, collect_traces
+from campaign.control.claims import HERE
 from campaign.control.failures import RunFailedError
 from campaign.control.flow import Flow
 from campaign.control.journal import CONTROLLER
@@ -113,7 +115,7 @@ class Execution:
         session = await self._stream()
         self._enter("verifying")
         parts = [(part.table, self._copies.path(part.name)) for part in session.answer]
-        answer = collect_answer(parts, self._folder / "answer")
+        answer = collect_answer(parts, self._folder / "answer", self._job.application.tables)
         self._verdict = await asyncio.to_thread(
             self._verify, in_order(self._job.application.topology, session.positions), answer
         )
@@ -148,7 +150,10 @@ class Execution:
         failure = fault.failure if isinstance(fault, RunFailedError) else None
         if failure is None or not failure.log:
             return str(target.relative_to(self._folder))
-        log = target / failure.node / Path(failure.log).name
+        try:
+            log = target / failure.node / component(Path(failure.log).name)
+        except RunError:
+            log = target
         return str((log if log.is_file() else target).relative_to(self._folder))
 
     def record(self, status: str, reason: str) -> dict[str, Any]:
@@ -276,6 +281,7 @@ class Execution:
             copies=self._copies,
             note=note,
             note_slot=note_slot,
+            tables=self._job.application.tables.keys(),
         )
 
     def _clocks_of(self, placed: Placed) -> dict[str, int]:

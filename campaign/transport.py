@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from agents.folders import below
 from agents.protocol import MAX_LINE
 from campaign.disk import sync_folder
 from inventory.errors import RunError
@@ -77,14 +78,18 @@ class Transport(Protocol):
         ...
 
     async def put(self, source: Path, target: str, moved: Moved = untold) -> None:
-        """Copy a file to `target` below the node's folder."""
+        """Copy a file to `target` below the node's folder.
+
+        Raises:
+            RunError: the node cannot be reached, or `target` does not lie there.
+        """
         ...
 
     async def keep(self, source: str, target: Path) -> None:
         """Have a second copy of the file `source` below the node's folder, safe on this host's disk as `target`.
 
         Raises:
-            RunError: the node has no such file, or cannot be reached.
+            RunError: the node has no such file, or cannot be reached; the file does not lie there.
             OSError: the copy cannot be written.
         """
         ...
@@ -97,7 +102,7 @@ class Transport(Protocol):
             pattern: which files, with `*` and `?`; there may be others.
 
         Raises:
-            RunError: the node cannot be reached.
+            RunError: the node cannot be reached, or gives names that are no file names.
         """
         ...
 
@@ -138,15 +143,16 @@ class LoopbackTransport:
 
     async def put(self, source: Path, target: str, moved: Moved = untold) -> None:
         """See `Transport.put`; a hard link where the file system allows it."""
-        _link(source, self._path / target)
+        _link(source, below(self._path, target))
 
     async def keep(self, source: str, target: Path) -> None:
         """See `Transport.keep`; a hard link where the file system allows it."""
-        if not (self._path / source).is_file():
+        found = below(self._path, source).resolve()
+        if not found.is_file():
             raise RunError(f"there is no file {source} in {self._path}")
 
         def keep() -> None:
-            _link(self._path / source, target)
+            _link(found, target)
             with target.open("rb") as file:
                 os.fsync(file.fileno())
             sync_folder(target.parent)
@@ -155,7 +161,7 @@ class LoopbackTransport:
 
     async def fetch(self, source: str, pattern: str) -> Path:
         """See `Transport.fetch`; the folder itself."""
-        return self._path / source
+        return below(self._path, source)
 
     async def remove(self) -> None:
         """See `Transport.remove`."""

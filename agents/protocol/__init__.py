@@ -40,6 +40,7 @@ from agents.protocol.pieces import (
     MAX_LINE,
     SILENCE_S,
     VERSION,
+    Count,
     CpuSetting,
     ExecutorSpec,
     Gates,
@@ -84,6 +85,7 @@ __all__ = [
     "AGENT",
     "HEARTBEAT_S",
     "MAX_LINE",
+    "NONSENSE",
     "SILENCE_S",
     "VERSION",
     "Abandon",
@@ -92,6 +94,7 @@ __all__ = [
     "Command",
     "Connect",
     "Connected",
+    "Count",
     "CpuSetting",
     "CpusSet",
     "Cut",
@@ -157,20 +160,20 @@ def encode(message: Message) -> bytes:
     return _encoder.encode(message) + b"\n"
 
 
-_NONSENSE = (msgspec.DecodeError, UnicodeDecodeError)
-"""What decoding raises; msgspec leaves bytes that are no UTF-8 to Python's own error."""
+NONSENSE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises; msgspec leaves to Python's own errors what is no UTF-8, or is nested too deep."""
 
 
 class _AnyVersion(Struct):
     """What the first message of either side has in every version of the protocol."""
 
-    version: int
+    version: Count
 
 
 def _explain(what: str, line: bytes, fault: Exception) -> RunError:
     try:
         theirs = msgspec.json.decode(line, type=_AnyVersion).version
-    except _NONSENSE:
+    except NONSENSE:
         theirs = VERSION
     if theirs != VERSION:
         return other_version(theirs)
@@ -190,7 +193,7 @@ def decode_command(line: bytes) -> Command:
     """
     try:
         return _commands.decode(line)
-    except _NONSENSE as fault:
+    except NONSENSE as fault:
         raise _explain("command", line, fault) from None
 
 
@@ -202,5 +205,5 @@ def decode_report(line: bytes) -> Report:
     """
     try:
         return _reports.decode(line)
-    except _NONSENSE as fault:
+    except NONSENSE as fault:
         raise _explain("report", line, fault) from None

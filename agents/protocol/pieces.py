@@ -1,11 +1,11 @@
 """What messages are made of: places, executors, and all that a worker must know of a run."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-VERSION = 5
+VERSION = 6
 
 AGENT = -1
 """The slot of what an agent says of itself."""
@@ -18,6 +18,21 @@ SILENCE_S = 15.0
 """An agent without a heartbeat for so long acts as on end of file."""
 
 
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+"""A number of things, or a duration in nanoseconds; sums over all workers of a run stay within 64 bits."""
+
+Whole = Annotated[int, Meta(ge=-(2**61), le=2**61)]
+"""A reading of a clock, or a number that counts from one; sums and differences of a few stay within 64 bits."""
+
+SlotIndex = Annotated[int, Meta(ge=AGENT, le=2**31 - 1)]
+"""A slot of a node, or `AGENT`."""
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+
+Fact = str | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | list[str] | None
+"""What a node says of itself under one name."""
+
+
 class Message(Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True, omit_defaults=True):
     """One line."""
 
@@ -26,7 +41,7 @@ class Place(Struct, frozen=True, forbid_unknown_fields=True):
     """A worker process: the node's id and the slot's index on it."""
 
     node: str
-    slot: int
+    slot: SlotIndex
 
 
 class ExecutorSpec(Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,7 +79,7 @@ class IdleBaseline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     seconds: float | None = None
     load: float | None = None
     domains: Mapping[str, float] = {}
-    attempts: int = 0
+    attempts: Count = 0
     flags: tuple[str, ...] = ()
     reason: str = ""
 

@@ -1,44 +1,57 @@
 """Agent -> controller, and worker -> agent."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from agents.protocol.pieces import CpuSetting, IdleBaseline, Message, Place
+from agents.protocol.pieces import (
+    Count,
+    CpuSetting,
+    Fact,
+    IdleBaseline,
+    Message,
+    Place,
+    Port,
+    SlotIndex,
+    Whole,
+)
+
+MOST_FACTS = 200
+"""So many facts a node may give of itself; they are written down for every run."""
 
 
 class Hello(Message, frozen=True, tag="hello"):
     """First message of an agent."""
 
-    version: int
-    pid: int
+    version: Count
+    pid: Count
     python: str
-    facts: Mapping[str, Any]
+    facts: Annotated[Mapping[str, Fact], Meta(max_length=MOST_FACTS)]
 
 
 class Pulse(Message, frozen=True, tag="pulse"):
     """Answer to `Heartbeat`: its `sent_ns`, and the agent's monotonic clock at receipt and at answer."""
 
-    sent_ns: int
-    received_ns: int
-    answered_ns: int
+    sent_ns: Whole
+    received_ns: Whole
+    answered_ns: Whole
 
 
 class Listening(Message, frozen=True, tag="listening"):
     """A worker's data port is open; its operators are open too."""
 
-    epoch: int
-    slot: int
-    pid: int
-    port: int
+    epoch: Count
+    slot: SlotIndex
+    pid: Count
+    port: Port
 
 
 class Connected(Message, frozen=True, tag="connected"):
     """A worker has all its links."""
 
-    epoch: int
-    slot: int
+    epoch: Count
+    slot: SlotIndex
 
 
 class Ready(Message, frozen=True, tag="ready"):
@@ -48,10 +61,10 @@ class Ready(Message, frozen=True, tag="ready"):
     `Abandon`. With `refused`, it cannot take part, and says why.
     """
 
-    epoch: int
-    slot: int
-    barrier: int
-    tick: int = 0
+    epoch: Count
+    slot: SlotIndex
+    barrier: Count
+    tick: Whole = 0
     refused: str = ""
 
 
@@ -66,22 +79,22 @@ class Stored(Message, frozen=True, tag="stored"):
         answers: files of answer rows that were settled, relative to the node's folder, by table.
     """
 
-    epoch: int
-    slot: int
-    barrier: int
+    epoch: Count
+    slot: SlotIndex
+    barrier: Count
     executor: str
     file: str
-    nbytes: int
-    position: int | None = None
+    nbytes: Count
+    position: Count | None = None
     answers: Mapping[str, tuple[str, ...]] = {}
 
 
 class Passed(Message, frozen=True, tag="passed"):
     """All executors of a worker have passed the barrier, those that came to it by a move included."""
 
-    epoch: int
-    slot: int
-    barrier: int
+    epoch: Count
+    slot: SlotIndex
+    barrier: Count
 
 
 class Moved(Message, frozen=True, tag="moved"):
@@ -96,15 +109,15 @@ class Moved(Message, frozen=True, tag="moved"):
         cpu_ns: CPU time for taking, packing, unpacking and restoring the state, in both places.
     """
 
-    epoch: int
-    slot: int
-    barrier: int
+    epoch: Count
+    slot: SlotIndex
+    barrier: Count
     executor: str
-    state_bytes: int
-    buffered: int
-    cut_ns: int
-    live_ns: int
-    cpu_ns: int
+    state_bytes: Count
+    buffered: Count
+    cut_ns: Whole
+    live_ns: Whole
+    cpu_ns: Count
 
 
 class SlotDone(Message, frozen=True, tag="slot_done"):
@@ -124,23 +137,23 @@ class SlotDone(Message, frozen=True, tag="slot_done"):
         last_ns: likewise, until the last was done.
     """
 
-    epoch: int
-    slot: int
-    number: int
-    sent: int
-    received: int
-    parts: Mapping[int, int] = {}
-    waiting: int = 0
-    largest: int = 0
-    first_ns: int | None = None
-    last_ns: int | None = None
+    epoch: Count
+    slot: SlotIndex
+    number: Count
+    sent: Count
+    received: Count
+    parts: Mapping[Count, Count] = {}
+    waiting: Count = 0
+    largest: Count = 0
+    first_ns: Count | None = None
+    last_ns: Count | None = None
 
 
 class Lost(Message, frozen=True, tag="lost"):
     """A worker has lost its link to the worker `peer`, and waits for what the controller decides."""
 
-    epoch: int
-    slot: int
+    epoch: Count
+    slot: SlotIndex
     peer: Place
     reason: str
 
@@ -148,9 +161,9 @@ class Lost(Message, frozen=True, tag="lost"):
 class Stopped(Message, frozen=True, tag="stopped"):
     """A worker's sources have ended: spout executor -> records emitted."""
 
-    epoch: int
-    slot: int
-    positions: Mapping[str, int] = {}
+    epoch: Count
+    slot: SlotIndex
+    positions: Mapping[str, Count] = {}
 
 
 class Work(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -160,12 +173,12 @@ class Work(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     and `late_ns` is how late the last record left, if there is a schedule.
     """
 
-    emitted: int
-    processed: int | None
-    queued: int | None
-    busy_ns: int
-    blocked_ns: int
-    late_ns: int | None = None
+    emitted: Count
+    processed: Count | None
+    queued: Count | None
+    busy_ns: Count
+    blocked_ns: Count
+    late_ns: Count | None = None
 
 
 class Sent(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -173,8 +186,8 @@ class Sent(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
     hop: str
     node: str
-    tuples: int
-    nbytes: int | None
+    tuples: Count
+    nbytes: Count | None
 
 
 class Progress(Message, frozen=True, tag="progress"):
@@ -184,26 +197,26 @@ class Progress(Message, frozen=True, tag="progress"):
     without samples.
     """
 
-    epoch: int
-    slot: int
-    at_ns: int
-    emitted: int
-    sunk: int
-    latency_p50_ns: int | None = None
+    epoch: Count
+    slot: SlotIndex
+    at_ns: Whole
+    emitted: Count
+    sunk: Count
+    latency_p50_ns: Whole | None = None
     executors: Mapping[str, Work] = {}
     sent: tuple[Sent, ...] = ()
 
 
 class Vitals(Message, frozen=True, tag="vitals"):
-    """Once a second from every agent whose run has the sensor `cpu`, for live display only.
+    """Once a second from every agent that has a run: it is in this epoch, however busy its workers are.
 
-    CPU seconds per second of the node, as in the trace table `cpu`, and of its workers by slot; null before a rate is
-    known.
+    For live display, CPU seconds per second of the node, as in the trace table `cpu`, and of its workers by slot; null
+    without the sensor `cpu`, and before a rate is known.
     """
 
-    epoch: int
+    epoch: Count
     cores: float | None = None
-    workers: Mapping[int, float] = {}
+    workers: Mapping[SlotIndex, float] = {}
 
 
 class Profile(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -216,9 +229,9 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
         reason: why there is no file.
     """
 
-    slot: int
+    slot: SlotIndex
     file: str = ""
-    samples: int = 0
+    samples: Count = 0
     reason: str = ""
 
 
@@ -243,15 +256,15 @@ class CpusSet(Message, frozen=True, tag="cpus_set"):
 class Profiled(Message, frozen=True, tag="profiled"):
     """Answer to the end of `Sampling`: one entry per worker process."""
 
-    epoch: int
+    epoch: Count
     profiles: tuple[Profile, ...] = ()
 
 
 class Exhausted(Message, frozen=True, tag="exhausted"):
     """All sources of a worker have reached the end of a finite input."""
 
-    epoch: int
-    slot: int
+    epoch: Count
+    slot: SlotIndex
 
 
 class Drained(Message, frozen=True, tag="drained"):
@@ -261,16 +274,16 @@ class Drained(Message, frozen=True, tag="drained"):
     by table.
     """
 
-    epoch: int
-    slot: int
-    positions: Mapping[str, int] = {}
+    epoch: Count
+    slot: SlotIndex
+    positions: Mapping[str, Count] = {}
     answers: Mapping[str, tuple[str, ...]] = {}
 
 
 class Finished(Message, frozen=True, tag="finished"):
     """All workers of the run are gone and the agent's trace files are closed."""
 
-    epoch: int
+    epoch: Count
 
 
 class Failed(Message, frozen=True, tag="failed"):
@@ -280,8 +293,8 @@ class Failed(Message, frozen=True, tag="failed"):
     worker says itself would only happen again.
     """
 
-    epoch: int
-    slot: int
+    epoch: Count
+    slot: SlotIndex
     reason: str
     log: str = ""
     died: bool = False

@@ -12,6 +12,11 @@ from workloads.operators import Row
 _ARROW = {"int": pa.int64(), "float": pa.float64(), "str": pa.string(), "bytes": pa.binary(), "bool": pa.bool_()}
 
 
+def schema_of(fields: Mapping[str, str]) -> pa.Schema:
+    """The columns of an answer with these fields: name -> type, as `Bolt.answer_schema` has them."""
+    return pa.schema([pa.field(name, _ARROW[kind]) for name, kind in fields.items()])
+
+
 def write_rows(path: Path, executor: str, fields: Mapping[str, str], rows: Sequence[Row]) -> None:
     """Write rows as an Arrow file, which is there whole or not at all.
 
@@ -19,7 +24,7 @@ def write_rows(path: Path, executor: str, fields: Mapping[str, str], rows: Seque
         RunError: the rows do not follow the answer's schema.
         OSError: the file cannot be written.
     """
-    schema = pa.schema([pa.field(name, _ARROW[kind]) for name, kind in fields.items()])
+    schema = schema_of(fields)
     try:
         columns = list(zip(*rows, strict=True)) or [() for _ in schema]
         arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]

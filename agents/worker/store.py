@@ -140,7 +140,7 @@ class DiskStore:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _write_rows(self, name: str, executor: str, answer: Settled) -> Mapping[str, tuple[str, ...]]:
-        path = self._run.path / "answer" / f"{file_name(name)}.arrow"
+        path = self._run.answers / f"{file_name(name)}.arrow"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_rows(path, executor, answer.schema, answer.rows)
         return {answer.table: (self._below(path),)}

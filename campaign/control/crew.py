@@ -23,7 +23,9 @@ from agents.protocol import (
     SlotDone,
     Stopped,
     Stored,
+    WorkerReport,
 )
+from campaign.control.claims import check_answers, check_positions, check_stored, check_worker
 from campaign.control.news import News
 from campaign.control.world import World
 from inventory.errors import RunError
@@ -51,6 +53,7 @@ class Crew:
     Attributes:
         spec: the epoch's, with workers and places as they are by now.
         nodes: those whose agents have been told `Start`.
+        heard: nodes that have reported anything of the epoch since somebody looked.
         ports: of the workers that listen.
         connected, exhausted, stopped, drained: what workers have come to.
         slots: how far they are with the time slots, in a run with gates.
@@ -63,7 +66,9 @@ class Crew:
         self._world, self.news, self._on_gone = world, news, on_gone
         components = {c["id"]: c["kind"] for c in spec.topology["components"]}
         self.spouts = frozenset(name_of(e) for e in spec.executors if components[e.component] == "spout")
+        self._known = frozenset(spec.workers)
         self.nodes: set[str] = set()
+        self.heard: set[str] = set()
         self.ports: dict[Place, int] = {}
         self.connected: set[Place] = set()
         self.exhausted: set[Place] = set()
@@ -93,9 +98,15 @@ class Crew:
         return self.exhausted >= self.sources
 
     def take(self, node: str, report: Report) -> None:
-        """Note what a worker says; what belongs to another epoch or barrier is passed over."""
+        """Note what a worker says; what belongs to another epoch or barrier is passed over.
+
+        Raises:
+            RunError: it claims what cannot be; it is not noted.
+        """
         if getattr(report, "epoch", None) != self.spec.epoch:
             return
+        if isinstance(report, WorkerReport):
+            check_worker(Place(node, report.slot), self._known)
         match report:
             case Listening(slot=slot, port=port):
                 self.ports[Place(node, slot)] = port
@@ -104,8 +115,11 @@ class Crew:
             case Exhausted(slot=slot):
                 self.exhausted.add(Place(node, slot))
             case Stopped(slot=slot):
+                check_positions(report.positions, self.spouts)
                 self.stopped[Place(node, slot)] = report
             case Drained(slot=slot):
+                check_positions(report.positions, self.spouts)
+                check_answers(report.answers, self.spec.run, self._world.tables)
                 self.drained[Place(node, slot)] = report
             case SlotDone(slot=slot):
                 self.slots[Place(node, slot)] = report
@@ -114,6 +128,7 @@ class Crew:
             case Passed(slot=slot, barrier=self._barrier):
                 self.passed.add(Place(node, slot))
             case Stored(barrier=self._barrier, executor=executor):
+                check_stored(node, report, self.spec, self.places, self._world.tables)
                 self.stored[executor] = (node, report)
             case Moved(barrier=self._barrier, executor=executor):
                 self.moved[executor] = (node, report)
@@ -130,6 +145,7 @@ class Crew:
     def grow(self, places: Iterable[Place]) -> None:
         """There are to be more workers."""
         self.spec = replace(self.spec, workers=(*self.spec.workers, *places))
+        self._known = frozenset(self.spec.workers)
 
     def settle(self, moves: Iterable[Move]) -> None:
         """These executors have changed their places."""

@@ -34,6 +34,7 @@ from campaign.control.flow import Flow
 from campaign.control.journal import Journal
 from campaign.control.news import News, all_of, unless
 from campaign.control.profiles import Profiles
+from campaign.control.quiet import watch_reports
 from campaign.control.reached import Reached
 from campaign.control.roster import Roster
 from campaign.control.slots import SlotClock
@@ -170,10 +171,14 @@ class Session:
     # --- what nodes report ---------------------------------------------------------------------------------------
 
     def take(self, node: str, report: Report) -> None:
-        """Take a report; must be called in the event loop."""
+        """Take a report; must be called in the event loop. One of an epoch that never began is passed over."""
+        now, said = self._spec.epoch, getattr(report, "epoch", 0)
+        if said > now:
+            return
+        if said == self._crew.spec.epoch:
+            self._crew.heard.add(node)
         self.flow.take(node, report, asyncio.get_running_loop().time())
         self.profiles.take(node, report)
-        now = self._spec.epoch
         match report:
             case Failed(epoch=number, died=True) | Lost(epoch=number) if number != now:
                 # A worker of an older epoch: the new one has been given another, or will be.
@@ -189,7 +194,10 @@ class Session:
             case Progress():
                 self._reached.take(report, self._crew.spouts)
             case _:
-                self._crew.take(node, report)
+                try:
+                    self._crew.take(node, report)
+                except RunError as fault:
+                    self._fail(Failure(node, getattr(report, "slot", AGENT), str(fault)))
 
     def gone(self, node: str, reason: str) -> None:
         """The agent of a node is gone; must be called in the event loop."""
@@ -256,10 +264,11 @@ class Session:
         self._news.tell()
         self._note_recovery()
         if crew.spec.gates is None:
-            await self._flow(crew)
+            flowing = self._flow(crew)
         else:
             clock = SlotClock(crew, crew.spec.gates, self._world.note_slot)
-            await unless(self._flow(crew, clock), clock.run())
+            flowing = unless(self._flow(crew, clock), clock.run())
+        await unless(flowing, watch_reports(crew, self.gone))
         self.answer = await explained(self._vault.keep_last(crew.spec.epoch, crew.drained))
         self.positions = {name: at for said in crew.drained.values() for name, at in said.positions.items()}
         self._over = True

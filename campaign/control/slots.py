@@ -23,6 +23,8 @@ SLOT_S = 120.0
 LAST_S = 1.0
 """How long the last time slot is waited for; a run whose answer is complete does not fail for its report."""
 
+MOST_NS = 2**63 - 1
+
 IDLE_S = 0.002
 """How long a time slot in which nothing leaves lasts at least, so that a clock without work costs little."""
 
@@ -95,7 +97,8 @@ class SlotClock:
             tuples=self._sent - sent,
             largest_parts=largest,
             h_ns=h_ns,
-            stall_predicted_ns=None if h_ns is None else h_ns * max(0, largest - 1),
+            # Bounded as the table's columns are: nodes say both.
+            stall_predicted_ns=None if h_ns is None else min(h_ns * max(0, largest - 1), MOST_NS),
             stall_ns=stall_ns,
             waiting=sum(each.waiting for each in done),
             largest_outbox=max((each.largest for each in done), default=0),

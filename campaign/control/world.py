@@ -82,6 +82,7 @@ class World:
         copies: second copies of files.
         note: takes events.
         note_slot: takes time slots, of runs with gates.
+        tables: those of the topology's answer; nodes can have answers for no others.
     """
 
     nodes: Collection[str]
@@ -93,3 +94,4 @@ class World:
     copies: Copies
     note: Note
     note_slot: Callable[[SlotRecord], None] = lambda _: None
+    tables: Collection[str] = ()

@@ -14,6 +14,7 @@ import msgspec
 
 from agents.power.baseline import MOST_LOAD
 from agents.power.calibration import Answer, Found, Progress, Refused, Request
+from agents.protocol import NONSENSE
 from campaign.addresses import with_addresses
 from campaign.disk import replace_file, writing
 from campaign.energy.fit import Fit, fit
@@ -130,7 +131,7 @@ async def _converse(remote: Remote, node: str, request: Request, tell: Callable[
     while line := await remote.read_line():
         try:
             answer = msgspec.json.decode(line, type=Answer)
-        except msgspec.DecodeError as fault:
+        except NONSENSE as fault:
             raise RunError(f"node {node}: {fault}: {line[:120]!r}") from None
         match answer:
             case Progress():

@@ -4,6 +4,7 @@ import asyncio
 import glob
 import hashlib
 import os
+import shutil
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 
 import paramiko
 
+from agents.folders import below, component
 from campaign.disk import sync_folder
 from campaign.ssh.keeping import Keeping
 from campaign.transport import Moved, untold
@@ -68,11 +70,15 @@ class Files:
         """Copy the files in a folder of the node, not those further below, into the folder `target`.
 
         Raises:
-            RunError: the node cannot be reached.
+            RunError: the node cannot be reached, a name is no file name, or there is no room here for what it has.
             OSError: they cannot be written.
         """
         for name, size, sha256 in (await self._keeping.ask("list", folder=source, pattern=pattern))["files"]:
-            await self._get(f"{source}/{name}", size, sha256, target / name)
+            try:
+                here = below(target, component(name))
+            except RunError as fault:
+                raise RunError(f"node {self._keeping.name}: a file in {source}: {fault}") from None
+            await self._get(f"{source}/{name}", size, sha256, here)
 
     async def keep(self, source: str, target: Path) -> None:
         """Have a copy of one file of the node, safe on this host's disk.
@@ -97,6 +103,12 @@ class Files:
 
     async def _get(self, source: str, size: int, sha256: str, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(target.parent).free
+        if size > free:
+            raise RunError(
+                f"node {self._keeping.name}: {source} has {size / 1e6:,.1f} MB, "
+                f"and {target.parent} has {free / 1e6:,.1f} MB free"
+            )
         async with self._turn:
             await self._again(lambda: self._download(source, size, sha256, target), f"{source} cannot be fetched")
 
@@ -122,8 +134,8 @@ class Files:
                 with _there(sftp.open, f"{self._keeping.folder}/{source}", "rb") as there:
                     there.seek(begin)
                     there.prefetch(size)
-                    for _ in range(begin, size, _PIECE):
-                        here.write(_there(there.read, min(_PIECE, size - here.tell())))
+                    while (left := size - here.tell()) and (piece := _there(there.read, min(_PIECE, left))):
+                        here.write(piece)
             return _sum(partial)
 
         if await self._keeping.connection.do(move) != sha256:

@@ -6,9 +6,12 @@ import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Any
+from typing import Annotated, TypedDict
 
-from agents.protocol import HEARTBEAT_S, SILENCE_S
+import msgspec
+from msgspec import Meta
+
+from agents.protocol import HEARTBEAT_S, NONSENSE, SILENCE_S, Count
 from campaign.ssh.connection import Connection
 from campaign.ssh.keeper import WAIT_S
 from campaign.ssh.program import Program, open_command
@@ -25,6 +28,25 @@ LEAVE_S = 10.0
 
 MISSING = 127
 """Status of a shell that does not find the program."""
+
+
+SHA256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class Answer(TypedDict, total=False):
+    """What a keeper says; each answer has what belongs to its question."""
+
+    version: str
+    refused: str
+    failed: str
+    files: list[tuple[str, Count, SHA256]]
+    sha256: SHA256 | None
+    free_bytes: Count
+    ended: Count
+
+
+NEEDED: Mapping[str, str] = {"list": "files", "sum": "sha256", "free": "free_bytes"}
+"""Question -> what its answer must have."""
 
 
 class Keeping:
@@ -45,7 +67,7 @@ class Keeping:
         self._beating: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
 
-    async def ask(self, do: str, **what: str) -> Mapping[str, Any]:
+    async def ask(self, do: str, **what: str) -> Answer:
         """One request; opens what is not open.
 
         Raises:
@@ -56,6 +78,8 @@ class Keeping:
             answer = await self._ask(await self._open(), ANSWER_S, {"do": do, **what})
         if "failed" in answer:
             raise RunError(f"node {self.name}: {answer['failed']}")
+        if do in NEEDED and NEEDED[do] not in answer:
+            raise RunError(f"node {self.name}: its keeper answers {do!r} without {NEEDED[do]!r}")
         return answer
 
     async def open(self) -> None:
@@ -114,16 +138,17 @@ class Keeping:
             raise
         if "refused" in said:
             raise UnfitError(f"node {self.name}: {said['refused']}")
-        if said["version"] != version("millrace"):
+        theirs = said.get("version", "of an unknown version")
+        if theirs != version("millrace"):
             program.kill()
             raise UnfitError(
-                f"node {self.name} has Millrace {said['version']}, this is {version('millrace')}; provision it again"
+                f"node {self.name} has Millrace {theirs}, this is {version('millrace')}; provision it again"
             )
         self._program = program
         self._beating = asyncio.create_task(self._beat(program))
         return program
 
-    async def _ask(self, program: Program, seconds: float, request: Mapping[str, str]) -> Mapping[str, Any]:
+    async def _ask(self, program: Program, seconds: float, request: Mapping[str, str]) -> Answer:
         """Ask, and wait for the answer. A keeper that has not answered one question is asked no other."""
         answer = None
         try:
@@ -161,10 +186,9 @@ def _line(request: Mapping[str, str]) -> bytes:
     return json.dumps(request).encode() + b"\n"
 
 
-def _decoded(line: bytes) -> Mapping[str, Any] | None:
+def _decoded(line: bytes) -> Answer | None:
     """What it said; None when it has ended or speaks nonsense."""
     try:
-        said = json.loads(line)
-    except ValueError:
+        return msgspec.json.decode(line, type=Answer)
+    except NONSENSE:
         return None
-    return said if isinstance(said, dict) else None

@@ -1,5 +1,6 @@
 """What agents and workers say once a second for the live display: the same as what they write down."""
 
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -57,7 +58,19 @@ def test_progress_adds_up_to_the_traces_and_vitals_come_with_the_cpu_sensor(star
     assert {hop for _, hop, _ in sent["tuples"]} == {"intra_worker", "inter_worker", "inter_node"}
 
 
-def test_without_the_cpu_sensor_there_are_no_vitals() -> None:
+def test_an_agent_without_sensors_whose_workers_wait_reports_every_second_all_the_same(start_agent, wordcount) -> None:
+    agent = start_agent("n1", "127.0.0.2")
+    agent.welcome()
+    run = wordcount(agent, slots=1)
+    run.start(sensors=[])
+    begun, first = time.monotonic(), len(agent.shown)
+    for _ in range(4):
+        assert agent.expect(Vitals) == Vitals(epoch=1)
+    assert time.monotonic() - begun > 1
+    assert not any(isinstance(report, Progress) and report.emitted for report in agent.shown[first:])
+
+
+def test_without_the_cpu_sensor_there_are_no_rates() -> None:
     assert vitals_of(1, [Row("memory", 0, ("host", "n1", "total", 1, False))]) is None
     assert vitals_of(1, []) is None
 

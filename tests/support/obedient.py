@@ -34,6 +34,7 @@ from agents.protocol import (
     Stop,
     Stopped,
     Stored,
+    Vitals,
     workers_of,
 )
 from campaign.clock import Offset
@@ -101,6 +102,7 @@ class Obedient:
         mute: types of messages that are not answered.
         refuses: why workers refuse barriers; empty: they do not.
         dead: nodes that cannot be reached.
+        hollow: nodes whose agents answer heartbeats and report nothing, until they are started again.
         wrong: ways in which the controller broke the protocol.
         position: of all sources.
     """
@@ -111,6 +113,7 @@ class Obedient:
         self.mute: set[type] = set()
         self.refuses = ""
         self.dead: set[str] = set()
+        self.hollow: set[str] = set()
         self.wrong: list[str] = []
         self.position = 100
         self.disks: dict[str, dict[str, str]] = {node: {} for node in NODES}
@@ -129,6 +132,7 @@ class Obedient:
             offset=lambda node: Offset(AHEAD_NS[node], 0),
             copies=self.copies,
             note=lambda *event: self.events.append(event),
+            tables=("counts",),
         )
         self.session = Session(spec_of(places), world, course)
 
@@ -186,6 +190,7 @@ class Obedient:
             raise RunError(f"{node} does not answer")
         self._lives[node] += 1
         self._epochs[node] = 0
+        self.hollow.discard(node)
 
     async def _supply(self, node: str) -> None:
         await asyncio.sleep(LAG_S)
@@ -219,6 +224,14 @@ class Obedient:
                 self.wrong.append(f"{node}: {file} is missing")
         if Start not in self.mute:
             self._listen(node, self.places(node))
+        self._live(node, self._lives[node], start.epoch)
+
+    def _live(self, node: str, life: int, epoch: int) -> None:
+        """Say every second that the agent is there."""
+        if (life, epoch) == (self._lives[node], self._epochs[node]):
+            if Vitals not in self.mute:
+                self._say(node, Vitals(epoch=epoch))
+            asyncio.get_running_loop().call_later(1, self._live, node, life, epoch)
 
     def _listen(self, node: str, places: Sequence[Place]) -> None:
         for place in places:
@@ -334,7 +347,8 @@ class Obedient:
 
     def _say(self, node: str, report: Any) -> None:
         life = self._lives[node]
-        self._later(lambda: self.session.take(node, report) if life == self._lives[node] else None)
+        if node not in self.hollow:
+            self._later(lambda: self.session.take(node, report) if life == self._lives[node] else None)
 
     def _later(self, step: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(LAG_S, step)

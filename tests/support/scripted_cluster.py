@@ -26,6 +26,7 @@ from agents.protocol import (
     Report,
     RunSpec,
     Start,
+    Vitals,
 )
 from agents.worker.surroundings import Settled
 from campaign.clock import Offset
@@ -49,6 +50,7 @@ class ScriptedNode:
         self.up = True
         self.reachable = True
         self.epoch = 0
+        self.vitals_s = 0.0
         self.dead: set[Place] = set()
         """Workers that have died in this epoch: their agent leaves their places empty until the next start."""
         self.commands: deque[Message] = deque()
@@ -99,6 +101,7 @@ class ScriptedCluster:
         self.slots: list[SlotRecord] = []
         self._halted: set[Place] = set()
         self._place = place
+        bolts = [operator(c["id"]) for c in spec.topology["components"] if c["kind"] == "bolt"]
 
         async def placing(lost: Set[str]) -> Seats:
             return Seats(self._place(lost), gates(lost))
@@ -113,6 +116,7 @@ class ScriptedCluster:
             copies=self.copies,
             note=lambda *event: self.events.append(event),
             note_slot=self.slots.append,
+            tables={table.answer_table for bolt in bolts for table in bolt.tables()},
         )
         self.session = Session(spec, world, course)
 
@@ -174,6 +178,10 @@ class ScriptedCluster:
             worker = self.run.workers[place]
             node.reports.extend(worker.reports)
             worker.reports.clear()
+        now = asyncio.get_running_loop().time()
+        if node.epoch and now >= node.vitals_s:
+            node.vitals_s = now + 1
+            node.reports.append(Vitals(epoch=node.epoch))
         if not node.up or not node.reports:
             return False
         self.session.take(name, node.reports.popleft())

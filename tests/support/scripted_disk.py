@@ -2,13 +2,23 @@
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from agents.folders import NodeFolder
 from agents.worker.share import Share
 from agents.worker.snapshot import Snapshot
 from agents.worker.surroundings import Settled
 
-LAST = "999999999"
-"""Where parts of answers lie that no checkpoint settled: behind all barriers."""
+_FOLDER = NodeFolder(Path()).run("scripted")
+
+LAST = f"{_FOLDER.answers}/999999999-"
+"""How names of parts of answers begin that no checkpoint settled: they are behind all barriers."""
+
+
+def _barrier_of(name: str) -> int:
+    """Of a snapshot, or of a part of an answer."""
+    below = Path(name).relative_to(_FOLDER.path)
+    return int(below.parts[1].partition("-")[0])
 
 
 class Disk:
@@ -27,7 +37,7 @@ class Shelf:
 
     def read(self, barrier: int, executor: str) -> Snapshot:
         """See `surroundings.Store.read`; what is read has been bytes in between."""
-        kept = self.files[f"{barrier}/{executor}"]
+        kept = self.files[str(_FOLDER.snapshot(barrier, executor))]
         assert isinstance(kept, Snapshot)
         return Snapshot.read(b"".join(kept.pieces()))
 
@@ -37,12 +47,12 @@ class Shelf:
 
     def forget(self, before: int) -> None:
         """See `surroundings.Store.forget`."""
-        for name in [name for name in self.files if int(name.partition("/")[0]) < before]:
+        for name in [name for name in self.files if _barrier_of(name) < before]:
             del self.files[name]
 
     def write_answer(self, executor: str, answer: Settled) -> Mapping[str, tuple[str, ...]]:
         """See `surroundings.Store.write_answer`."""
-        name = f"{LAST}/{executor}@{answer.table}"
+        name = f"{LAST}{executor}@{answer.table}"
         self.files[name] = answer
         return {answer.table: (name,)}
 
@@ -51,12 +61,13 @@ class Shelf:
         if not self._coming:
             return False
         barrier, executor, snapshot, settled = self._coming.popleft()
-        name = f"{barrier}/{executor}"
+        name = str(_FOLDER.snapshot(barrier, executor))
         self.files[name] = snapshot
         answers: dict[str, tuple[str, ...]] = {}
         for part in settled:
-            answers[part.table] = (f"{name}@{part.table}",)
-            self.files[f"{name}@{part.table}"] = part
+            file = f"{_FOLDER.answers}/{barrier}-{executor}@{part.table}"
+            answers[part.table] = (file,)
+            self.files[file] = part
         nbytes = sum(map(len, snapshot.pieces()))
         share.stored(barrier, executor, name, nbytes, snapshot.position, answers)
         return True

@@ -1,0 +1,375 @@
+"""No name that a node gives leads out of the folder where its files belong, whichever way it comes."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+from hostile_names import NAMES, Ground
+from hypothesis import HealthCheck, given, settings
+from obedient import PLACES, spec_of
+from sshd import lab
+
+from agents.protocol import Drained, Profile, Stored
+from agents.worker.answers import write_rows
+from campaign.collect import collect_answer, collect_logs, collect_profiles, collect_traces
+from campaign.control.crew import Crew
+from campaign.control.news import News
+from campaign.control.vault import Vault
+from campaign.control.world import World
+from campaign.copies import FolderCopies
+from campaign.ssh.connection import Connection
+from campaign.ssh.files import Files
+from campaign.ssh.keeping import Keeping
+from campaign.ssh.settings import settings_of
+from campaign.ssh.transport import SshTransport
+from campaign.transport import LoopbackTransport
+from inventory.errors import MillraceError, RunError
+
+MANY = 10_000
+TABLES = {"counts": {"word": "str", "count": "int"}}
+EXECUTOR = "sink[0]"
+NODE, OTHER = "n2", "n1"
+"""Where it runs, and a node that gets its state after a recovery."""
+
+SPOILT = settings(deadline=None, suppress_health_check=list(HealthCheck))
+
+
+class Loopback:
+    """Two nodes on this host, one of them hostile, and the controller's folders."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ground = Ground(folder)
+        inside = self.ground.inside
+        self.transports = {node: LoopbackTransport(inside / "nodes" / node) for node in (NODE, OTHER)}
+        self.copies = FolderCopies(inside / "controller" / "copies", self.transports)
+        self.answer = inside / "controller" / "answer"
+        node = inside / "nodes" / NODE
+        for made in ("r/answer", "r/checkpoints/1", "r/traces", "r/profiles"):
+            (node / made).mkdir(parents=True)
+            (node / made / "link").symlink_to(self.ground.outside)
+            (node / made / "canary").symlink_to(self.ground.outside / "canary")
+        (inside / "nodes" / OTHER / "link").symlink_to(self.ground.outside)
+        (node / "r/checkpoints/1" / EXECUTOR).write_bytes(b"state")
+        write_rows(node / "r/answer/x.arrow", EXECUTOR, TABLES["counts"], [("a", 1)])
+
+    def crew(self) -> Crew:
+        """Workers of which nothing was heard yet, at barrier 1."""
+
+        async def nothing(*_: object) -> None:
+            """Nobody is told anything here."""
+
+        world = World(
+            nodes=tuple(self.transports),
+            tell=nothing,
+            restart=nothing,
+            supply=nothing,
+            place=nothing,  # type: ignore[arg-type]
+            offset=lambda _: pytest.fail("no clocks here"),
+            copies=self.copies,
+            note=lambda *_: None,
+            tables=TABLES.keys(),
+        )
+        crew = Crew(spec_of(PLACES), world, News(), lambda *_: None)
+        crew.forget_barrier(1)
+        return crew
+
+    async def store(self, executor: str, file: str, table: str, part: str, nbytes: int = 5) -> bool:
+        """A checkpoint with this report, and a recovery elsewhere from it; whether it was believed."""
+        crew, vault, answers = self.crew(), Vault(self.copies), {table: (part,)}
+        said = Stored(epoch=1, slot=0, barrier=1, executor=executor, file=file, nbytes=nbytes, answers=answers)
+        try:
+            crew.take(NODE, said)
+            await vault.store(1, crew.stored)
+            await vault.spread({executor: PLACES["src[0]"]})
+            collect_answer([(p.table, self.copies.path(p.name)) for p in vault.parts], self.answer, TABLES)
+        except RunError:
+            return False
+        return True
+
+    async def drain(self, table: str, part: str) -> bool:
+        """The end of a run with this report; whether it was believed."""
+        crew = self.crew()
+        try:
+            crew.take(NODE, Drained(epoch=1, slot=0, answers={table: (part,)}))
+            parts = await Vault(self.copies).keep_last(1, crew.drained)
+            collect_answer([(p.table, self.copies.path(p.name)) for p in parts], self.answer, TABLES)
+        except RunError:
+            return False
+        return True
+
+    async def attack(self, name: str) -> None:
+        """Everything that a node can name is called that, alone and together."""
+        file, part = f"r/checkpoints/1/{EXECUTOR}", "r/answer/x.arrow"
+        for given_names in (
+            (name, file, "counts", part),
+            (EXECUTOR, name, "counts", part),
+            (EXECUTOR, file, name, part),
+            (EXECUTOR, file, "counts", name),
+            (EXECUTOR, file, "counts", f"r/answer/{name}"),
+            (name,) * 4,
+        ):
+            await self.store(*given_names)
+            await self.drain(*given_names[2:])
+        # What is behind the reports' checks holds, too.
+        controller = self.ground.inside / "controller"
+        for node, transport in self.transports.items():
+            for step in (
+                self.copies.keep(node, name, "checkpoints/1/x"),
+                self.copies.keep(NODE, file, name),
+                self.copies.put(f"checkpoints/1/{EXECUTOR}", node, name),
+                transport.fetch(name, "*"),
+                collect_profiles({node: transport}, "r", {node: [Profile(0, name)]}, controller / "profiles"),
+            ):
+                with suppress(RunError, OSError):
+                    await step
+
+
+@pytest.fixture
+def loopback(tmp_path: Path) -> Loopback:
+    return Loopback(tmp_path / "ground")
+
+
+def test_honest_names_are_believed(loopback: Loopback) -> None:
+    async def live() -> None:
+        assert await loopback.store(EXECUTOR, f"r/checkpoints/1/{EXECUTOR}", "counts", "r/answer/x.arrow")
+        assert await loopback.drain("counts", "r/answer/x.arrow")
+        assert (loopback.ground.inside / "nodes" / OTHER / f"r/checkpoints/1/{EXECUTOR}").read_bytes() == b"state"
+
+    asyncio.run(live())
+    found = pyarrow.parquet.read_table(loopback.answer / "counts")
+    assert found.to_pylist() == [{"word": "a", "count": 1}]
+
+
+@pytest.mark.parametrize(
+    ("executor", "file", "table", "part", "complaint"),
+    [
+        ("nobody[0]", "{here}", "counts", "r/answer/x", r"the state of 'nobody\[0\]', which does not run there"),
+        ("src[0]", "{here}", "counts", "r/answer/x", r"the state of 'src\[0\]', which does not run there"),
+        (EXECUTOR, "/etc/passwd", "counts", "r/answer/x", r"in '/etc/passwd'; expected: 'r/checkpoints/1/sink\[0\]'"),
+        (
+            EXECUTOR,
+            "{here}",
+            "count",
+            "r/answer/x",
+            "'count', which is no table of the topology; did you",
+        ),
+        (EXECUTOR, "{here}", "counts", "r/traces/x", "in 'r/traces/x'; expected: a file in 'r/answer'"),
+        (EXECUTOR, "{here}", "counts", "r/answer/..", "'..' is no file name"),
+    ],
+)
+def test_a_wrong_name_is_refused_with_what_was_expected(
+    loopback: Loopback, executor: str, file: str, table: str, part: str, complaint: str
+) -> None:
+    here = f"r/checkpoints/1/{EXECUTOR}"
+    said = Stored(
+        epoch=1,
+        slot=0,
+        barrier=1,
+        executor=executor,
+        file=file.format(here=here),
+        nbytes=1,
+        answers={table: (part,)},
+    )
+    with pytest.raises(RunError, match=complaint):
+        loopback.crew().take(NODE, said)
+
+
+def test_links_and_what_is_no_file_are_not_collected(loopback: Loopback, tmp_path: Path) -> None:
+    secret = loopback.ground.outside / "secret.log"
+    secret.write_text("secret")
+    logs = loopback.ground.inside / "nodes" / NODE / "logs"
+    logs.mkdir()
+    (logs / "linked.log").symlink_to(secret)
+    (logs / "folder.log").mkdir()
+    (logs / "agent.log").write_text("plain")
+    traces = loopback.ground.inside / "nodes" / NODE / "r/traces"
+    (traces / "cpu-n2-0-0.arrows").symlink_to("/dev/zero")
+
+    async def live() -> None:
+        await collect_logs({NODE: loopback.transports[NODE]}, "r", tmp_path / "logs")
+        await collect_traces({NODE: loopback.transports[NODE]}, "r", tmp_path / "ours", tmp_path / "traces")
+
+    asyncio.run(asyncio.wait_for(live(), 60))
+    assert [path.name for path in (tmp_path / "logs" / NODE).iterdir()] == ["agent.log"]
+
+
+def test_an_answer_of_other_columns_or_none_at_all_is_refused(loopback: Loopback) -> None:
+    folder = loopback.ground.inside / "nodes" / NODE / "r/answer"
+    write_rows(folder / "wrong.arrow", EXECUTOR, {"word": "str", "count": "str"}, [("a", "1")])
+    (folder / "torn.arrow").write_bytes((folder / "x.arrow").read_bytes()[:-50])
+    for name, complaint in (("wrong", "has columns"), ("torn", "cannot be read")):
+        with pytest.raises(RunError, match=complaint):
+            collect_answer([("counts", folder / f"{name}.arrow")], loopback.answer, TABLES)
+
+
+def test_rows_that_point_outside_their_buffers_are_refused_before_anybody_reads_them(tmp_path: Path) -> None:
+    path = tmp_path / "x.arrow"
+    write_rows(path, EXECUTOR, TABLES["counts"], [("a" * 12345, 1)])
+    length, beyond = (12345).to_bytes(4, "little"), (10**9).to_bytes(4, "little")
+    path.write_bytes(path.read_bytes().replace(length, beyond))
+    with pytest.raises(RunError, match="cannot be read"):
+        collect_answer([("counts", path)], tmp_path / "answer", TABLES)
+
+
+@contextmanager
+def attacked(folder: Path) -> Iterator[Loopback]:
+    made = Loopback(folder)
+    yield made
+    made.ground.check()
+
+
+@SPOILT
+@given(drawn=NAMES)
+def test_no_name_in_a_report_leads_outside(tmp_path_factory: pytest.TempPathFactory, drawn: str) -> None:
+    with attacked(tmp_path_factory.mktemp("names") / "ground") as loopback:
+        asyncio.run(loopback.attack(loopback.ground.name(drawn)))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@settings(SPOILT, max_examples=MANY)
+@given(drawn=NAMES)
+def test_none_of_ten_thousand_names_in_reports_leads_outside(
+    tmp_path_factory: pytest.TempPathFactory, drawn: str
+) -> None:
+    with attacked(tmp_path_factory.mktemp("names") / "ground") as loopback:
+        asyncio.run(loopback.attack(loopback.ground.name(drawn)))
+
+
+KEEPER = """\
+import hashlib, json, os, sys
+from importlib.metadata import version
+here = os.path.dirname(__file__)
+_, work, campaign, _ = sys.argv[-4:]
+folder = os.path.join(work, campaign, "run")
+os.makedirs(folder, exist_ok=True)
+print(json.dumps({"version": version("millrace"), "free_bytes": 1}), flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    answer = {}
+    if asked["do"] == "list" and os.path.exists(os.path.join(here, "answer")):
+        os.write(1, open(os.path.join(here, "answer"), "rb").read())
+        continue
+    if asked["do"] == "list":
+        name, content = asked["pattern"], b"of a node"
+        if name == os.path.basename(name) and "\\0" not in name and len(name.encode()) < 256:
+            with open(os.path.join(folder, name), "wb") as file:
+                file.write(content)
+        answer = {"files": [[name, len(content), hashlib.sha256(content).hexdigest()]]}
+    print(json.dumps(answer), flush=True)
+    if asked["do"] == "leave":
+        break
+"""
+"""A keeper that lists one file, called what it is asked for, or answers what the file `answer` holds."""
+
+
+class Ssh:
+    """A hostile node behind a real sshd, and the controller's end of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._runner = folder, asyncio.Runner()
+        self._lab = lab(folder / "lab", ["127.0.0.2"])
+        self._number = count()
+
+    def __enter__(self) -> "Ssh":
+        (self.folder / "lab").mkdir(parents=True)
+        nodes = self._lab.__enter__()
+        keeper = nodes.folder / "keeper.py"
+        keeper.write_text(KEEPER)
+        (nodes.nodes["n1"].home / "venv/bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} {keeper} "$@"\n')
+        self._threads = ThreadPoolExecutor()
+        self._connection = Connection(nodes.host("n1"), self._threads, settings_of(nodes.host("n1")))
+        self._keeping = Keeping(self._connection, "campaign-" + "a" * 32, "owner")
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        async def close() -> None:
+            await self._keeping.close()
+            await self._connection.close()
+
+        self._runner.run(close())
+        self._runner.close()
+        self._threads.shutdown()
+        self._lab.__exit__(None, None, None)
+
+    def attack(self, drawn: str) -> None:
+        """Fetch a file that the node calls that."""
+        ground = Ground(self.folder / str(next(self._number)) / "ground")
+        transport = SshTransport(self._keeping, Files(self._keeping), "run", ground.inside)
+
+        async def fetch() -> None:
+            with suppress(MillraceError):
+                await asyncio.wait_for(transport.fetch(".", ground.name(drawn)), 60)
+
+        self._runner.run(fetch())
+        ground.check()
+
+
+@pytest.fixture(scope="module")
+def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ssh]:
+    with Ssh(tmp_path_factory.mktemp("ssh")) as made:
+        yield made
+
+
+@pytest.mark.sshd
+@settings(SPOILT)
+@given(drawn=NAMES)
+def test_no_name_of_a_file_behind_ssh_leads_outside(ssh: Ssh, drawn: str) -> None:
+    ssh.attack(drawn)
+
+
+@pytest.mark.sshd
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@settings(SPOILT, max_examples=MANY)
+@given(drawn=NAMES)
+def test_none_of_ten_thousand_names_behind_ssh_leads_outside(ssh: Ssh, drawn: str) -> None:
+    ssh.attack(drawn)
+
+
+@pytest.mark.sshd
+def test_an_honest_name_behind_ssh_is_fetched_and_a_hostile_one_is_told_with_its_node(ssh: Ssh) -> None:
+    ssh.attack("plain")
+    fetched = [path for path in ssh.folder.rglob("plain") if "inside" in path.parts]
+    assert [path.read_bytes() for path in fetched] == [b"of a node"]
+
+    async def fetch() -> None:
+        await Files(ssh._keeping).fetch("run", "../x", ssh.folder / "told")
+
+    with pytest.raises(RunError, match=r"node n1: a file in run: '../x' is no file name: printable, no '/', no"):
+        ssh._runner.run(fetch())
+
+
+HOLLOW = {
+    "nested without an end": '{"x": ' + "[" * 100_000,
+    "no files": "{}",
+    "files that are numbers": '{"files": 1}',
+    "a name that is none": '{"files": [[1, 1, "x"]]}',
+    "a size of forty digits": json.dumps({"files": [["x", 10**40, "0" * 64]]}),
+    "a size that is negative": json.dumps({"files": [["x", -1, "0" * 64]]}),
+    "more than there is room for": json.dumps({"files": [["x", 2**52, "0" * 64]]}),
+    "no text": '"\udcff"',
+}
+
+
+@pytest.mark.sshd
+@pytest.mark.parametrize("answer", HOLLOW.values(), ids=HOLLOW.keys())
+def test_a_keepers_answer_that_makes_no_sense_is_told_with_its_node(ssh: Ssh, tmp_path: Path, answer: str) -> None:
+    lies = ssh.folder / "lab/answer"
+    lies.write_bytes(answer.encode(errors="surrogateescape") + b"\n")
+
+    async def fetch() -> None:
+        await Files(ssh._keeping).fetch("run", "*", tmp_path / "told")
+
+    try:
+        with pytest.raises(RunError, match="node n1: "):
+            ssh._runner.run(asyncio.wait_for(fetch(), 60))
+    finally:
+        lies.unlink()
