@@ -14,7 +14,7 @@ from analysis.reading import TRACE_WORDS
 from analysis.results import Calibration, Campaign, Run
 from analysis.saturation import in_words
 from analysis.statistics import ENOUGH, Interval
-from analysis.summary import METRICS, Metric, Row, Rows
+from analysis.summary import DUE, EMITTED, METRICS, Metric, Row, Rows
 from analysis.tiers import Truth, truth_of
 from inventory.documents import dump_yaml
 from workloads.topology import ACKER
@@ -108,6 +108,11 @@ class Section:
     def suspect(self, *schedulers: str | None) -> bool:
         """Whether a run of these schedulers is suspect."""
         return any(group.suspect for group in self.groups if group.scheduler in schedulers)
+
+    def is_asked(self, metric: Metric) -> bool:
+        """Whether a difference in a metric was asked for and not found: in what was due, and emitted when it was due."""
+        has_schedule = any(DUE in row for row in self.differences.values())
+        return metric.name == DUE or (metric.name == EMITTED and has_schedule)
 
     def placed(self, seats: Seats) -> list[str]:
         """Components that have executors in a placement, in its order."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from agents.protocol.pieces import CpuSetting, IdleBaseline, Message, Place
+from agents.protocol.pieces import CpuSetting, IdleBaseline, Message, Place, make_printable
 
 
 class Hello(Message, frozen=True, tag="hello"):
@@ -15,6 +15,9 @@ class Hello(Message, frozen=True, tag="hello"):
     pid: int
     python: str
     facts: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        make_printable(self, "python", "facts")
 
 
 class Pulse(Message, frozen=True, tag="pulse"):
@@ -53,6 +56,9 @@ class Ready(Message, frozen=True, tag="ready"):
     barrier: int
     tick: int = 0
     refused: str = ""
+
+    def __post_init__(self) -> None:
+        make_printable(self, "refused")
 
 
 class Stored(Message, frozen=True, tag="stored"):
@@ -144,6 +150,9 @@ class Lost(Message, frozen=True, tag="lost"):
     peer: Place
     reason: str
 
+    def __post_init__(self) -> None:
+        make_printable(self, "reason")
+
 
 class Stopped(Message, frozen=True, tag="stopped"):
     """A worker's sources have ended: spout executor -> records emitted."""
@@ -221,6 +230,9 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     samples: int = 0
     reason: str = ""
 
+    def __post_init__(self) -> None:
+        make_printable(self, "reason")
+
 
 class Idled(Message, frozen=True, tag="idled"):
     """Answer to `MeterIdle`."""
@@ -238,6 +250,9 @@ class CpusSet(Message, frozen=True, tag="cpus_set"):
 
     settings: tuple[CpuSetting, ...] = ()
     refused: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        make_printable(self, "refused")
 
 
 class Profiled(Message, frozen=True, tag="profiled"):
@@ -285,6 +300,9 @@ class Failed(Message, frozen=True, tag="failed"):
     reason: str
     log: str = ""
     died: bool = False
+
+    def __post_init__(self) -> None:
+        make_printable(self, "reason", "log")
 
 
 WorkerReport = (
