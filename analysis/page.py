@@ -17,6 +17,7 @@ from analysis.statistics import ENOUGH, Interval
 from analysis.summary import DUE, EMITTED, METRICS, Metric, Row, Rows
 from analysis.tiers import Truth, truth_of
 from inventory.documents import dump_yaml
+from inventory.foreign import escaped
 from workloads.topology import ACKER
 
 
@@ -110,7 +111,7 @@ class Section:
         return any(group.suspect for group in self.groups if group.scheduler in schedulers)
 
     def is_asked(self, metric: Metric) -> bool:
-        """Whether a difference in a metric was asked for and not found: in what was due, and emitted when it was due."""
+        """Whether differences in a metric were asked for, and not found: of what was due, and was emitted when due."""
         has_schedule = any(DUE in row for row in self.differences.values())
         return metric.name == DUE or (metric.name == EMITTED and has_schedule)
 
@@ -195,7 +196,7 @@ def page_of(
         has_ackers=any(
             name.startswith(f"{ACKER}[") for run in campaign.counted for e in run.slots.values() for name in e
         ),
-        agenda=dump_yaml(campaign.file.agenda),
+        agenda="\n".join(map(escaped, dump_yaml(campaign.file.agenda).split("\n"))),
         version=campaign.file.version,
         git_commit=campaign.file.git_commit,
         git_dirty=campaign.file.git_dirty,

@@ -176,8 +176,8 @@ def dump_json(value: Any) -> str:
     return _NOT_YAML.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
-_NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-"""Characters that JSON allows as they are, and YAML refuses or takes for the end of a line."""
+_NOT_YAML = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
+"""Characters that JSON allows as they are, and YAML refuses or takes for the end of a line, or that turn its direction."""
 
 
 class _CoreDumper(yaml.SafeDumper):
