@@ -81,9 +81,11 @@ def play(name: str, hosts: Hosts, choice: Choice, settings: Settings) -> Outcome
 
     Raises:
         UnfitError: Ansible or the playbook is missing, a host cannot be reached, or a wish cannot be met.
-        InputError: a variable or an option is wrong.
+        InputError: a variable or an option is wrong, or the inventory has no workers.
         RunError: a task failed.
     """
+    # Ansible would do nothing and call it done.
+    hosts.workers  # noqa: B018 - says what is wrong, and what the group may be called
     playbook = PLAYBOOKS / f"{name}.yml"
     if find_spec("ansible.cli") is None or not playbook.is_file():
         raise UnfitError(f"{name}: Ansible or its playbooks are missing: use a checkout that ./run setup has set up")

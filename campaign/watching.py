@@ -65,13 +65,13 @@ def campaign_meant(folder: Path | None) -> Path:
 
 
 def running_campaigns() -> list[Owner]:
-    """This user's campaigns that run on this machine, from their state files."""
+    """This user's campaigns that run on this machine, from their state files; clusters have such files, too."""
     owners = []
     for path in runtime_folder().glob("campaign-*.jsonl"):
         # A campaign may end while it is looked at.
         with suppress(FileNotFoundError):
             record = read_state(path)
-            if record is not None and record.header.owner.process.is_alive():
+            if record is not None and not record.is_cluster and record.header.owner.process.is_alive():
                 owners.append(record.header.owner)
     return owners
 

@@ -177,7 +177,7 @@ def dump_json(value: Any) -> str:
 
 
 _NOT_YAML = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
-"""Characters that JSON allows as they are, and YAML refuses or takes for the end of a line, or that turn its direction."""
+"""Characters that JSON allows as they are, and YAML refuses or takes for a line's end, or that turn its direction."""
 
 
 class _CoreDumper(yaml.SafeDumper):
