@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from agents import protocol, stdio
 from agents.affinity import Affinity
@@ -75,6 +76,7 @@ from agents.sensors.sampler import LONGEST_WAIT_S
 from agents.spawner import Spawner
 from agents.trace import AGENT
 from inventory.errors import MillraceError, RunError, UnfitError
+from inventory.foreign import printable, printable_lines
 
 _GRACE_S = 0.2
 """After a silence, what lies in the pipe is read first: it was not the controller who slept if we did."""
@@ -291,6 +293,16 @@ class Agent(asyncio.Protocol):
         self._send(Failed(epoch=self._epoch, slot=AGENT, reason=reason, log=log))
 
 
+class _Formatter(logging.Formatter):
+    """One line for each message, whoever's words are in it; only a traceback has more."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's own name
+        return printable_lines(super().formatException(ei))
+
+
 def _try_address(address: str) -> None:
     try:
         with socket.create_server((address, 0)):
@@ -318,7 +330,9 @@ def live(silence_s: float, spawner: Spawner) -> int:
         spawner: makes workers.
     """
     source, target = stdio.keep_protocol()
-    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter("%(asctime)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     _put_back_cpus(MeteredHost.here())
     return asyncio.run(_speak(source, target, silence_s, spawner))
 

@@ -13,6 +13,7 @@ from agents.fork_server import name_process, split_off
 from agents.limits import enter_groups, home_of_environment
 from agents.protocol import SILENCE_S
 from inventory.errors import UnfitError
+from inventory.foreign import printable
 
 _UNFIT = 3
 """Exit status when there is no channel to speak on."""
@@ -50,5 +51,5 @@ def main(silence_s: float = SILENCE_S, command: Sequence[str] | None = None) -> 
 
 
 def _unfit(reason: str) -> int:
-    sys.stderr.write(f"{reason}\n")
+    sys.stderr.write(f"{printable(reason)}\n")
     return _UNFIT

@@ -120,6 +120,16 @@ class HostFiles:
         """The clock since boot, which goes on while the host is suspended."""
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
+    def cpu_flags(self) -> list[str]:
+        """What the first CPU can do, in the kernel's words; none where it does not say so."""
+        lines = (self.read_if_there("proc/cpuinfo") or "").splitlines()
+        return next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether the CPU says that it is one of a virtual machine."""
+        return "hypervisor" in self.cpu_flags()
+
     def check_number(self, path: str) -> Finding | None:
         """None when the file holds a whole number; otherwise what is wrong with it."""
         try:

@@ -29,7 +29,7 @@ from analysis.figures.data import WorkloadData
 from analysis.html import render_page
 from analysis.page import EnergyPart, Figure, Section, page_of, section_of
 from analysis.results import Campaign
-from analysis.statistics import Interval
+from analysis.statistics import Interval, without_noise
 from analysis.summary import (
     COMPARISON_COLUMNS,
     DIFFERENCE_COLUMNS,
@@ -41,6 +41,9 @@ from analysis.summary import (
     run_rows,
 )
 from analysis.views import workload_data
+
+FORMULA = ("=", "+", "-", "@")
+"""What the formulas of spreadsheets begin with."""
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "runs": RUN_COLUMNS,
@@ -163,9 +166,24 @@ def _interval(row: Row) -> Interval:
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Rows) -> None:
-    """A header and one line per row; what is missing is empty, truth is `true` or `false`."""
+    """A header and one line per row; what is missing is empty, truth is `true` or `false`, no text is a formula."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
         for row in rows:
-            writer.writerow([str(row[c]).lower() if isinstance(row[c], bool) else row[c] for c in columns])
+            writer.writerow([_cell(row[c]) for c in columns])
+
+
+def _cell(value: object) -> object:
+    """A value as it stands in a CSV file.
+
+    A spreadsheet takes text that begins like a formula for one; an apostrophe keeps it from that. Numbers are no text.
+    """
+    match value:
+        case bool():
+            return str(value).lower()
+        case float():
+            return without_noise(value)
+        case str() if value.startswith(FORMULA):
+            return f"'{value}"
+    return value

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from analysis.summary import Rows
+from inventory.foreign import printable_all
 
 SPARK_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "components": (
@@ -38,14 +39,14 @@ SPARK_COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 
 def tidy(table: str, rows: Rows) -> Rows:
-    """Rows in the table's order, numbers to nine digits: the order in which Spark added them up shall not show."""
+    """Rows in the table's order, text printable, numbers to nine digits: Spark's order of adding shall not show."""
     columns = SPARK_COLUMNS[table]
-    found = [{column: _rounded(row[column]) for column in columns} for row in rows]
+    found = [{column: _tidied(row[column]) for column in columns} for row in rows]
     return sorted(found, key=lambda row: [(row[c] is not None, row[c]) for c in columns if _sortable(row[c])])
 
 
-def _rounded(value: object) -> object:
-    return float(f"{value:.9g}") if isinstance(value, float) else value
+def _tidied(value: object) -> object:
+    return float(f"{value:.9g}") if isinstance(value, float) else printable_all(value)
 
 
 def _sortable(value: object) -> bool:

@@ -55,7 +55,7 @@ def number(value: Any, digits: int | None = 0) -> str:
         return _DASH
     if digits is None:
         return quantity(value)
-    return f"{value:,.{digits}f}".replace(",", _THIN)
+    return f"{value:z,.{digits}f}".replace(",", _THIN)
 
 
 def span(values: Sequence[float] | None, digits: int | None = 0) -> str:

@@ -14,9 +14,10 @@ from analysis.reading import TRACE_WORDS
 from analysis.results import Calibration, Campaign, Run
 from analysis.saturation import in_words
 from analysis.statistics import ENOUGH, Interval
-from analysis.summary import METRICS, Metric, Row, Rows
+from analysis.summary import DUE, EMITTED, METRICS, Metric, Row, Rows
 from analysis.tiers import Truth, truth_of
 from inventory.documents import dump_yaml
+from inventory.foreign import escaped
 from workloads.topology import ACKER
 
 
@@ -109,6 +110,11 @@ class Section:
         """Whether a run of these schedulers is suspect."""
         return any(group.suspect for group in self.groups if group.scheduler in schedulers)
 
+    def is_asked(self, metric: Metric) -> bool:
+        """Whether differences in a metric were asked for, and not found: of what was due, and was emitted when due."""
+        has_schedule = any(DUE in row for row in self.differences.values())
+        return metric.name == DUE or (metric.name == EMITTED and has_schedule)
+
     def placed(self, seats: Seats) -> list[str]:
         """Components that have executors in a placement, in its order."""
         names = [name for executors in seats.slots.values() for name in executors]
@@ -190,7 +196,7 @@ def page_of(
         has_ackers=any(
             name.startswith(f"{ACKER}[") for run in campaign.counted for e in run.slots.values() for name in e
         ),
-        agenda=dump_yaml(campaign.file.agenda),
+        agenda="\n".join(map(escaped, dump_yaml(campaign.file.agenda).split("\n"))),
         version=campaign.file.version,
         git_commit=campaign.file.git_commit,
         git_dirty=campaign.file.git_dirty,

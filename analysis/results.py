@@ -20,6 +20,7 @@ from msgspec import Struct
 from agents.trace import TABLES
 from analysis.energy.record import Energy
 from inventory.errors import InputError, nearest
+from inventory.foreign import printable, printable_all
 
 T = TypeVar("T")
 
@@ -264,9 +265,9 @@ def load_campaign(folder: Path) -> Campaign:
     if not path.is_file():
         hint = f"; did you mean {folder / 'latest'}?" if (folder / "latest" / "campaign.json").is_file() else ""
         raise InputError(f"{folder}: no campaign.json here, so this is not a campaign's folder{hint}")
-    file = _read(path, CampaignFile)
+    file = _read(path, CampaignFile, as_it_is=("agenda",))
     try:
-        agenda = msgspec.convert(file.agenda, Agenda)
+        agenda = msgspec.convert(printable_all(file.agenda), Agenda)
     except msgspec.ValidationError as fault:
         raise InputError(f"{path}: agenda: {fault}") from None
     folders = sorted(p for p in (folder / "runs").glob("*") if p.is_dir() and not p.name.startswith("."))
@@ -275,6 +276,8 @@ def load_campaign(folder: Path) -> Campaign:
 
 def _load_run(folder: Path) -> Run:
     path = folder / "run.json"
+    if printable(folder.name) != folder.name:
+        return Run(printable(folder.name), folder, None, {}, "its folder's name holds characters that cannot be shown")
     if folder.suffix == ".partial" or not path.is_file():
         return Run(folder.name, folder, None, {}, "it was cut off before it had a result; --resume does it again")
     file = _read(path, RunFile)
@@ -320,9 +323,13 @@ def _runs_named(file: Any) -> set[str]:
     return {str(value) for seen in found if seen is not None and seen.has_min_max for value in (seen.min, seen.max)}
 
 
-def _read(path: Path, kind: type[T]) -> T:
+def _read(path: Path, kind: type[T], as_it_is: Sequence[str] = ()) -> T:
+    """What a file holds, all text in it printable except under the keys `as_it_is`."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        data = msgspec.json.decode(path.read_bytes())
+        shown = printable_all(data)
+        shown |= {key: data[key] for key in as_it_is if key in data} if isinstance(data, dict) else {}
+        return msgspec.convert(shown, kind)
     except OSError as fault:
         raise InputError(f"{path}: cannot be read: {fault.strerror}") from None
     except msgspec.DecodeError as fault:

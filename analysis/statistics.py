@@ -9,6 +9,7 @@ Every interval has a seed of its own, made from what it is about: the same value
 else is in the report.
 """
 
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,12 @@ ENOUGH = 10
 
 LEVEL = 0.95
 RESAMPLES = 10_000
+
+NOISE = 1e-9
+"""Joules, seconds, watts, tuples: nothing so small is measured."""
+
+SAME = 1e-9
+"""Relative; figures that are closer are the same: tables hold nine digits."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,11 @@ class Spread:
     low: float
     high: float
     median: Interval | None
+
+
+def without_noise(value: float) -> float:
+    """Return 0 for what only the rounding of sums has left: no unit of a report has anything to say below `NOISE`."""
+    return 0.0 if abs(value) < NOISE else value
 
 
 def spread(values: Sequence[float], *about: object) -> Spread | None:
@@ -81,4 +93,8 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
         about: what the values are; seeds the interval.
     """
     both = sorted(values.keys() & baseline.keys())
-    return median_interval([values[k] - baseline[k] for k in both], *about)
+    return median_interval([_difference(values[k], baseline[k]) for k in both], *about)
+
+
+def _difference(value: float, base: float) -> float:
+    return 0.0 if math.isclose(value, base, rel_tol=SAME) else value - base

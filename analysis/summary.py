@@ -27,9 +27,12 @@ class Metric:
     digits: int | None = 0
 
 
+DUE, EMITTED = "due_tuples_per_s", "source_tuples_per_s"
+"""What the agenda asks of sources, and what they did; where something is due, the one is the other by intention."""
+
 METRICS = (
-    Metric("due_tuples_per_s", "tuples/s", "due", "tuples/s"),
-    Metric("source_tuples_per_s", "tuples/s", "emitted", "tuples/s"),
+    Metric(DUE, "tuples/s", "due", "tuples/s"),
+    Metric(EMITTED, "tuples/s", "emitted", "tuples/s"),
     Metric("sink_tuples_per_s", "tuples/s", "at sinks", "tuples/s"),
     Metric("worst_late_ms", "sources, ms", "late at most", "ms", 1),
     Metric("latency_p50_ms", "latency, ms", "p50", "ms", 2),

@@ -3,7 +3,9 @@
 from rich.console import Console
 from rich.table import Table
 
+from campaign.console import plain_console
 from campaign.placing import Placed
+from inventory.foreign import escaped, printable
 from scheduler.account import Account
 from scheduler.account.telling import Section, told
 
@@ -13,7 +15,7 @@ MOST_NODES = 60
 
 def print_account(placed: Placed, account: Account, color: bool = True) -> None:
     """Print on standard output what the plan comes to and how the algorithm came to it."""
-    console = Console(no_color=not color, highlight=False, markup=False)
+    console = plain_console(color)
     _print_titled(console, f"load against capacity, in {_UNITS[account.unit]}", _nodes(account))
     _print_left_out(console, len(_shown(account)) - MOST_NODES, "nodes")
     console.print()
@@ -68,7 +70,7 @@ def _nodes(account: Account) -> Table:
         load = host.load + host.others_load
         share = "-" if not host.capacity else f"{load / host.capacity:.0%}"
         table.add_row(
-            host.id,
+            printable(host.id),
             str(host.executors),
             _number(host.load),
             *([_number(host.others_load)] if others else []),
@@ -100,8 +102,8 @@ def _links(account: Account, rate: str) -> Table:
     for link in account.links:
         before = f"{link.topology}/" if several else ""
         table.add_row(
-            before + link.source,
-            before + link.destination,
+            printable(before + link.source),
+            printable(before + link.destination),
             _number(link.cut),
             _number(link.total),
             f"{link.cut / link.total:.0%}",
@@ -115,15 +117,14 @@ def _pairs(account: Account) -> Table:
         table.add_column(name)
     table.add_column("tuples/s", justify="right")
     for pair in account.pairs or ():
-        table.add_row(
-            pair.source, pair.source_node, pair.destination, pair.destination_node, _number(pair.tuples_per_s)
-        )
+        ends = (pair.source, pair.source_node, pair.destination, pair.destination_node)
+        table.add_row(*map(printable, ends), _number(pair.tuples_per_s))
     return table
 
 
 def _print_section(console: Console, section: Section) -> None:
     if not section.columns:
-        console.print(f"  {section.title}: {section.text}")
+        console.print(f"  {section.title}: {escaped(section.text)}")
         return
     console.print(f"  {section.title}:")
     table = Table(show_header=any(section.columns))
@@ -154,7 +155,7 @@ def _print_least(console: Console, account: Account, rate: str) -> None:
         table.add_row("above the optimum", f"{account.w / least.optimum - 1:.1%}")
     _print_titled(console, f"W, {rate} between nodes", table)
     if least.note:
-        console.print(f"  not computed: {least.note}")
+        console.print(f"  not computed: {printable(least.note)}")
     if not account.all_placed:
         console.print("  Not every executor has a slot, so that W says little; the others are for all of them.")
     elif not account.capacities_kept and least.lower_bound is not None:

@@ -19,6 +19,7 @@ from campaign.order import Order
 from campaign.timeline import Event
 from inventory.documents import Document
 from inventory.errors import InputError, nearest
+from inventory.foreign import printable
 from inventory.plugins import plugins
 from scheduler.registry import GROUP as SCHEDULERS
 from workloads.rates import Rate
@@ -133,9 +134,9 @@ def find_agenda(name_or_path: str) -> Path:
     if name_or_path in shipped:
         return shipped[name_or_path]
     if path.exists():
-        raise InputError(f"{path}: is no file; an agenda file or the name of an agenda was expected")
+        raise InputError(f"{printable(path)}: is no file; an agenda file or the name of an agenda was expected")
     hint = nearest(name_or_path, shipped)
-    raise InputError(f"{name_or_path}: there is no such file, and no agenda of that name{hint}")
+    raise InputError(f"{printable(name_or_path)}: there is no such file, and no agenda of that name{hint}")
 
 
 def agenda_of(document: Document) -> Agenda:

@@ -23,6 +23,7 @@ from campaign.progress import view_for
 from campaign.reach import Reach
 from campaign.share_done import share_done
 from campaign.state import RunState
+from inventory.foreign import printable
 from workloads.listening import told
 
 
@@ -50,7 +51,7 @@ def carry_out(
     """
     settle_without_pandas()
     for line in clean().done:
-        click.echo(f"left by a campaign that was killed, removed: {line}", err=True)
+        click.echo(printable(f"left by a campaign that was killed, removed: {line}"), err=True)
     with ExitStack() as stack:
         stack.enter_context(interrupted_once())
         stack.enter_context(ClusterLock(reach.lock, opened.folder))

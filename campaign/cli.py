@@ -4,18 +4,24 @@ Every command lives in a file of its own under `campaign.commands` and is import
 that `place` answers at once although `report` needs Spark.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import click
 
 from inventory.errors import MillraceError, nearest
+from inventory.foreign import printable_lines
 
 INTERRUPTED = 130
 INPUT_WRONG = 2
+
+WORLD_WRITABLE = 0o002
+"""The permission that nothing gets that a command makes, whatever the user's umask allows."""
 
 
 def _names() -> list[str]:
@@ -73,10 +79,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line; return its exit status."""
+    os.umask(os.umask(0o077) | WORLD_WRITABLE)
     try:
         outcome = millrace.main(list(arguments), prog_name="millrace", standalone_mode=False)
     except click.ClickException as fault:
-        fault.show()
+        shown = StringIO()
+        fault.show(file=shown)
+        click.echo(printable_lines(shown.getvalue()), err=True, nl=False)
         return INPUT_WRONG
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
@@ -84,7 +93,7 @@ def run(arguments: Sequence[str]) -> int:
     except MillraceError as fault:
         if "--debug" in arguments:
             raise
-        click.echo(f"millrace: {fault}", err=True)
+        click.echo(printable_lines(f"millrace: {fault}"), err=True)
         return fault.exit_status
     except BrokenPipeError:
         # The reader of our output (`| head`) has gone; nothing more can be said.
@@ -93,6 +102,7 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as fault:
         if "--debug" in arguments:
             raise
-        click.echo(f"millrace: internal error: {type(fault).__name__}: {fault} (--debug shows where)", err=True)
+        said = f"millrace: internal error: {type(fault).__name__}: {fault} (--debug shows where)"
+        click.echo(printable_lines(said), err=True)
         return 1
     return outcome if isinstance(outcome, int) else 0

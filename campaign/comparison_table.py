@@ -6,7 +6,9 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from campaign.console import plain_console
 from campaign.placing import Placed, Refused
+from inventory.foreign import printable
 from scheduler.account.hosts import hosts_of
 
 WIDEST = 1000
@@ -15,17 +17,17 @@ WIDEST = 1000
 
 def print_comparison(outcomes: Sequence[Placed | Refused], color: bool = True) -> None:
     """Print on standard output a row per scheduler, in the order asked for, and why some have none."""
-    console = Console(no_color=not color, highlight=False, markup=False)
+    console = plain_console(color)
     table = _table(outcomes)
     console.width = max(console.width, Console(width=WIDEST).measure(table).maximum)  # numbers are never cut
     console.print(table)
     for outcome in outcomes:
         if isinstance(outcome, Refused):
-            console.print(f"{outcome.scheduler} cannot place this: {outcome.fault}")
+            console.print(f"{outcome.scheduler} cannot place this: {printable(outcome.fault)}")
             continue
         for name, topology in outcome.answer.topologies.items():
             if topology.message:
-                console.print(f"{outcome.answer.scheduler}, {name}: {topology.message}")
+                console.print(f"{outcome.answer.scheduler}, {printable(name)}: {printable(topology.message)}")
 
 
 def _table(outcomes: Sequence[Placed | Refused]) -> Table:

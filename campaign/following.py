@@ -6,6 +6,7 @@ from contextlib import suppress
 from rich.console import Console
 from rich.live import Live
 
+from campaign.console import plain_console
 from campaign.interrupts import interrupted_once
 from campaign.terminal import Keys
 from campaign.top_view import SORTS, screen, snapshot
@@ -22,7 +23,7 @@ def show(watched: Watched, color: bool) -> None:
     Raises:
         InputError: its folder is gone, or its `live.json` is none any more.
     """
-    console = Console(no_color=not color, highlight=False)
+    console = plain_console(color)
     if console.is_terminal and not console.is_dumb_terminal and sys.stdin.isatty() and watched.condition not in _OVER:
         watched = _follow(watched, console)
         if watched.condition not in _OVER:

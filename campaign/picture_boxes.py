@@ -1,12 +1,12 @@
 """The boxes of a picture: a node, its slots, its executors coloured by component; and the legend."""
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 from html import escape as html_escape
 
 from analysis.palette import GRID, GROUND, INK, MUTED, SERIES, SHADE, Colour
 from campaign.placing import Placed
+from inventory.foreign import escaped
 from scheduler.account.hosts import HostAccount
 from scheduler.problem import Problem
 
@@ -30,11 +30,8 @@ Kind = tuple[str, str]
 
 
 def escape(text: str) -> str:
-    """`text` as XML; characters that XML has no way to write are replaced."""
-    return html_escape(_UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text))
-
-
-_UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+    """`text` as XML, which has no way to write control characters."""
+    return html_escape("\n".join(map(escaped, text.split("\n"))))
 
 
 def written(x: float, y: float, text: str, colour: Colour, size: int, weight: int = 400, anchor: str = "start") -> str:

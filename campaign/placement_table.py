@@ -1,19 +1,20 @@
 """A placement as tables for a person."""
 
-from rich.console import Console
 from rich.table import Table
 
+from campaign.console import plain_console
+from inventory.foreign import printable
 from scheduler.account.telling import compact
 from scheduler.answer import Answer, TopologyAnswer
 
 
 def print_answer(answer: Answer, color: bool = True) -> None:
     """Print `answer` on standard output: what each topology got, slot by slot, and what it costs."""
-    console = Console(no_color=not color, highlight=False, markup=False)
+    console = plain_console(color)
     for name, topology in answer.topologies.items():
         console.print(_table(answer, name, topology))
         if topology.message:
-            console.print(f"  {topology.message}")
+            console.print(f"  {printable(topology.message)}")
         if topology.unassigned:
             console.print(f"  without a slot: {compact(topology.unassigned)}")
         console.print()
@@ -24,7 +25,7 @@ def print_answer(answer: Answer, color: bool = True) -> None:
 
 
 def _table(answer: Answer, name: str, topology: TopologyAnswer) -> Table:
-    table = Table(title=f"{name}: {topology.status}", title_justify="left", title_style="bold")
+    table = Table(title=f"{printable(name)}: {topology.status}", title_justify="left", title_style="bold")
     table.add_column("node")
     table.add_column("power", justify="right")
     table.add_column("slot", justify="right")
@@ -37,7 +38,7 @@ def _table(answer: Answer, name: str, topology: TopologyAnswer) -> Table:
         for at, slot in enumerate(sorted(index for where, index in slots if where == node.id)):
             executors = slots[node.id, slot]
             table.add_row(
-                node.id if at == 0 else "",
+                printable(node.id) if at == 0 else "",
                 _number(node.computing_power) if at == 0 else "",
                 str(slot),
                 str(len(executors)),

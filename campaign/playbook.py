@@ -4,6 +4,7 @@
 """
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 import click
 import psutil
+from msgspec.structs import replace
 
 from campaign.cli import Settings
 from campaign.emulation.standing import standing_for
@@ -23,7 +25,7 @@ from campaign.playbook_output import Outcome, follow
 from campaign.task_progress import tasks_shown
 from inventory.ansible_hosts import Hosts
 from inventory.ansible_listing import CONFIGURATION
-from inventory.errors import InputError, MillraceError, RunError, UnfitError
+from inventory.errors import InputError, MillraceError, RunError, UnfitError, nearest
 from inventory.lifetime import end_with
 
 PLAYBOOKS = Path(__file__).parent.parent / "ansible"
@@ -41,8 +43,12 @@ LOOKS = ("-C", "--check", "--list-", "--syntax-check", "--version", "-h", "--hel
 """Options with which nothing is changed."""
 
 WRONG_OPTION = "ansible-playbook: error: "
-UNREACHABLE = "UNREACHABLE!"
+NO_HOSTS = "leaves us with no hosts to target"
+NO_SUCH_HOST = "[WARNING]: Could not match supplied host pattern, ignoring: "
 """Words of Ansible's: its exit statuses stand for several things each."""
+
+NO_LOGIN, NO_HOST_KEY = "Permission denied", "Host key verification failed"
+"""Words of OpenSSH's."""
 
 OWN_TIME_S, TERM_TIME_S = 3.0, 5.0
 """How long an interrupted playbook may take to end by itself, and then after each request to."""
@@ -81,9 +87,11 @@ def play(name: str, hosts: Hosts, choice: Choice, settings: Settings) -> Outcome
 
     Raises:
         UnfitError: Ansible or the playbook is missing, a host cannot be reached, or a wish cannot be met.
-        InputError: a variable or an option is wrong.
+        InputError: a variable or an option is wrong, or the inventory has no workers.
         RunError: a task failed.
     """
+    # Ansible would do nothing and call it done.
+    hosts.workers  # noqa: B018 - says what is wrong, and what the group may be called
     playbook = PLAYBOOKS / f"{name}.yml"
     if find_spec("ansible.cli") is None or not playbook.is_file():
         raise UnfitError(f"{name}: Ansible or its playbooks are missing: use a checkout that ./run setup has set up")
@@ -102,7 +110,7 @@ def play(name: str, hosts: Hosts, choice: Choice, settings: Settings) -> Outcome
     for line in outcome.recap:
         click.echo(line, err=choice.only_errors)
     if process.returncode != 0:
-        raise _fault(name, process.returncode, outcome)
+        raise _fault(name, hosts, process.returncode, outcome)
     return outcome
 
 
@@ -159,15 +167,41 @@ def _family(process: subprocess.Popen[str]) -> list[psutil.Process]:
         return []
 
 
-def _fault(name: str, status: int, outcome: Outcome) -> MillraceError:
+def _fault(name: str, hosts: Hosts, status: int, outcome: Outcome) -> MillraceError:
     options = [line.removeprefix(WRONG_OPTION) for line in outcome.said if line.startswith(WRONG_OPTION)]
     if options:
         return InputError("\n".join(f"{name}: {line}" for line in options))
-    said = [line for task, lines in outcome.failed for line in (f"{task}:", *lines)] or outcome.said
+    if any(NO_HOSTS in line for line in outcome.said):
+        unknown = [line.removeprefix(NO_SUCH_HOST) for line in outcome.said if line.startswith(NO_SUCH_HOST)]
+        hints = [f"no host {pattern!r}{nearest(pattern, hosts.by_name)}" for pattern in unknown]
+        return InputError(
+            f"{name}: nothing is left to play on: {'; '.join(hints) or 'the options leave out all hosts'}"
+        )
+    away = [f"{host}: {_unreachable(hosts, host, why)}" for host, why in outcome.unreachable.items()]
+    if away and not outcome.failed:
+        return UnfitError("\n".join([f"{name}: hosts cannot be reached", *away]))
+    said = [*away, *(line for task, lines in outcome.failed for line in (f"{task}:", *lines))] or outcome.said
     text = "\n".join([f"{name}: Ansible ended with status {status}", *said])
     if any(ARGUMENTS in task for task, _ in outcome.failed):
         return InputError(text)
-    is_unreachable = any(UNREACHABLE in line for _, lines in outcome.failed for line in lines)
-    if is_unreachable or any(task.startswith(PREFLIGHT) for task, _ in outcome.failed):
+    if away or any(task.startswith(PREFLIGHT) for task, _ in outcome.failed):
         return UnfitError(text)
     return RunError(text)
+
+
+def _unreachable(hosts: Hosts, name: str, why: str) -> str:
+    """Why a host cannot be reached, and what to do about it."""
+    # Fabric takes a while to load, which nobody needs whose hosts can be reached.
+    from campaign.ssh.settings import arguments_of
+
+    host = hosts.by_name.get(name)
+    if host is None:
+        return why
+    login = replace(host, ssh_user=host.variables.get("ansible_user"))
+    options = ["-o", "StrictHostKeyChecking=accept-new"] if NO_HOST_KEY in why else []
+    command = shlex.join(["ssh", *options, *arguments_of(login), "true"])
+    if NO_LOGIN in why:
+        return f"{why} Install your key there (ssh-copy-id), until this works without a question: {command}"
+    if NO_HOST_KEY in why:
+        return f"{why} If it is that host's key, accept it: {command}"
+    return f"{why}. This must work: {command}"

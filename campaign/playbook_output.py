@@ -1,11 +1,20 @@
 """What ansible-playbook prints, taken apart: how far it is, what went wrong, and the recap."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+
+import yaml
 
 _HEAD = re.compile(r"^(PLAY|TASK|RUNNING HANDLER|NO MORE HOSTS LEFT|PLAY RECAP)(?: \[(.*)\])? \*+$")
 _WRONG = re.compile(r"^(?:fatal|failed|\[ERROR\]|ERROR!)\b|^\[ERROR\]")
+_UNREACHABLE = re.compile(r"^fatal: \[(?:.+ -> )?([^\s()]+)(?:\(.*\))?\]: UNREACHABLE! =>")
+_OF_A_HOST = re.compile(r"^\[ERROR\]|^[a-z]+: \[")
+"""What a host's part of a task begins with."""
+
+_NOT_WHY = re.compile(
+    "^Warning: |^Task failed: |^Failed to connect to the host via ssh: |^Data could not be sent .*? over ssh: "
+)
 _CHANGED = re.compile(r"^changed: |^--- ")
 
 
@@ -15,11 +24,13 @@ class Outcome:
 
     Attributes:
         recap: Ansible's last lines, a host each.
-        failed: role or task -> what Ansible said when it failed, in order.
+        unreachable: host -> why it could not be reached, in a line.
+        failed: role or task -> what else Ansible said when it failed, in order.
         said: everything outside of plays and tasks, which is where Ansible complains of files and options.
     """
 
     recap: list[str] = field(default_factory=list)
+    unreachable: dict[str, str] = field(default_factory=dict)
     failed: list[tuple[str, list[str]]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
@@ -37,6 +48,8 @@ def follow(lines: Iterable[str], on_task: Callable[[str], None], on_change: Call
     block: list[str] = []
 
     def finish() -> None:
+        nonlocal block
+        block = _without_unreachable(block, outcome.unreachable)
         if head == "PLAY RECAP":
             outcome.recap += [line for line in block if line]
         elif head is None or not head.startswith(("TASK", "RUNNING HANDLER")):
@@ -58,6 +71,45 @@ def follow(lines: Iterable[str], on_task: Callable[[str], None], on_change: Call
             on_task(_name(head))
     finish()
     return outcome
+
+
+def _without_unreachable(block: Sequence[str], unreachable: dict[str, str]) -> list[str]:
+    """The lines of a task without those about hosts that cannot be reached, which go to `unreachable`."""
+    left: list[list[str]] = []
+    for part in _parts(block):
+        found = _UNREACHABLE.match(part[0])
+        if found is None:
+            left.append(part)
+            continue
+        unreachable.setdefault(found[1], _why(part[1:]))
+        # Ansible says it twice; the first time without the host.
+        if left and left[-1][0].startswith("[ERROR]"):
+            left.pop()
+    return [line for part in left for line in part]
+
+
+def _parts(block: Iterable[str]) -> Iterator[list[str]]:
+    """The lines of a task, host by host."""
+    part: list[str] = []
+    for line in block:
+        if part and _OF_A_HOST.match(line):
+            yield part
+            part = []
+        part.append(line)
+    if part:
+        yield part
+
+
+def _why(result: Sequence[str]) -> str:
+    """The last line of a result's message, behind the words that all of them have."""
+    try:
+        said = str(yaml.safe_load("\n".join(result))["msg"])
+    except (yaml.YAMLError, TypeError, KeyError):
+        return "Ansible gives no reason"
+    *_, last = [""] + [line.strip() for line in said.splitlines() if line.strip()]
+    while begun := _NOT_WHY.match(last):
+        last = last[begun.end() :]
+    return last or "Ansible gives no reason"
 
 
 def _name(head: str) -> str:

@@ -16,8 +16,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from campaign.console import plain_console
 from campaign.live import LiveContent, in_words, ms_in_words
 from campaign.store import FAILED, OK
+from inventory.foreign import printable
 
 PLAIN_EVERY_S = 10.0
 """Distance of the plain lines between those of beginning and ending runs."""
@@ -35,7 +37,7 @@ class View(Protocol):
         ...
 
     def say(self, text: str, style: str = "") -> None:
-        """Show a line that stays."""
+        """Show a line that stays; it may hold text of others."""
         ...
 
     def close(self) -> None:
@@ -48,7 +50,7 @@ def view_for(quiet: bool, color: bool) -> View:
     if quiet:
         return Silence()
     if sys.stderr.isatty():
-        return Display(Console(stderr=True, no_color=not color, highlight=False))
+        return Display(plain_console(color, stderr=True))
     return Lines()
 
 
@@ -87,7 +89,7 @@ class Lines:
 
     def say(self, text: str, style: str = "") -> None:
         """See `View`."""
-        click.echo(text, err=True)
+        click.echo(printable(text), err=True)
 
     def close(self) -> None:
         """See `View`."""
@@ -110,7 +112,7 @@ class Display:
 
     def say(self, text: str, style: str = "") -> None:
         """See `View`."""
-        self._live.console.print(Text(text, style=style))
+        self._live.console.print(Text(printable(text), style=style))
 
     def close(self) -> None:
         """See `View`."""

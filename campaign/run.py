@@ -43,6 +43,7 @@ from campaign.store import FAILED, OK
 from campaign.verifying import in_order, verification
 from inventory.documents import to_plain
 from inventory.errors import MillraceError, RunError
+from inventory.foreign import printable, printable_all
 from workloads.rates import NS
 from workloads.workload import Verdict
 
@@ -163,7 +164,7 @@ class Execution:
         self._times["ended_utc"] = _utc()
         return {
             "status": status,
-            "reason": reason,
+            "reason": printable(reason),
             "attempt": self._job.attempt,
             "workload": self._job.application.name,
             "label": run.workload,
@@ -175,7 +176,7 @@ class Execution:
             "gates": self._job.placed.gates,
             "cpu_settings": run.cpu or None,
             "cpu": self._cpus.rows,
-            "suspect": self._suspect,
+            "suspect": printable_all(self._suspect),
             "inputs": [
                 {"name": i.name, "sha256": i.sha256, "records": i.records, "origin": i.origin} for i in self._job.inputs
             ],
@@ -183,7 +184,7 @@ class Execution:
             "clocks": [pair._asdict() for pair in self._apart],
             "times": self._times,
             "verification": verification(verdict, self._job.inputs),
-            "measured": self._measured,
+            "measured": printable_all(self._measured),
             "profiles": self._profiles,
             "calibration": self._calibration,
         }
@@ -254,7 +255,7 @@ class Execution:
 
     def _world(self, agents: Agents, clocks: Clocks, traces: TraceWriter) -> World:
         def note(kind: str, subject: str, detail: str, value: float | None) -> None:
-            traces.add("event", time.monotonic_ns(), kind, subject, detail, value)
+            traces.add("event", time.monotonic_ns(), kind, subject, printable(detail), value)
 
         def note_slot(record: SlotRecord) -> None:
             traces.add("slot", time.monotonic_ns(), *record)

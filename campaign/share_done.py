@@ -43,12 +43,12 @@ def _lines(what: str) -> Callable[[float], None]:
 
 @contextmanager
 def _bar(what: str, color: bool) -> Iterator[Callable[[float], None]]:
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True, no_color=not color, highlight=False)
+    from campaign.console import plain_console
+
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=plain_console(color, stderr=True), transient=True) as progress:
         task = progress.add_task(what, total=1.0, visible=False)
         begun = time.monotonic()
 

@@ -8,6 +8,8 @@ from typing import Protocol
 
 import click
 
+from inventory.foreign import printable
+
 
 class TaskProgress(Protocol):
     """Who is told how far a playbook is; everything goes to standard error."""
@@ -27,14 +29,12 @@ def tasks_shown(playbook: str, quiet: bool, color: bool) -> Iterator[TaskProgres
     if quiet:
         yield _Shown(playbook, lambda _line: None)
     elif sys.stderr.isatty():
-        from rich.console import Console
-        from rich.markup import escape
+        from campaign.console import plain_console
 
-        console = Console(stderr=True, no_color=not color, highlight=False)
-        with console.status(playbook) as status:
-            yield _Shown(playbook, lambda line: status.update(escape(line)))
+        with plain_console(color, stderr=True).status(playbook) as status:
+            yield _Shown(playbook, status.update)
     else:
-        yield _Shown(playbook, lambda line: click.echo(line, err=True))
+        yield _Shown(playbook, lambda line: click.echo(printable(line), err=True))
 
 
 class _Shown:
@@ -50,4 +50,4 @@ class _Shown:
 
     def tells(self, lines: Sequence[str]) -> None:
         for line in lines:
-            click.echo(line, err=True)
+            click.echo(printable(line), err=True)

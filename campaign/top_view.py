@@ -12,6 +12,7 @@ from campaign.control.flow import ExecutorFlow, FlowDocument
 from campaign.live import REPORTING, in_words
 from campaign.progress import head
 from campaign.watching import Condition, Watched, died_utc
+from inventory.foreign import printable
 
 WIDE, HIGH = 116, 12
 """From so many columns and lines on, nodes and their traffic stand beside the executors."""
@@ -68,16 +69,17 @@ def _top(watched: Watched) -> list[RenderableType]:
     if live is not None and live["stage"] == REPORTING:
         live = {**live, "stage_elapsed_s": live["stage_elapsed_s"] + watched.age_s}
     lines = [] if live is None else head(live)
+    folder = printable(watched.folder)
     match watched.condition:
         case Condition.PREPARING:
-            lines.append(Text(f"preparing: the campaign in {watched.folder} has begun and says nothing yet"))
+            lines.append(Text(f"preparing: the campaign in {folder} has begun and says nothing yet"))
         case Condition.SILENT:
             lines.append(Text(f"no news for {in_words(watched.age_s)}: what is shown is old", "bold red"))
         case Condition.DIED:
             said = f"died: its process is gone; the last news is of {died_utc(watched)}"
-            lines.append(Text(f"{said}. Go on with: millrace run --resume {watched.folder}", "bold red"))
+            lines.append(Text(f"{said}. Go on with: millrace run --resume {folder}", "bold red"))
         case Condition.ENDED:
-            lines.append(Text(f"the campaign has ended; results: {watched.folder}", "bold"))
+            lines.append(Text(f"the campaign has ended; results: {folder}", "bold"))
         case Condition.RUNNING:
             pass
     return lines
@@ -172,7 +174,7 @@ def _table(titles: Sequence[str], names: int, rows: Sequence[Sequence[str | Text
         table.add_column(title, justify="left" if at < names else "right", no_wrap=True)
     most = len(rows) if height is None or len(rows) < height else max(0, height - 2)
     for row in rows[:most]:
-        table.add_row(*row)
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     if most < len(rows):
         table.add_row(Text(f"{len(rows) - most} more", "dim"))
     return table

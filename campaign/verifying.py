@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inventory.errors import RunError
+from inventory.foreign import printable
 from workloads.topology import Topology
 from workloads.workload import PreparedInput, Verdict
 
@@ -29,6 +30,6 @@ def verification(verdict: Verdict | None, inputs: Sequence[PreparedInput]) -> di
     return {
         "status": "none" if verdict is None else "passed" if verdict.passed else "failed",
         "checked": None if verdict is None else verdict.checked,
-        "message": "" if verdict is None else verdict.message,
+        "message": "" if verdict is None else printable(verdict.message),
         "quarantined": {kind: sum(entry.quarantined.get(kind, 0) for entry in inputs) for kind in QUARANTINED},
     }

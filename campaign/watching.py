@@ -16,6 +16,7 @@ from campaign.process import Process, boot_id
 from campaign.state import Owner, read_state, runtime_folder
 from campaign.store import CAMPAIGN_FILE
 from inventory.errors import InputError
+from inventory.foreign import printable, printable_all
 
 FRESH_S = 5.0
 """The file is replaced every second; older than this, something is wrong."""
@@ -50,7 +51,7 @@ def campaign_meant(folder: Path | None) -> Path:
         return find_campaign(folder)
     running = sorted({owner.campaign: owner for owner in running_campaigns()}.items())
     if len(running) > 1:
-        listed = "".join(f"\n  {path}" for path, _ in running)
+        listed = "".join(f"\n  {printable(path)}" for path, _ in running)
         raise InputError(f"top: several campaigns run; give the folder of one of them:{listed}")
     if running:
         return Path(running[0][0])
@@ -64,13 +65,13 @@ def campaign_meant(folder: Path | None) -> Path:
 
 
 def running_campaigns() -> list[Owner]:
-    """This user's campaigns that run on this machine, from their state files."""
+    """This user's campaigns that run on this machine, from their state files; clusters have such files, too."""
     owners = []
     for path in runtime_folder().glob("campaign-*.jsonl"):
         # A campaign may end while it is looked at.
         with suppress(FileNotFoundError):
             record = read_state(path)
-            if record is not None and record.header.owner.process.is_alive():
+            if record is not None and not record.is_cluster and record.header.owner.process.is_alive():
                 owners.append(record.header.owner)
     return owners
 
@@ -107,11 +108,11 @@ def _condition(live: LiveContent, process: Process, age_s: float) -> Condition:
 def _read(folder: Path) -> LiveContent | None:
     path = folder / LIVE_FILE
     try:
-        live = json.loads(path.read_text())
+        live = printable_all(json.loads(path.read_text()))
         msgspec.convert(live["process"], Process)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, KeyError, msgspec.ValidationError) as fault:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, msgspec.ValidationError) as fault:
         raise InputError(f"{path}: cannot be read as a campaign's {LIVE_FILE}: {fault}") from None
     return live  # type: ignore[no-any-return]  # what JSON holds has no type
 

@@ -17,6 +17,7 @@ from inventory.ansible_listing import FACTS, Listing, listing
 from inventory.cluster import AtLeastOne, Cluster, Facts, cluster_of
 from inventory.documents import Document, read, to_plain
 from inventory.errors import InputError, nearest
+from inventory.foreign import printable
 from inventory.origins import Origins
 from inventory.parsing import Steps, dotted
 from inventory.variables import PREFIX, Variables, names
@@ -106,7 +107,7 @@ class VariablesDocument(Document):
     def error(self, steps: Steps, message: str) -> InputError:
         key = dotted(steps[1:])
         host = f"host {steps[0]}: " if steps else ""
-        return InputError(f"{self.where(steps)}: {host}{key + ': ' if key else ''}{message}")
+        return InputError(printable(f"{self.where(steps)}: {host}{key + ': ' if key else ''}{message}"))
 
 
 class Hosts:

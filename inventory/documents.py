@@ -16,6 +16,7 @@ import yaml
 
 from inventory.errors import InputError, nearest
 from inventory.explaining import choices_at, description_at, in_words, keys_at, steps_of, type_at
+from inventory.foreign import printable
 from inventory.parsing import Core, lines_of, plain_data
 from inventory.parsing import Steps as Steps
 from inventory.parsing import dotted as dotted
@@ -64,7 +65,10 @@ class Document:
     def error(self, steps: Steps, message: str) -> InputError:
         """An `InputError` that names file, line and key of `steps`."""
         key = dotted(steps)
-        return InputError(f"{self.where(steps)}: {key}: {message}" if key else f"{self.where(steps)}: {message}")
+        # Paths, keys and values may be anybody's.
+        return InputError(
+            printable(f"{self.where(steps)}: {key}: {message}" if key else f"{self.where(steps)}: {message}")
+        )
 
     def convert(self, kind: type[T], under: Steps = ()) -> T:
         """Return the document, or its part at `under`, as `kind` (a Struct or any type that msgspec knows).
@@ -134,16 +138,17 @@ def read(path: str | Path) -> Document:
         InputError: the file cannot be read, is not YAML/JSON, or gives a key twice.
     """
     path = Path(path)
+    name = printable(path)
     try:
         if path.is_dir():
-            raise InputError(f"{path}: is a directory, a file was expected")
+            raise InputError(f"{name}: is a directory, a file was expected")
         if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{path}: larger than {MAX_BYTES >> 20} MB, too large for a description")
+            raise InputError(f"{name}: larger than {MAX_BYTES >> 20} MB, too large for a description")
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as fault:
-        raise InputError(f"{path}: not UTF-8 text (byte {fault.start})") from None
+        raise InputError(f"{name}: not UTF-8 text (byte {fault.start})") from None
     except OSError as fault:
-        raise InputError(f"{path}: cannot be read: {fault.strerror}") from None
+        raise InputError(f"{name}: cannot be read: {fault.strerror}") from None
     return parse(text, str(path))
 
 
@@ -171,8 +176,8 @@ def dump_json(value: Any) -> str:
     return _NOT_YAML.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
-_NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-"""Characters that JSON allows as they are, and YAML refuses or takes for the end of a line."""
+_NOT_YAML = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
+"""Characters that JSON allows as they are, and YAML refuses or takes for a line's end, or that turn its direction."""
 
 
 class _CoreDumper(yaml.SafeDumper):

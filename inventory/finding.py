@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from inventory.errors import InputError, nearest
+from inventory.foreign import printable
 
 SHIPPED = Path(__file__).parent
 
@@ -27,4 +28,5 @@ def find_inventory(name_or_path: str) -> Path:
     if path.is_dir():
         return path
     hint = nearest(name_or_path, shipped)
-    raise InputError(f"{name_or_path}: there is no such file or folder, and no inventory of that name{hint}")
+    name = printable(name_or_path)
+    raise InputError(f"{name}: there is no such file or folder, and no inventory of that name{hint}")

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from inventory.errors import InputError
+from inventory.foreign import printable
 
 Steps = tuple[str | int, ...]
 """The keys and indices on the way to a value."""
@@ -118,9 +119,11 @@ class _Reader:
             # What is missing at the end is reported one line below the last.
             last = self._text.rstrip().count("\n")
             place = f"{self._source}:{min(mark.line, last) + 1}" if mark else self._source
-            raise InputError(f"{place}: not valid YAML or JSON: {fault.problem or fault.context}") from None
+            raise InputError(printable(f"{place}: not valid YAML or JSON: {fault.problem or fault.context}")) from None
         except yaml.YAMLError as fault:
-            raise InputError(f"{self._source}: not valid YAML or JSON: {fault}") from None
+            raise InputError(
+                printable(f"{self._source}: not valid YAML or JSON: {' '.join(str(fault).split())}")
+            ) from None
         finally:
             loader.dispose()
         return (None if root is None else self._plain(root, (), frozenset())), self._lines
@@ -133,13 +136,13 @@ class _Reader:
                 depth += 1
                 if depth > MOST_DEEP:
                     line = event.start_mark.line + 1 if event.start_mark else 1
-                    raise InputError(f"{self._source}:{line}: nested too deep")
+                    raise InputError(printable(f"{self._source}:{line}: nested too deep"))
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
 
     def _error(self, steps: Steps, node: yaml.Node, message: str) -> InputError:
         place = f"{self._source}:{node.start_mark.line + 1}"
-        return InputError(f"{place}: {dotted(steps)}: {message}" if steps else f"{place}: {message}")
+        return InputError(printable(f"{place}: {dotted(steps)}: {message}" if steps else f"{place}: {message}"))
 
     def _plain(self, node: yaml.Node, steps: Steps, above: frozenset[int]) -> Any:
         self._lines[steps] = node.start_mark.line + 1

@@ -20,7 +20,9 @@ EXTRAS = PROJECT["optional-dependencies"]
 LOCKS = ("build", "node", "controller", "dev", "java")
 
 MOST_LINES = 400
-MAY_BE_LONGER = re.compile(r"^(LICENSE|tests/kept_results/.*|requirements/.*\.txt|docs/reference/cli\.md|docs/.*\.svg)$")
+MAY_BE_LONGER = re.compile(
+    r"^(LICENSE|tests/kept_results/.*|requirements/.*\.txt|docs/reference/cli\.md|docs/.*\.svg)$"
+)
 
 
 def _locked(name: str) -> dict[str, list[tuple[Requirement, int]]]:

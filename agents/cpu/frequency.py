@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from agents.cpu import turbo
 from agents.cpu.answer import Refusal
-from agents.cpu.policies import POLICIES, Policy
+from agents.cpu.policies import POLICIES, Policy, no_policy
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, View
 from agents.cpu.wish import CpuWish
@@ -26,7 +26,7 @@ def probe(host: HostFiles) -> Finding:
     """CPU clock and governor."""
     policies = [name for name in host.names(POLICIES) if name.startswith("policy")]
     if not policies:
-        return Finding("absent", "no cpufreq policy (usual in virtual machines): the clock cannot be set")
+        return Finding("absent", f"{no_policy(host)}: the clock cannot be set")
     folder = f"{POLICIES}/{policies[0]}"
     driver = host.read_if_there(f"{folder}/scaling_driver") or "unknown"
     wrong = host.check_number(f"{folder}/{HIGH}")

@@ -6,7 +6,7 @@ have, and the kernel forgets it with the governor.
 
 from agents.cpu import driver
 from agents.cpu.answer import Refusal
-from agents.cpu.policies import POLICIES
+from agents.cpu.policies import POLICIES, no_policy
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, View, differing, settable
 from agents.cpu.wish import CpuWish
@@ -19,7 +19,7 @@ HOLDING = "userspace"
 
 def probe(host: HostFiles) -> Finding:
     """Whether governors can be chosen."""
-    return settable(host, _governors(host), "no cpufreq policy (usual in virtual machines): there is no governor")
+    return settable(host, _governors(host), f"{no_policy(host)}: there is no governor")
 
 
 def paths(host: HostFiles) -> list[str]:

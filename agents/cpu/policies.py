@@ -86,3 +86,8 @@ def _read(host: HostFiles, name: str) -> Policy | None:
         epp=text("energy_performance_preference"),
         epps=tuple((text("energy_performance_available_preferences") or "").split()),
     )
+
+
+def no_policy(host: HostFiles) -> str:
+    """Say that the kernel scales no clocks here, and whether that is to be wondered at."""
+    return f"no cpufreq policy (usual in virtual machines{', and this is one' if host.is_virtual else ''})"

@@ -27,7 +27,8 @@ class Rapl(Reader):
     def probe(self) -> Finding:
         zones = find_zones(self.host)
         if not zones:
-            return Finding("absent", f"no zone with an energy counter in /{POWERCAP}")
+            usual = " (usual in virtual machines, and this is one)" if self.host.is_virtual else ""
+            return Finding("absent", f"no zone with an energy counter in /{POWERCAP}{usual}")
         faults = [zone.fault for zone in zones if zone.fault]
         if len(faults) < len(zones):
             modelled = "; they follow a model, and nothing is measured" if any(zone.modelled for zone in zones) else ""
@@ -47,7 +48,8 @@ class Rapl(Reader):
 
     def open(self) -> None:
         self._files = Counters(self.host)
-        filtered = ("filtered",) if "sgx" in _flags(self.host.read_if_there("proc/cpuinfo") or "") else ()
+        # A CPU with SGX may blur its counters on purpose.
+        filtered = ("filtered",) if "sgx" in self.host.cpu_flags() else ()
         for zone, rejected, in_total in self.judge():
             if zone.domain not in self.settings.ignore and not (rejected or "").startswith("duplicate"):
                 self._files.add(_domain(zone, rejected, in_total, filtered, self._is_term(zone)))
@@ -94,9 +96,3 @@ def _domain(zone: Zone, rejected: str | None, in_total: bool, flags: tuple[str, 
         flags=flags,
         reason=reason,
     )
-
-
-def _flags(cpuinfo: str) -> list[str]:
-    """What the first CPU can do; a CPU with SGX may blur its counters on purpose."""
-    lines = (line for line in cpuinfo.splitlines() if line.startswith("flags"))
-    return next(lines, "").split()

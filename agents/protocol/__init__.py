@@ -80,6 +80,7 @@ from agents.protocol.reports import (
     WorkerReport,
 )
 from inventory.errors import RunError
+from inventory.foreign import printable
 
 __all__ = [
     "AGENT",
@@ -177,7 +178,7 @@ def _explain(what: str, line: bytes, fault: Exception) -> RunError:
         theirs = VERSION
     if theirs != VERSION:
         return other_version(theirs)
-    return RunError(f"not a {what} of control protocol {VERSION}: {fault}: {line[:120]!r}")
+    return RunError(printable(f"not a {what} of control protocol {VERSION}: {fault}: {line[:120]!r}"))
 
 
 def other_version(theirs: int) -> RunError:

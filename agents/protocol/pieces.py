@@ -4,6 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
+from msgspec.structs import force_setattr
+
+from inventory.foreign import printable_all
 
 VERSION = 6
 
@@ -35,6 +38,18 @@ Fact = str | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | list[str]
 
 class Message(Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True, omit_defaults=True):
     """One line."""
+
+
+def make_printable(said: Struct, *names: str) -> None:
+    """Make these attributes of what a process says in its own words printable; to be called when it is made.
+
+    That is when it is sent, so that no line gets too long, and again when it is read, for a sender may be anybody.
+    """
+    for name in names:
+        value = getattr(said, name)
+        force_setattr(
+            said, name, tuple(map(printable_all, value)) if isinstance(value, tuple) else printable_all(value)
+        )
 
 
 class Place(Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,6 +98,9 @@ class IdleBaseline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     flags: tuple[str, ...] = ()
     reason: str = ""
 
+    def __post_init__(self) -> None:
+        make_printable(self, "domains", "flags", "reason")
+
 
 class CpuSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One file of the kernel that was set, in the file's own unit (clocks are in kHz).
@@ -102,6 +120,9 @@ class CpuSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     got: str | None
     ok: bool
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        make_printable(self, "setting", "before", "asked", "got", "reason")
 
 
 def workers_of(executors: Iterable[ExecutorSpec]) -> tuple[Place, ...]:

@@ -15,6 +15,7 @@ from agents.protocol.pieces import (
     Port,
     SlotIndex,
     Whole,
+    make_printable,
 )
 
 MOST_FACTS = 200
@@ -28,6 +29,9 @@ class Hello(Message, frozen=True, tag="hello"):
     pid: Count
     python: str
     facts: Annotated[Mapping[str, Fact], Meta(max_length=MOST_FACTS)]
+
+    def __post_init__(self) -> None:
+        make_printable(self, "python", "facts")
 
 
 class Pulse(Message, frozen=True, tag="pulse"):
@@ -66,6 +70,9 @@ class Ready(Message, frozen=True, tag="ready"):
     barrier: Count
     tick: Whole = 0
     refused: str = ""
+
+    def __post_init__(self) -> None:
+        make_printable(self, "refused")
 
 
 class Stored(Message, frozen=True, tag="stored"):
@@ -157,6 +164,9 @@ class Lost(Message, frozen=True, tag="lost"):
     peer: Place
     reason: str
 
+    def __post_init__(self) -> None:
+        make_printable(self, "reason")
+
 
 class Stopped(Message, frozen=True, tag="stopped"):
     """A worker's sources have ended: spout executor -> records emitted."""
@@ -234,6 +244,9 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     samples: Count = 0
     reason: str = ""
 
+    def __post_init__(self) -> None:
+        make_printable(self, "reason")
+
 
 class Idled(Message, frozen=True, tag="idled"):
     """Answer to `MeterIdle`."""
@@ -251,6 +264,9 @@ class CpusSet(Message, frozen=True, tag="cpus_set"):
 
     settings: tuple[CpuSetting, ...] = ()
     refused: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        make_printable(self, "refused")
 
 
 class Profiled(Message, frozen=True, tag="profiled"):
@@ -298,6 +314,9 @@ class Failed(Message, frozen=True, tag="failed"):
     reason: str
     log: str = ""
     died: bool = False
+
+    def __post_init__(self) -> None:
+        make_printable(self, "reason", "log")
 
 
 WorkerReport = (

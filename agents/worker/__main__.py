@@ -14,6 +14,7 @@ from agents.worker.readiness import Readiness
 from agents.worker.settling import settle
 from agents.worker.worker import Worker, failed
 from inventory.errors import MillraceError, RunError
+from inventory.foreign import printable_lines
 
 _READ_BYTES = 64 * 1024
 
@@ -64,7 +65,7 @@ def main() -> int:
         control.send(failed(life.epoch, life.slot, fault))
         return 1
     except Exception as fault:  # noqa: BLE001 - the log gets the traceback, the controller one line
-        traceback.print_exc(file=sys.stderr)
+        sys.stderr.write(f"{printable_lines(traceback.format_exc())}\n")
         control.send(failed(life.epoch, life.slot, RunError(f"{type(fault).__name__}: {fault}")))
         return 1
     return 0

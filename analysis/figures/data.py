@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from analysis.figures.theme import Look
-from analysis.statistics import Spread
+from analysis.statistics import Spread, without_noise
 
 
 @dataclass(frozen=True)
@@ -165,6 +165,7 @@ def quantity(value: float | None) -> str:
     """A number for people: three significant digits, k, M and G from ten thousand on; a dash for what is missing."""
     if value is None:
         return "–"
+    value = without_noise(value)
     size = abs(value)
     if size < 999.5:
         return f"{value:.3g}"

@@ -19,6 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from analysis.palette import GRID, INK, MUTED, PALETTE, SERIES, Colour
+from inventory.foreign import printable
 
 WIDTH_IN = 4.6
 """Every figure is about as wide as a phone: there, and in a row of three on a laptop, its text can be read."""
@@ -36,6 +37,7 @@ _BY_VALUE = {colour.light: colour for colour in PALETTE}
 
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
+    "text.parse_math": False,  # names are no formulas
     "font.size": 10,
     "figure.titlesize": 11.5,
     "figure.titleweight": "bold",
@@ -152,7 +154,7 @@ def render_svg(figure: Figure, name: str, description: str) -> str:
     root.set("stroke-linejoin", "round")
     root.set("font-family", _FONTS)
     title, style = ElementTree.Element(f"{{{_SVG}}}title"), ElementTree.Element(f"{{{_SVG}}}style")
-    title.text, style.text = description, standalone_style()
+    title.text, style.text = printable(description), standalone_style()
     root.insert(0, title)
     root.insert(1, style)
     return ElementTree.tostring(root, encoding="unicode") + "\n"

@@ -28,6 +28,7 @@ from analysis.tables import TABLES  # noqa: E402
 from analysis.traces import Traces  # noqa: E402
 from inventory.errors import MillraceError  # noqa: E402
 from inventory.folders import replacing  # noqa: E402
+from inventory.foreign import printable, printable_lines  # noqa: E402
 from inventory.lifetime import end_with, leave_on_sigterm  # noqa: E402
 from workloads.pipelines.spark_session import started  # noqa: E402
 
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
             tables = _tables(campaign)
             drawing.result().build(campaign, tables, folder, baseline, _tell)
     except MillraceError as fault:
-        sys.stderr.write(f"millrace: {fault}\n")
+        sys.stderr.write(f"{printable_lines(f'millrace: {fault}')}\n")
         return fault.exit_status
     _tell(f"written to {asked.output}")
     return 0
@@ -87,7 +88,7 @@ def _tables(campaign: Campaign) -> dict[str, Rows]:
 
 
 def _tell(what: str) -> None:
-    sys.stderr.write(f"report: {time.monotonic() - STARTED:5.1f} s  {what}\n")
+    sys.stderr.write(f"report: {time.monotonic() - STARTED:5.1f} s  {printable(what)}\n")
     sys.stderr.flush()
 
 

@@ -8,6 +8,7 @@ from campaign.energy.calibrating import Calibration, calibrate
 from campaign.seconds import Seconds
 from campaign.share_done import share_done
 from inventory.documents import dump_json
+from inventory.foreign import printable
 
 EXAMPLE = """\b
 Examples:
@@ -56,7 +57,7 @@ def _show(result: Calibration) -> None:
     for number, step in enumerate(result.found.steps):
         clock = f"{step.hz / 1e9:.2f} GHz" if step.hz else "clock not known"
         held = "  held out" if number in result.fit.held_out else ""
-        watts = f"{step.watts:8.3f} W +- {step.bound_watts:.3f} W ({result.found.source})"
+        watts = f"{step.watts:8.3f} W +- {step.bound_watts:.3f} W ({printable(result.found.source)})"
         click.echo(f"  {step.busy:6.1%} busy, {clock}: {watts}{held}")
     model = result.fit.model
     kappa = f"{model.kappa:g}" if result.fit.kappa_is_fitted else f"{model.kappa:g} (not fitted: one clock only)"
@@ -68,10 +69,10 @@ def _show(result: Calibration) -> None:
         sure = f"+-{lag.margin_s:.2f} s (correlation of its power with the load: {lag.correlation:.2f})"
         click.echo(f"  the meter is {lag.lag_s:.2f} s late, {sure}")
     elif result.found.why_no_lag:
-        click.secho(f"  how late the meter is could not be found: {result.found.why_no_lag}", fg="yellow")
+        click.secho(f"  how late the meter is could not be found: {printable(result.found.why_no_lag)}", fg="yellow")
     if result.background > MOST_LOAD:
         told = f"  {result.background:.0%} of the CPUs were busy without a load: something else ran; calibrate again"
         click.secho(told, fg="yellow")
     if result.found.clocks:
-        click.echo(f"  {result.found.clocks}")
-    click.echo(f"  kept in {result.path}")
+        click.echo(printable(f"  {result.found.clocks}"))
+    click.echo(printable(f"  kept in {result.path}"))

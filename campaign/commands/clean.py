@@ -4,6 +4,7 @@ import click
 
 from campaign.clean import clean_all
 from inventory.errors import RunError
+from inventory.foreign import printable
 
 EXAMPLE = """\b
 Examples:
@@ -22,9 +23,9 @@ def command(dry_run: bool) -> None:
     """
     outcome = clean_all(dry_run)
     for line in outcome.running:
-        click.echo(f"left alone: {line}", err=True)
+        click.echo(printable(f"left alone: {line}"), err=True)
     for line in outcome.done:
-        click.echo(f"{'would be removed' if dry_run else 'removed'}: {line}")
+        click.echo(printable(f"{'would be removed' if dry_run else 'removed'}: {line}"))
     if outcome.failed:
         raise RunError("could not be removed: " + "; ".join(outcome.failed))
     if not outcome.done:

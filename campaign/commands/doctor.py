@@ -10,6 +10,7 @@ from agents.probing import Status
 from campaign.doctor import Zone, diagnose
 from campaign.sysfs import metered_host, sysfs_option
 from inventory.documents import dump_json
+from inventory.foreign import printable
 
 EXAMPLE = """\b
 Example:
@@ -45,7 +46,7 @@ def _table(title: str, rows: Iterable[tuple[str, Status, str]]) -> None:
     click.secho(title, bold=True)
     width = min(shutil.get_terminal_size().columns, WIDEST)
     for name, status, reason in rows:
-        first, *rest = textwrap.wrap(reason, max(20, width - NAME - STATUS - 2), break_on_hyphens=False)
+        first, *rest = textwrap.wrap(printable(reason), max(20, width - NAME - STATUS - 2), break_on_hyphens=False)
         click.echo(f"  {name:<{NAME}}{click.style(f'{status:<{STATUS}}', fg=COLOURS[status])}{first}")
         for line in rest:
             click.echo(" " * (NAME + STATUS + 2) + line)
@@ -55,5 +56,5 @@ def _zones(zones: Iterable[Zone]) -> None:
     click.secho("metered", bold=True)
     for zone in zones:
         part = zone.rejected or ("part of the node" if zone.in_total else "not added")
-        click.echo(f"  {zone.domain:<{DOMAIN}}{zone.role:<{ROLE}}{part:<{PART}}{zone.path}")
+        click.echo(printable(f"  {zone.domain:<{DOMAIN}}{zone.role:<{ROLE}}{part:<{PART}}{zone.path}"))
     click.echo()

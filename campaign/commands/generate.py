@@ -8,6 +8,7 @@ import click
 from campaign.cli import Settings
 from campaign.interrupts import interrupted_once
 from campaign.share_done import share_done
+from inventory.foreign import printable
 
 if TYPE_CHECKING:
     from workloads.generate.kinds import Kind
@@ -51,4 +52,4 @@ def command(settings: Settings, name: str, output: Path, rows: int, seed: int) -
     kind: Kind = KINDS[name]
     with interrupted_once(), share_done(f"generating {output.name}", settings.quiet, settings.color) as tell:
         write_rows(output, kind(rows, seed), lambda written: tell(written / rows))
-    click.echo(f"{output}: {rows:,} rows of {name}, seed {seed}, {output.stat().st_size:,} bytes")
+    click.echo(f"{printable(output)}: {rows:,} rows of {name}, seed {seed}, {output.stat().st_size:,} bytes")

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from campaign.listing import KINDS, Entry
+from inventory.foreign import printable
 
 EXAMPLE = """\b
 Example:
@@ -29,9 +30,9 @@ def command(kind: str, as_json: bool) -> None:
         return
     width = min(shutil.get_terminal_size().columns, WIDEST)
     for entry in entries:
-        click.secho(entry["name"], bold=True)
+        click.secho(printable(entry["name"]), bold=True)
         for line in _lines(entry):
-            click.echo(textwrap.fill(line, width, initial_indent="  ", subsequent_indent="    "))
+            click.echo(textwrap.fill(printable(line), width, initial_indent="  ", subsequent_indent="    "))
 
 
 def _lines(entry: Entry) -> Iterator[str]:

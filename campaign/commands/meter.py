@@ -12,6 +12,7 @@ from campaign.seconds import Seconds
 from campaign.share_done import share_done
 from campaign.sysfs import metered_host, sysfs_option
 from inventory.documents import dump_json
+from inventory.foreign import printable
 
 EXAMPLE = """\b
 Examples:
@@ -47,14 +48,17 @@ def _show(metered: Metered) -> None:
     for domain in metered.domains:
         mark = "*" if domain.in_total else " "
         told = _numbers(domain.joules, domain.bound_joules, domain.watts, domain.reason)
-        click.echo(f"{mark} {domain.domain:<{NAME}}{domain.source:<{SOURCE}}{told}{_in_brackets(domain.flags)}")
+        line = f"{mark} {domain.domain:<{NAME}}{domain.source:<{SOURCE}}{told}{_in_brackets(domain.flags)}"
+        click.echo(printable(line))
     total = metered.total
     seconds = (metered.end_ns - metered.start_ns) / 1e9
     watts = None if total.joules is None or "gap" in total.flags else total.joules / seconds
     told = _numbers(total.joules, total.bound_joules, watts, total.reason)
     source = total.source or "none"
     line = f"  {'node':<{NAME}}{source:<{SOURCE}}{told}{_in_brackets(total.flags)}"
-    click.secho(textwrap.fill(line, WIDEST, subsequent_indent=" " * INDENT, break_on_hyphens=False), bold=True)
+    click.secho(
+        textwrap.fill(printable(line), WIDEST, subsequent_indent=" " * INDENT, break_on_hyphens=False), bold=True
+    )
     if any(domain.in_total for domain in metered.domains):
         click.echo(f"  over {seconds:.3f} s; * is part of the node")
 

@@ -8,6 +8,7 @@ import psutil
 
 from analysis.submit import LOCAL, QUICK_START, Job, submit
 from campaign.cli import Settings
+from inventory.foreign import printable
 from workloads.pipelines.catalogue import PIPELINES, SOCKET
 from workloads.recordings.parts import files_of
 
@@ -92,7 +93,7 @@ def command(
 
     def tell(line: str) -> None:
         if not settings.quiet:
-            click.echo(line, err=True)
+            click.echo(printable(line), err=True)
 
     arguments = [name, "--input", source, "--output", str(output), "--format", kind]
     arguments += [part for param in params for part in ("--param", param)]
@@ -103,7 +104,7 @@ def command(
     java = LONG_RUN if long else QUICK_START
     spark = {"spark.driver.memory": f"{memory}m"}
     submit(Job(f"the pipeline {name}", SCRIPT, arguments, PROGRESS, log, java, spark, long), master, tell)
-    click.echo(f"pipeline: {output}")
+    click.echo(printable(f"pipeline: {output}"))
 
 
 def _size(source: str) -> int:

@@ -8,6 +8,7 @@ import click
 from campaign.cli import Settings
 from campaign.placing import Placed, Refused, Round, compare, listed, place, status_of
 from inventory.documents import dump_json, read
+from inventory.foreign import printable
 from inventory.params import given
 from inventory.reading import read_cluster
 from scheduler.account import Account
@@ -109,7 +110,7 @@ def command(
         from campaign.picture import draw
 
         for path in draw(outcomes, Path(pictures or PICTURES)):
-            click.echo(f"picture: {path}", err=as_json)
+            click.echo(printable(f"picture: {path}"), err=as_json)
     return status_of(outcomes)
 
 

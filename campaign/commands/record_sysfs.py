@@ -6,6 +6,7 @@ import click
 
 from agents.recording import record
 from campaign.sysfs import metered_host, sysfs_option
+from inventory.foreign import printable
 
 EXAMPLE = """\b
 Example:
@@ -25,8 +26,8 @@ def command(folder: Path, root: str) -> None:
     DIR then stands for / wherever a command takes --sysfs. Serial numbers are left out. Root sees more than others.
     """
     found = record(metered_host(root).root, folder)
-    click.echo(f"{folder}: {found.files} files")
+    click.echo(printable(f"{folder}: {found.files} files"))
     for path, reason in list(found.refused.items())[:MOST_NAMED]:
-        click.echo(f"could not be read: /{path}: {reason}", err=True)
+        click.echo(printable(f"could not be read: /{path}: {reason}"), err=True)
     if len(found.refused) > MOST_NAMED:
         click.echo(f"could not be read: {len(found.refused) - MOST_NAMED} more, see recording.json", err=True)

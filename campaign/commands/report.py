@@ -8,6 +8,7 @@ from analysis.render import render
 from analysis.submit import LOCAL
 from campaign.cli import Settings
 from campaign.latest import find_campaign
+from inventory.foreign import printable
 
 
 @click.command("report", epilog="Example: millrace report latest")
@@ -24,6 +25,6 @@ def command(settings: Settings, folder: Path, master: str | None, baseline: str 
 
     def tell(line: str) -> None:
         if not settings.quiet:
-            click.echo(line, err=True)
+            click.echo(printable(line), err=True)
 
-    click.echo(f"report: {render(find_campaign(folder), master, baseline, tell)}")
+    click.echo(printable(f"report: {render(find_campaign(folder), master, baseline, tell)}"))

@@ -5,6 +5,7 @@ import click
 from campaign.cli import Settings
 from campaign.emulation.standing import cluster_of, is_emulated
 from campaign.playbook import Choice, play
+from inventory.foreign import printable
 from inventory.reading import read_hosts
 
 EXAMPLE = """\b
@@ -30,6 +31,6 @@ def command(settings: Settings, inventory: str, options: tuple[str, ...], check:
     """
     hosts = read_hosts(inventory)
     if is_emulated(hosts) and cluster_of(hosts, as_asked=False) is None:
-        click.echo(f"no emulated cluster of {hosts.path} is up: nothing is to be given back", err=True)
+        click.echo(f"no emulated cluster of {printable(hosts.path)} is up: nothing is to be given back", err=True)
         return
     play("restore", hosts, Choice(check, options), settings)

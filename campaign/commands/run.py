@@ -15,6 +15,7 @@ from campaign.plan import only
 from campaign.reaching import reach_of
 from campaign.state import this_owner
 from inventory.errors import InputError, UnfitError
+from inventory.foreign import escaped, printable
 
 RUN_FAILED = 1
 
@@ -108,11 +109,12 @@ def conduct(
         _show(opened, runs)
         return 0, None
     ending = carry_out(opened, runs, reach, settings, profile, accept_shortfall, last_stage)
-    click.echo(f"results: {opened.folder}")
+    folder = printable(opened.folder)
+    click.echo(f"results: {folder}")
     for name, reason in ending.failed.items():
-        click.echo(f"millrace: {name}: {reason}", err=True)
+        click.echo(printable(f"millrace: {name}: {reason}"), err=True)
     if ending.interrupted:
-        click.echo(f"interrupted; go on with: millrace run --resume {opened.folder}", err=True)
+        click.echo(f"interrupted; go on with: millrace run --resume {folder}", err=True)
         return INTERRUPTED, opened.folder
     return RUN_FAILED if ending.failed else 0, opened.folder
 
@@ -134,10 +136,10 @@ def _report(folder: Path, settings: Settings) -> None:
 
     def tell(line: str) -> None:
         if not settings.quiet:
-            click.echo(line, err=True)
+            click.echo(printable(line), err=True)
 
     try:
-        click.echo(f"report: {render(folder, tell=tell)}")
+        click.echo(printable(f"report: {render(folder, tell=tell)}"))
     except UnfitError as fault:
         raise UnfitError(f"{fault}\nThe results are complete in {folder}; later: millrace report {folder}") from None
 
@@ -159,6 +161,6 @@ def _show(opened: Opened, runs: list[Run]) -> None:
         for entry in (entry for topology in answer.topologies.values() for entry in topology.assignments):
             slots.setdefault((entry.node, entry.slot), []).append(entry.executor)
         for (node, slot), executors in slots.items():
-            click.echo(f"  {node} slot {slot}: {' '.join(executors)}")
+            click.echo(escaped(f"  {node} slot {slot}: {' '.join(executors)}"))
     seconds = len(runs) * (plan.agenda.warmup_s + plan.agenda.duration_s)
     click.echo(f"\n{len(runs)} runs, {in_words(seconds)} without their starts and ends; nothing was started")

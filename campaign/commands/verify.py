@@ -11,6 +11,7 @@ from campaign.cli import Settings
 from campaign.playbook import Choice, play
 from inventory.documents import dump_json, read
 from inventory.errors import RunError
+from inventory.foreign import printable
 from inventory.reading import read_hosts
 
 EXAMPLE = """\b
@@ -85,4 +86,4 @@ def _table(verified: Verified) -> None:
 
 
 def _cell(value: Value) -> str:
-    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else printable(value)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from agents.protocol import Place, Progress, Report, Vitals, Work
+from inventory.foreign import printable
 from workloads.rates import NS
 
 SILENT_S = 5.0
@@ -160,7 +161,7 @@ class Flow:
             before = None if silent or worker.before is None else worker.before.executors.get(name)
             out, taken, busy, blocked = _rates(before, work, worker.seconds)
             yield ExecutorFlow(
-                executor=name,
+                executor=printable(name),
                 node=place.node,
                 slot=place.slot,
                 in_per_s=_rounded(taken, 1),
@@ -188,7 +189,11 @@ class Flow:
                 total[key] = (so_far[0] + tuples, None if nbytes is None else (so_far[1] or 0.0) + nbytes)
         return tuple(
             HopFlow(
-                hop=hop, source=source, target=target, tuples_per_s=round(tuples, 1), bytes_per_s=_rounded(nbytes, 0)
+                hop=printable(hop),
+                source=source,
+                target=printable(target),
+                tuples_per_s=round(tuples, 1),
+                bytes_per_s=_rounded(nbytes, 0),
             )
             for (hop, source, target), (tuples, nbytes) in sorted(total.items())
         )

@@ -19,6 +19,7 @@ from campaign.lock import ClusterLock
 from campaign.process import identify
 from inventory.ansible_hosts import Hosts
 from inventory.errors import RunError, UnfitError
+from inventory.foreign import printable
 
 _UNLIMITED = ("provision", "restore")
 
@@ -53,7 +54,7 @@ def joined(hosts: Hosts, quiet: bool, as_asked: bool = True) -> Description | No
     """`cluster_of`, for whoever is about to use it: says whose it is, unless it is its own."""
     found = cluster_of(hosts, as_asked)
     if found is not None and found.origin.process != identify(os.getpid()) and not quiet:
-        click.echo(f"uses {found}", err=True)
+        click.echo(printable(f"uses {found}"), err=True)
     return found
 
 
@@ -63,7 +64,9 @@ def start(hosts: Hosts, quiet: bool) -> EmulatedCluster:
     Raises:
         MillraceError: this host cannot do it.
     """
-    tell: Callable[[str], None] = (lambda _: None) if quiet else (lambda part: click.echo(f"up: {part}", err=True))
+    tell: Callable[[str], None] = (
+        (lambda _: None) if quiet else (lambda part: click.echo(printable(f"up: {part}"), err=True))
+    )
     return bring_up(wish_of(hosts), tell)
 
 
@@ -101,7 +104,7 @@ def standing_for(playbook: str, hosts: Hosts, check: bool, partial: bool, quiet:
             if playbook == "restore" and not check and not partial:
                 take_down(description.keeper)
                 if not quiet and (logs := logs_in(Path(description.wish.folder))):
-                    click.echo(f"logs, until millrace clean: {', '.join(map(str, logs))}", err=True)
+                    click.echo(printable(f"logs, until millrace clean: {', '.join(map(str, logs))}"), err=True)
             elif started is not None and check:
                 started.down()
 

@@ -16,6 +16,7 @@ from campaign.ssh.connection import Connection
 from campaign.ssh.keeper import WAIT_S
 from campaign.ssh.program import Program, open_command
 from inventory.errors import RunError, UnfitError
+from inventory.foreign import printable
 
 START_S = WAIT_S + 30.0
 """How long a keeper may take to have the node."""
@@ -127,7 +128,9 @@ class Keeping:
                 status, complaint = await program.wait(), program.complaint
                 if status == MISSING:
                     complaint = f"there is no {python}; provision the node first"
-                raise UnfitError(f"node {self.name}: {complaint or f'its keeper ended with status {status}'}")
+                raise UnfitError(
+                    f"node {self.name}: {printable(complaint) or f'its keeper ended with status {status}'}"
+                )
         except TimeoutError:
             program.kill()
             raise RunError(f"node {self.name}: its keeper did not start within {START_S:.0f} s") from None
@@ -137,12 +140,12 @@ class Keeping:
                 raise RunError(f"node {self.name}: {fault}") from None
             raise
         if "refused" in said:
-            raise UnfitError(f"node {self.name}: {said['refused']}")
+            raise UnfitError(f"node {self.name}: {printable(said['refused'])}")
         theirs = said.get("version", "of an unknown version")
         if theirs != version("millrace"):
             program.kill()
             raise UnfitError(
-                f"node {self.name} has Millrace {theirs}, this is {version('millrace')}; provision it again"
+                f"node {self.name} has Millrace {printable(theirs)}, this is {version('millrace')}; provision it again"
             )
         self._program = program
         self._beating = asyncio.create_task(self._beat(program))

@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from analysis.build import COLUMNS, build
-from analysis.columns import SPARK_COLUMNS
+from analysis.columns import SPARK_COLUMNS, tidy
 from analysis.html import executors_in_short, number, ranges, signed, size, span
 from analysis.page import rate_words
 from analysis.results import load_campaign
@@ -217,6 +218,94 @@ def test_a_difference_to_saturated_runs_is_never_bold(campaign_maker: Maker, tmp
     said = check_self_contained(html).said
     assert ("top-storm, saturated" in said) is saturated
     assert ("90 % of the time: under this placement it took no more" in said) is saturated
+
+
+@pytest.mark.parametrize("has_schedule", [True, False])
+def test_what_was_asked_for_is_never_bold_as_if_it_were_found(
+    campaign_maker: Maker, tmp_path: Path, has_schedule: bool
+) -> None:
+    folder = campaign_maker(tmp_path / "c", workloads=["exclamation"], repetitions=10, duration_s=1.0)
+    tables = measured_rows(folder, {path.name for path in (folder / "runs").iterdir() if "top-storm" in path.name})
+    for row in tables["components"]:
+        row["worst_late_ms"] = None
+        row["due_tuples_per_s"] = row["emitted_tuples_per_s"] if has_schedule else None
+    html = built(folder, tables)
+    (part,) = re.findall(r"<h3>Difference to even.*?</table>", html, re.DOTALL)
+    # Without a schedule what sources emit is what the placement let them.
+    assert re.findall(r'class="([^"]*)">(−500 [^<]*)<', part) == (
+        [("edge", "−500 [−500, −500]"), ("", "−500 [−500, −500]")]
+        if has_schedule
+        else [(" clear", "−500 [−500, −500]")]
+    )
+
+
+def test_what_only_the_order_of_adding_has_left_is_no_difference(campaign_maker: Maker, tmp_path: Path) -> None:
+    folder = campaign_maker(tmp_path / "c", workloads=["exclamation"], repetitions=10, duration_s=1.0)
+    late = {path.name for path in (folder / "runs").iterdir() if "top-storm" in path.name}
+    tables = measured_rows(folder, set())
+    for row in tables["busy"]:
+        row["busy_cores"] = 0.1 + 0.2 if row["run"] in late else 0.3
+        row["blocked_executors"] = -4.44e-16
+    tables["cpu"] = [
+        {"run": row["run"], "node": "n1", "scope": "worker", "shared": False, "cores": row["busy_cores"]}
+        for row in tables["busy"]
+    ]
+    html = built(folder, tables)
+    assert re.findall('clear">([^<]*)<', html) == ["−3 [−3, −3]"]  # nodes used
+    assert not re.search(r"[0-9]e-1[0-9]|−0\.000 ", html)
+    rows = [row for path in (folder / "report/tables").glob("*.csv") for row in csv.DictReader(path.open(newline=""))]
+    assert not [value for row in rows for value in row.values() if re.fullmatch(r"-?[0-9.]+e-1[0-9]", value)]
+    (cores,) = (row for row in rows if row.get("metric") == "worker_cores" and row.get("baseline"))
+    assert (cores["median_difference"], cores["excludes_zero"]) == ("0.0", "false")
+
+
+HOSTILE = "=cmd()\x1b]0;title\x07\r\n\x9b2J\u202e$\\frac{$<b>"
+
+
+def test_names_of_others_steer_no_terminal_break_no_figure_and_are_no_formulas(
+    campaign_maker: Maker, tmp_path: Path
+) -> None:
+    folder = campaign_maker(
+        tmp_path / "c", workloads=["exclamation"], repetitions=1, failed={("exclamation", "even", 1): HOSTILE}
+    )
+    for path in [folder / "campaign.json", *folder.glob("runs/*/run.json")]:
+        text = path.read_text()
+        text = text.replace('"top-storm"', json.dumps("=\x1b$\\x$<b>"))  # short, as names in figures have to be
+        for name in ("n1", "invented words", "exclamation", "Invented CPU 3000"):
+            text = text.replace(f'"{name}"', json.dumps(HOSTILE + name))
+        path.write_text(text)
+    (run,) = (path.name for path in (folder / "runs").iterdir() if "top-storm" in path.name)
+    component = {"run": run, "component": HOSTILE, "role": "sink", "executors": 1, "processed_tuples_per_s": -5.0}
+    tables = {
+        "components": [component | {"emitted_tuples_per_s": None, "due_tuples_per_s": None, "worst_late_ms": None}],
+        "events": [
+            {"run": run, "kind": "sensor_failed", "subject": HOSTILE, "times": 1, "mean_value": 0.0, "detail": HOSTILE}
+        ],
+    }
+    html = built(folder, {name: tidy(name, rows) for name, rows in tables.items()})
+    check_self_contained(html)
+    files = [path for path in (folder / "report").rglob("*") if path.is_file()]
+    for path in files:
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", path.read_text(encoding="utf-8")), path
+        if path.suffix == ".svg":
+            ElementTree.parse(path)  # noqa: S314 - our own
+        if path.suffix == ".csv":
+            cells = [cell for row in csv.reader(path.open(newline="")) for cell in row]
+            assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@")) and cell != "-5.0"], path
+    with (folder / "report/tables/components.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["component"] == "'=cmd()\\x1b]0;title\\x07\\r\\n\\x9b2J\\u202e$\\frac{$<b>"
+    assert row["processed_tuples_per_s"] == "-5.0"
+
+
+def test_a_run_whose_folder_has_a_hostile_name_is_listed_and_does_not_count(
+    campaign_maker: Maker, tmp_path: Path
+) -> None:
+    folder = campaign_maker(tmp_path / "c", workloads=["exclamation"], repetitions=1)
+    first = min((folder / "runs").iterdir())
+    first.rename(first.with_name(first.name + "\x1b[2J"))
+    said = check_self_contained(built(folder)).said
+    assert f"{first.name}\\x1b[2J incomplete its folder's name holds characters that cannot be shown" in said
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,31 @@ def test_this_host_gets_an_answer_to_every_check(capsys: pytest.CaptureFixture[s
     assert all(c["status"] in {"ok", "absent", "denied", "unreadable"} and c["reason"] for c in checks.values())
 
 
+@pytest.mark.parametrize("flags", ["fpu sse2 hypervisor", "fpu sse2", None])
+def test_a_virtual_machine_is_said_to_lack_rapl_and_cpufreq_as_usual(
+    tree: Tree, capsys: pytest.CaptureFixture[str], flags: str | None
+) -> None:
+    root = str(tree({"proc/cpuinfo": f"processor\t: 0\nflags\t\t: {flags}\n"} if flags else {"proc/version": "x"}))
+    found = _doctor(capsys, "--sysfs", root)
+    (rapl,) = (r for r in found["power"]["readers"] if r["reader"] == "rapl")
+    (cpufreq,) = (c for c in found["checks"] if c["check"] == "cpufreq")
+    assert (rapl["status"], cpufreq["status"]) == ("absent", "absent")
+    is_virtual = flags is not None and "hypervisor" in flags
+    for reason in (rapl["reason"], cpufreq["reason"]):
+        assert ("usual in virtual machines, and this is one" in reason) is is_virtual
+    assert run(["doctor", "--sysfs", root]) == 0
+    assert (" ".join(capsys.readouterr().out.split()).count("and this is one") > 0) is is_virtual
+
+
+def test_what_a_recorded_tree_holds_cannot_steer_the_terminal(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "a\x1b]0;title\x07\x9bb"
+    root = str(tree({f"{POLICY}/scaling_max_freq": "3000000", f"{POLICY}/scaling_driver": hostile}))
+    assert run(["doctor", "--sysfs", root]) == 0
+    shown = capsys.readouterr().out
+    assert "a\\x1b]0;title\\x07\\x9bb" in shown
+    assert not {"\x1b", "\x07", "\x9b"} & set(shown)
+
+
 def test_doctor_changes_nothing(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     root = tree({f"{POLICY}/scaling_max_freq": "3000000", "sys/devices/system/cpu/cpu1/online": "1", **PERF})
     before = {path: path.read_text() for path in root.rglob("*") if path.is_file()}

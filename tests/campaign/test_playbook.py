@@ -36,6 +36,21 @@ TASK [base : Two] **************************************************************
 +++ after
 changed: [n1]
 
+TASK [base : Two and a half] ***************************************************
+[ERROR]: Task failed: Failed to connect to the host via ssh: Warning: Permanently added 'n2'.
+ops@n2: Permission denied (publickey).
+Origin: /base/tasks/main.yml:1:3
+fatal: [n2]: UNREACHABLE! =>
+    changed: false
+    msg: |-
+        Task failed: Failed to connect to the host via ssh: Warning: Permanently added 'n2'.
+        ops@n2: Permission denied (publickey).
+    unreachable: true
+ok: [n1]
+fatal: [n1 -> n3(10.0.0.3)]: UNREACHABLE! =>
+    msg: 'Failed to connect to the host via ssh: ssh: connect to host 10.0.0.3
+        port 22: Connection refused'
+
 RUNNING HANDLER [base : Three] *************************************************
 fatal: [n1]: FAILED! =>
     changed: false
@@ -77,7 +92,11 @@ def test_output_is_taken_apart() -> None:
     tasks: list[str] = []
     changes: list[list[str]] = []
     outcome = follow(SAID.splitlines(keepends=True), tasks.append, changes.append)
-    assert tasks == ["base : One", "base : Two"]
+    assert tasks == ["base : One", "base : Two", "base : Two and a half"]
+    assert outcome.unreachable == {
+        "n2": "ops@n2: Permission denied (publickey).",
+        "n3": "ssh: connect to host 10.0.0.3 port 22: Connection refused",
+    }
     assert changes == [["base : Two:", "--- before", "+++ after", "changed: [n1]"]]
     ((failed, lines),) = outcome.failed
     assert (failed, lines[-1]) == ("base : Three", "    msg: no such thing")
@@ -99,7 +118,8 @@ def test_a_play_that_ends_well_shows_its_tasks_and_the_recap(desk: Path, capfd: 
         ("{name: Break, ansible.builtin.fail: {msg: it broke}}", (), 1, ["Break", "msg: it broke"]),
         ("{name: 'preflight : Look', ansible.builtin.fail: {msg: at most 4}}", (), 3, ["at most 4"]),
         ("{ansible.builtin.ping: }", ("--nonsense",), 2, ["unrecognized arguments: --nonsense"]),
-        ("{ansible.builtin.ping: }", ("-e", "ansible_connection=ssh ansible_port=9"), 3, ["UNREACHABLE"]),
+        ("{ansible.builtin.ping: }", ("-e", "ansible_connection=ssh ansible_port=9"), 3, ["here: ssh: ", "must work"]),
+        ("{ansible.builtin.ping: }", ("--limit", "her"), 2, ["no host 'her'; did you mean 'here'?"]),
         ("{ansible.builtin.nonesuch: }", (), 1, ["ansible.builtin.nonesuch", "provision.yml:4"]),
     ],
 )

@@ -111,6 +111,24 @@ def test_of_several_campaigns_one_must_be_named(tmp_path: Path) -> None:
     assert campaign_meant(tmp_path / "second") == tmp_path / "second"
 
 
+def test_an_emulated_cluster_that_is_up_is_no_campaign(tmp_path: Path) -> None:
+    cluster, campaign = tmp_path / "cluster", tmp_path / "campaign"
+    with RunState(cluster) as state:
+        state.group(tmp_path / "no-group-of-this-host")
+        with pytest.raises(InputError, match="no campaign of this user runs"):
+            campaign_meant(None)
+        with pytest.raises(InputError, match=r"holds no live\.json; the folder of a campaign was expected"):
+            look_at(cluster)
+        with RunState(campaign):
+            assert campaign_meant(None) == campaign
+
+
+def test_what_a_live_file_says_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    watched = look_at(write(tmp_path / "c", stage="measuring\x1b]0;title\x07", run="x\nrun 1/1 ok"))
+    assert watched.live is not None
+    assert (watched.live["stage"], watched.live["run"]) == ("measuring\\x1b]0;title\\x07", "x\\nrun 1/1 ok")
+
+
 def test_without_any_campaign_the_message_says_where_one_was_looked_for() -> None:
     with pytest.raises(InputError, match=r"none below results/; give the folder that holds live\.json"):
         campaign_meant(None)

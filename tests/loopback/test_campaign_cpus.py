@@ -94,7 +94,7 @@ def test_a_machine_without_cpufreq_and_nodes_that_share_one_are_refused(desk, ro
     virtual().build(root)
     outcome = desk.run("run", agenda(desk, {"*": {"max_ghz": 2}}))
     assert outcome.status == 3, outcome
-    assert "node n1: max_ghz: 2: no cpufreq policy (usual in virtual machines)" in outcome.err
+    assert "node n1: max_ghz: 2: no cpufreq policy (usual in virtual machines" in outcome.err
     outcome = desk.run("run", "--dry-run", agenda(desk, {"*": {"max_ghz": 2}}, inventory="two.yaml"))
     assert outcome.status == 3, outcome
     assert "the nodes n1, n2 are one machine" in outcome.err

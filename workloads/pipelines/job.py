@@ -17,6 +17,7 @@ from pathlib import Path
 warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
 
 from inventory.errors import MillraceError  # noqa: E402
+from inventory.foreign import printable_lines  # noqa: E402
 from inventory.lifetime import end_with, leave_on_sigterm  # noqa: E402
 from workloads.pipelines.running import Asked, run  # noqa: E402
 
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         run(Asked(asked.name, asked.input, asked.output, tuple(asked.param), asked.format, asked.stream))
     except MillraceError as fault:
-        sys.stderr.write(f"millrace: {fault}\n")
+        sys.stderr.write(f"{printable_lines(f'millrace: {fault}')}\n")
         return fault.exit_status
     return 0
 

@@ -9,6 +9,8 @@ from typing import Self
 
 from pyspark import SparkContext
 
+from inventory.foreign import printable
+
 PREFIX = "pipeline: "
 EVERY_S = 2.0
 
@@ -17,7 +19,7 @@ STARTED = time.monotonic()
 
 def tell(what: str) -> None:
     """Write a line of progress to standard error."""
-    sys.stderr.write(f"{PREFIX}{time.monotonic() - STARTED:6.1f} s  {what}\n")
+    sys.stderr.write(f"{PREFIX}{time.monotonic() - STARTED:6.1f} s  {printable(what)}\n")
     sys.stderr.flush()
 
 
