@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +82,8 @@ def run(arguments: Sequence[str]) -> int:
     try:
         outcome = millrace.main(list(arguments), prog_name="millrace", standalone_mode=False)
     except click.ClickException as fault:
-        shown = StringIO()
-        fault.show(file=shown)
-        click.echo(printable_lines(shown.getvalue()), err=True, nl=False)
+        fault.message = printable_lines(fault.message)  # type: ignore[misc] # click reads it in `show`
+        fault.show()
         return INPUT_WRONG
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
