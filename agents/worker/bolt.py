@@ -70,10 +70,11 @@ class BoltExecutor(Running):
         return True
 
     def snapshot(self) -> Snapshot:
-        return Snapshot(self.bolt.snapshot())
+        return Snapshot(self.operator_state())
 
     def restore(self, snapshot: Snapshot) -> None:
-        self.bolt.restore(snapshot.operator)
+        with self.guarded():
+            self.bolt.restore(snapshot.operator)
 
     def _take(self, delivery: Delivery) -> None:
         channel, rows, stamps, nbytes, _ = delivery

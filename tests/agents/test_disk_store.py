@@ -154,6 +154,47 @@ def test_rows_that_do_not_follow_their_schema_are_reported_and_name_the_executor
         stored(store, 1)
 
 
+class Odd(BaseException):
+    """Nothing that anybody expects."""
+
+
+class Unruly:
+    """No row."""
+
+    def __iter__(self) -> Iterator[object]:
+        raise Odd("no row")
+
+
+@pytest.mark.parametrize(
+    ("fields", "rows", "reason"),
+    [
+        (FIELDS, [1, 2], "TypeError: "),
+        (FIELDS, [Unruly()], "Odd: no row"),
+        (FIELDS, [("a",)], "zip"),
+        ({"word": "text"}, [("a",)], "KeyError: 'text'"),
+        (None, [("a",)], "AttributeError: "),
+    ],
+)
+def test_whatever_comes_of_an_operators_rows_is_reported_and_the_next_snapshot_is_stored(
+    store: DiskStore, fields: dict[str, str], rows: list[tuple[object, ...]], reason: str
+) -> None:
+    store.keep(1, "top[0]", Snapshot(b""), [Settled("counts", fields, rows)])
+    with pytest.raises(
+        RunError, match=rf"^a snapshot cannot be stored: top\[0\]: the answer does not follow .*{reason}"
+    ):
+        stored(store, 1)
+    store.keep(2, "top[0]", Snapshot(b""))
+    assert [kept.barrier for kept in stored(store, 1)] == [2]
+
+
+def test_the_thread_that_writes_survives_whatever_it_meets(store: DiskStore) -> None:
+    store.keep(1, "a[0]", Snapshot(None))  # type: ignore[arg-type]
+    with pytest.raises(RunError, match=r"a snapshot cannot be stored: TypeError: .*NoneType"):
+        stored(store, 1)
+    store.keep(6, "a[0]", Snapshot(b"x"))
+    assert [kept.barrier for kept in stored(store, 1)] == [6]
+
+
 def test_closing_waits_for_what_was_asked_for(tmp_path: Path) -> None:
     store = DiskStore(tmp_path, RUN)
     for at in range(30):
