@@ -1,11 +1,11 @@
 """What messages are made of: places, executors, and all that a worker must know of a run."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-VERSION = 5
+VERSION = 6
 
 AGENT = -1
 """The slot of what an agent says of itself."""
@@ -128,6 +128,13 @@ class Gates(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return tuple((number - stage) % period if number >= stage else None for stage in range(self.stages))
 
 
+class Worked(NamedTuple):
+    """Rows that a bolt executor has emitted and processed since the sources' start, by the state that it has."""
+
+    emitted: int = 0
+    processed: int = 0
+
+
 class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """All that a worker must know to run its part of a topology.
 
@@ -148,6 +155,7 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
         restore: number of the checkpoint to begin from, whose snapshots lie in the node's folder; 0: from nothing.
         until: positions at which spout executors end, because they had been stopped there before.
         seen: positions that spout executors are known to have reached before; what comes again is counted apart.
+        worked: likewise, what bolt executors are known to have worked before.
         gates: the communication schedule that the run follows; None: everything leaves when it can.
     """
 
@@ -167,4 +175,5 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     restore: int = 0
     until: Mapping[str, int] = {}
     seen: Mapping[str, int] = {}
+    worked: Mapping[str, Worked] = {}
     gates: Gates | None = None

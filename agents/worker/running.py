@@ -22,8 +22,8 @@ class Meter:
     """Totals since the start; whoever reports takes differences.
 
     Attributes:
-        emitted, processed: rows.
-        replayed: rows that a spout emitted again after a recovery; they are not in `emitted`.
+        emitted, processed: rows; what is only done again after a recovery is in neither.
+        replayed: rows that were emitted again.
         busy_ns: CPU time of the thread inside the operator and its routing.
         blocked_ns: time with work but without credit.
         late_ns: how late the last record of a spout left against its schedule; None when there is none.
@@ -129,6 +129,15 @@ class Running(ABC):
         return OperatorError(
             f"{self.executor.name} failed: {type(fault).__name__}: {fault} ({place.filename}:{place.lineno})"
         )
+
+
+def replays(before: int, rows: int, seen: int) -> int:
+    """How many of `rows` are replays, when there have been `before` rows, and `seen` before the recovery.
+
+    >>> replays(90, 20, 100), replays(100, 20, 100)
+    (10, 0)
+    """
+    return min(rows, max(0, seen - before))
 
 
 def _place_of(kind: type[Operator]) -> str:

@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from turns import Below, Echo, channel_into
 
+from agents.protocol import Worked
 from agents.worker.bolt import BoltExecutor, _pieces
 from agents.worker.channel import BATCH_ROWS
 from agents.worker.inputs import Inputs
 from agents.worker.marks import Barrier, End, Tick
+from agents.worker.router import Router
 from agents.worker.running import Running
 from agents.worker.snapshot import Snapshot
 from inventory.errors import RunError
@@ -239,6 +241,13 @@ def test_an_undeclared_stream_is_named_with_the_nearest_one() -> None:
 # --- state -----------------------------------------------------------------------------------------------------
 
 
+class Counts(Bolt):
+    """A sink."""
+
+    def process(self, batch: Batch) -> Emitted:
+        return {}
+
+
 class Returning(Echo):
     """Has whatever state it is given."""
 
@@ -276,3 +285,33 @@ def test_whatever_snapshot_and_restore_raise_names_the_executor(fault: BaseExcep
     running = bolt_with([], [], Below(), Returning(fault))
     with pytest.raises(RunError, match=rf"^b\[1\] failed: {type(fault).__name__}: .*\({HERE}:\d+\)$"):
         running.snapshot() if step == "snapshot" else running.restore(Snapshot(b""))
+
+
+# --- recovery --------------------------------------------------------------------------------------------------
+
+
+def test_what_a_restored_bolt_does_again_is_not_counted_and_its_totals_are_part_of_its_state() -> None:
+    below = Below()
+    inputs = Inputs()
+    channel = channel_into(inputs)
+    running = BoltExecutor(0, ME, Echo(2), below.router, inputs)
+    running.restore(Snapshot(b"", worked=Worked(emitted=200, processed=100)))
+    running.seen = Worked(emitted=215, processed=107)
+    for size in (3, 3, 3):
+        channel.deliver([(at,) for at in range(size)], [(0, 5)] if size == 3 else (), 0)
+        assert running.turn(0)
+    assert (running.meter.processed, running.meter.emitted, running.meter.replayed) == (2, 3, 15)
+    assert running.snapshot().worked == (218, 109)
+
+
+def test_latencies_of_rows_that_reach_a_sink_again_are_not_recorded_again() -> None:
+    inputs = Inputs()
+    channel = channel_into(inputs)
+    sink = BoltExecutor(0, ME, Counts(), Router("b[1]", {}, []), inputs)
+    sink.seen = Worked(processed=4)
+    for _ in range(3):
+        channel.deliver([(1,), (2,)], [(1, 0)], 0)
+        assert sink.turn(0)
+    assert sink.latency is not None
+    assert [count for _, count in sink.latency.take()] == [1]
+    assert (sink.meter.processed, sink.worked.processed) == (2, 6)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from agents.protocol import Worked
 from agents.worker.snapshot import Snapshot
 from agents.worker.store import DiskStore, Kept
 from agents.worker.surroundings import Settled
@@ -49,11 +50,11 @@ def rows_of(path: Path) -> list[tuple[object, ...]]:
 
 
 def test_a_snapshot_is_read_back_as_it_was_kept_and_lies_where_it_is_said_to(store: DiskStore, tmp_path: Path) -> None:
-    snapshot = Snapshot(bytes(range(256)) * 5_000, 17, 4)
+    snapshot = Snapshot(bytes(range(256)) * 5_000, 17, 4, Worked(8, 9))
     store.keep(3, "count[1]", snapshot)
     (kept,) = stored(store, 1)
     assert store.read(3, "count[1]") == snapshot
-    assert kept == Kept(3, "count[1]", f"{RUN}/checkpoints/3/count[1]", len(snapshot.operator) + 29, 17, {})
+    assert kept == Kept(3, "count[1]", f"{RUN}/checkpoints/3/count[1]", len(snapshot.operator) + 45, 17, {})
     assert (tmp_path / kept.file).stat().st_size == kept.nbytes
     assert names_in(tmp_path / RUN / "checkpoints" / "3") == ["count[1]"]
 
@@ -132,7 +133,7 @@ def test_a_snapshot_that_is_not_whole_is_refused_by_name(store: DiskStore, tmp_p
     stored(store, 1)
     path = tmp_path / RUN / "checkpoints" / "3" / "a[0]"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(RunError, match=r"checkpoints/3/a\[0\] is a snapshot of 1028 bytes that had 1029"):
+    with pytest.raises(RunError, match=r"checkpoints/3/a\[0\] is a snapshot of 1044 bytes that had 1045"):
         store.read(3, "a[0]")
 
 
