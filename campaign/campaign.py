@@ -25,6 +25,7 @@ from campaign.order import Run
 from campaign.plan import Inputs, Plan
 from campaign.progress import View
 from campaign.reach import Reach
+from campaign.recovered import doubt
 from campaign.run import Execution, forget
 from campaign.state import RunState
 from campaign.store import FAILED, OK, SKIPPED, Store
@@ -262,6 +263,7 @@ class Campaign:
             parts.append(f"latencies ± {latency['bound']:.2g} ms for the nodes' clocks")
         if measured["saturated"]:
             parts.append("saturated")
+        parts += doubt(measured["recoveries"], measured["incomplete"])
         self._view.say(", ".join(parts))
         missing = [profile["reason"] for profile in outcome["profiles"] or () if profile["file"] is None]
         if missing:

@@ -38,6 +38,7 @@ from campaign.live import Board
 from campaign.measured import measure
 from campaign.plan import Placed
 from campaign.reach import Reach
+from campaign.recovered import doubt, why_incomplete
 from campaign.state import RunState
 from campaign.store import FAILED, OK
 from campaign.verifying import in_order, verification
@@ -131,12 +132,17 @@ class Execution:
         offsets = {node: known["clock"]["offset_ns"] for node, known in self._nodes.items()}
         figures = await asyncio.to_thread(measure, traces, self._measured_s, offsets, self._apart)
         seen = await asyncio.to_thread(reasons, traces, [machine.metered for machine in self._machines])
-        self._suspect = self._cpus.doubts + seen
         figures["energy"] = await asyncio.to_thread(self._account_energy, traces, offsets)
         await asyncio.to_thread(self._log_latencies, traces, offsets)
         journal = session.journal
+        end_s = (self._times["measure_end_ns"] - self._times["source_start_ns"]) / NS
+        incomplete = await asyncio.to_thread(
+            why_incomplete, traces, offsets, figures, journal.recoveries, session.lost_nodes, end_s
+        )
+        self._suspect = self._cpus.doubts + seen + doubt(journal.recoveries, incomplete)
         self._measured = figures | {
             "checkpoints": journal.checkpoints,
+            "incomplete": incomplete,
             "recoveries": journal.recoveries,
             "moves": journal.moves,
         }

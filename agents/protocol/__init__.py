@@ -50,6 +50,7 @@ from agents.protocol.pieces import (
     Move,
     Place,
     RunSpec,
+    Worked,
     workers_of,
 )
 from agents.protocol.reports import (
@@ -143,6 +144,7 @@ __all__ = [
     "Vitals",
     "Welcome",
     "Work",
+    "Worked",
     "WorkerReport",
     "decode_command",
     "decode_report",

@@ -1,7 +1,7 @@
 """What messages are made of: places, executors, and all that a worker must know of a run."""
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
@@ -164,6 +164,13 @@ class Gates(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return tuple((number - stage) % period if number >= stage else None for stage in range(self.stages))
 
 
+class Worked(NamedTuple):
+    """Rows that a bolt executor has emitted and processed since the sources' start, by the state that it has."""
+
+    emitted: int = 0
+    processed: int = 0
+
+
 class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """All that a worker must know to run its part of a topology.
 
@@ -184,6 +191,7 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
         restore: number of the checkpoint to begin from, whose snapshots lie in the node's folder; 0: from nothing.
         until: positions at which spout executors end, because they had been stopped there before.
         seen: positions that spout executors are known to have reached before; what comes again is counted apart.
+        worked: likewise, what bolt executors are known to have worked before.
         gates: the communication schedule that the run follows; None: everything leaves when it can.
     """
 
@@ -203,4 +211,5 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     restore: int = 0
     until: Mapping[str, int] = {}
     seen: Mapping[str, int] = {}
+    worked: Mapping[str, Worked] = {}
     gates: Gates | None = None

@@ -181,6 +181,7 @@ class Work(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
     `busy_ns` is CPU time, `blocked_ns` time with work but without credit. Of spouts, `processed` and `queued` are null,
     and `late_ns` is how late the last record left, if there is a schedule.
+    Of bolts, `emitted` and `processed` count from the sources' start, by the state that they have.
     """
 
     emitted: Count

@@ -24,12 +24,14 @@ def write_rows(path: Path, executor: str, fields: Mapping[str, str], rows: Seque
         RunError: the rows do not follow the answer's schema.
         OSError: the file cannot be written.
     """
-    schema = schema_of(fields)
     try:
+        schema = schema_of(fields)
         columns = list(zip(*rows, strict=True)) or [() for _ in schema]
         arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    except (ValueError, pa.ArrowException, OverflowError) as fault:
-        raise RunError(f"{executor}: the answer does not follow {dict(fields)}: {fault}") from None
+    except BaseException as fault:
+        # Rows and schema are an operator's: anything may come of them.
+        what = fault if isinstance(fault, ValueError) else f"{type(fault).__name__}: {fault}"
+        raise RunError(f"{executor}: the answer does not follow {fields}: {what}") from fault
     beside = path.with_name(f".{path.name}.new")
     with pa.OSFile(str(beside), "wb") as target, pa.ipc.new_file(target, schema) as writer:
         writer.write_batch(pa.record_batch(arrays, schema=schema))

@@ -20,7 +20,8 @@ class Assembly:
         outgoing: ends of channels whose sender is here.
         incoming: ends of channels whose receiver is here.
         retired: ends of channels that one of the two has moved away from, and that the receiver still holds.
-        departed: executors that have moved away and have not been reported for the last time.
+        departed, dropped: executors that have moved away, and ends of channels that the receiver has let go of, which
+            have not been reported for the last time.
     """
 
     def __init__(self) -> None:
@@ -29,6 +30,7 @@ class Assembly:
         self.incoming: dict[ChannelId, Incoming] = {}
         self.retired: list[Outgoing] = []
         self.departed: list[Running] = []
+        self.dropped: list[Outgoing] = []
         # Behind a move there are two channels of one name for a while, to or from different workers.
         self._to: dict[tuple[ChannelId, int], RemoteOutgoing] = {}
         self._from: dict[tuple[ChannelId, int], RemoteIncoming] = {}
@@ -124,6 +126,7 @@ class Assembly:
         if closed:
             self.retired = [end for end in self.retired if not end.closed]
             self.forget(closed)
+            self.dropped += closed
         return closed
 
     @property

@@ -9,13 +9,14 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from agents.protocol import Worked
 from agents.worker.channel import Delivery
 from agents.worker.frame import Stamps
 from agents.worker.inputs import Inputs
 from agents.worker.latency import Histogram
 from agents.worker.marks import Barrier, End, Mark, Tick
 from agents.worker.router import Router
-from agents.worker.running import Running
+from agents.worker.running import Running, replays
 from agents.worker.snapshot import Snapshot
 from workloads.operators import Batch, Bolt, Row
 from workloads.topology import Executor
@@ -26,12 +27,15 @@ class BoltExecutor(Running):
 
     Attributes:
         idle: whether no record can reach it; then it has ended from the start.
+        worked: what it has done since the sources' start; it is part of the state.
+        seen: what it is known to have done before a recovery; up to there it is a replay.
     """
 
     def __init__(self, number: int, executor: Executor, bolt: Bolt, router: Router, inputs: Inputs) -> None:
         super().__init__(number, executor, bolt, router)
         self.bolt = bolt
         self.inputs = inputs
+        self.worked = self.seen = Worked()
         self.idle = not inputs.channels
         self.latency = None if self.idle or router.channels else Histogram()
         if self.idle:
@@ -70,24 +74,35 @@ class BoltExecutor(Running):
         return True
 
     def snapshot(self) -> Snapshot:
-        return Snapshot(self.bolt.snapshot())
+        return Snapshot(self.operator_state(), worked=self.worked)
 
     def restore(self, snapshot: Snapshot) -> None:
-        self.bolt.restore(snapshot.operator)
+        with self.guarded():
+            self.bolt.restore(snapshot.operator)
+        self.worked = snapshot.worked
 
     def _take(self, delivery: Delivery) -> None:
         channel, rows, stamps, nbytes, _ = delivery
         if stamps and self.latency is None:
-            self._take_apart(delivery)
+            emitted = self._take_apart(delivery)
         else:
-            self.meter.emitted += self.router.emit(self.bolt.process(Batch(channel.source, channel.stream, rows)))
-            if stamps and self.latency is not None:
+            emitted = self.router.emit(self.bolt.process(Batch(channel.source, channel.stream, rows)))
+            # Rows that come again have arrived before.
+            if stamps and self.latency is not None and self.worked.processed >= self.seen.processed:
                 self.latency.record_all(time.monotonic_ns() - self.ahead_ns, stamps)
-        self.meter.processed += len(rows)
+        self._count(emitted, len(rows))
         channel.consumed(len(rows), nbytes)
 
-    def _take_apart(self, delivery: Delivery) -> None:
-        """Process sampled rows apart, and emit all that came of the batch at once."""
+    def _count(self, emitted: int, processed: int = 0) -> None:
+        before, seen, meter = self.worked, self.seen, self.meter
+        replayed = replays(before.emitted, emitted, seen.emitted)
+        meter.replayed += replayed
+        meter.emitted += emitted - replayed
+        meter.processed += processed - replays(before.processed, processed, seen.processed)
+        self.worked = Worked(before.emitted + emitted, before.processed + processed)
+
+    def _take_apart(self, delivery: Delivery) -> int:
+        """Process sampled rows apart, and emit all that came of the batch at once; return how many rows that were."""
         channel = delivery.channel
         emitted: defaultdict[str, list[Row]] = defaultdict(list)
         stamps: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -98,14 +113,14 @@ class BoltExecutor(Running):
                     first = len(so_far)
                     stamps[stream] += [(first + at, stamp) for at in range(len(rows))]
                 so_far += rows
-        self.meter.emitted += self.router.emit(emitted, stamps)
+        return self.router.emit(emitted, stamps)
 
     def _pass(self, mark: Mark) -> None:
         match mark:
             case Tick(time_ns=time_ns, due_ns=due_ns):
                 emitted = self.bolt.on_tick(time_ns)
                 stamps = {stream: [(at, due_ns) for at in range(len(rows))] for stream, rows in emitted.items()}
-                self.meter.emitted += self.router.emit(emitted, stamps)
+                self._count(self.router.emit(emitted, stamps))
                 self.router.mark(mark)
             case Barrier(number=number):
                 self.pass_barrier(number)

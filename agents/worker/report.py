@@ -1,6 +1,7 @@
 """What a worker writes down once a second: rows of its trace tables, and a line for the live display."""
 
 from collections import Counter
+from itertools import chain
 from weakref import WeakKeyDictionary
 
 from agents.protocol import Progress, Sent, Work
@@ -24,6 +25,8 @@ class Reporter:
         self._last_channel: WeakKeyDictionary[Outgoing, tuple[int, int, int]] = WeakKeyDictionary()
         self._sent: dict[tuple[str, str], Sent] = {}
         self._refused: Counter[str] = Counter()
+        # By the sender's number: the part of what it emitted last that had not been emitted before a recovery.
+        self._fresh: dict[int, float] = {}
         self._emitted = self._sunk = 0
 
     def report(self, now_ns: int) -> Progress:
@@ -35,8 +38,10 @@ class Reporter:
             name, meter = running.executor.name, running.meter
             queued = 0
             role = "spout"
+            emitted, processed = meter.emitted, meter.processed
             if isinstance(running, BoltExecutor):
                 queued = running.queued
+                emitted, processed = running.worked
                 role = "bolt" if running.latency is None else "sink"
                 if running.latency is not None:
                     taken = running.latency.take()
@@ -49,6 +54,8 @@ class Reporter:
             before = self._last.get(name, (0, 0, 0, 0, 0))
             self._last[name] = total
             rows_out, rows_in, busy, blocked, replayed = (a - b for a, b in zip(total, before, strict=True))
+            if rows_out or replayed:
+                self._fresh[running.number] = rows_out / (rows_out + replayed)
             # What an executor that moved away has done here still counts.
             self._emitted += rows_out if role == "spout" else 0
             self._sunk += rows_in if role == "sink" else 0
@@ -58,8 +65,8 @@ class Reporter:
             self._traces.add("executor", now_ns, name, busy, blocked, queued)
             bolt = role != "spout"
             shown[name] = Work(
-                meter.emitted,
-                meter.processed if bolt else None,
+                emitted,
+                processed if bolt else None,
                 queued if bolt else None,
                 meter.busy_ns,
                 meter.blocked_ns,
@@ -83,7 +90,8 @@ class Reporter:
 
     def _channels(self, now_ns: int) -> None:
         plan = self._share.plan
-        for channel in self._share.assembly.senders:
+        assembly = self._share.assembly
+        for channel in chain(assembly.senders, assembly.dropped):
             total = (channel.tuples, channel.batches, channel.nbytes if isinstance(channel, RemoteOutgoing) else 0)
             before = self._last_channel.get(channel, (0, 0, 0))
             if total == before:
@@ -95,6 +103,9 @@ class Reporter:
             other = self._share.place_of(channel.peer)
             kind, node = hop(self._share.place_of(self._share.me), other), other.node
             self._count(kind, node, tuples, None if kind == "intra_worker" else nbytes)
+            # Which rows of a channel are replays only its sender knows, by the second.
+            fresh = self._fresh.get(sender, 1.0)
+            tuples, batches, nbytes = (round(each * fresh) for each in (tuples, batches, nbytes))
             self._traces.add(
                 "channel",
                 now_ns,
@@ -107,6 +118,7 @@ class Reporter:
                 batches,
                 None if kind == "intra_worker" else nbytes,
             )
+        assembly.dropped.clear()
 
     def _count(self, kind: str, node: str, tuples: int, nbytes: int | None) -> None:
         before = self._sent.get((kind, node), Sent(kind, node, 0, None if nbytes is None else 0))

@@ -1,7 +1,9 @@
 """What all executors have in common: an operator, a router, and what their turns cost."""
 
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from traceback import extract_tb
 
 from agents.worker.marks import Barrier
@@ -12,12 +14,16 @@ from workloads.operators import Operator
 from workloads.topology import Executor
 
 
+class OperatorError(RunError):
+    """What an operator did wrong, with the name of its executor."""
+
+
 class Meter:
     """Totals since the start; whoever reports takes differences.
 
     Attributes:
-        emitted, processed: rows.
-        replayed: rows that a spout emitted again after a recovery; they are not in `emitted`.
+        emitted, processed: rows; what is only done again after a recovery is in neither.
+        replayed: rows that were emitted again.
         busy_ns: CPU time of the thread inside the operator and its routing.
         blocked_ns: time with work but without credit.
         late_ns: how late the last record of a spout left against its schedule; None when there is none.
@@ -82,18 +88,64 @@ class Running(ABC):
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from there; called before the first turn."""
 
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Turn whatever the operator raises into an error that names it, an attempt to exit included.
+
+        A worker that ended without a reason would be started again, only to end again.
+        """
+        try:
+            yield
+        except BaseException as fault:
+            raise self._fault(fault) from fault
+
+    def operator_state(self) -> bytes:
+        """Return what the operator's `snapshot` gives.
+
+        Raises:
+            OperatorError: it raised, or returned anything but bytes.
+        """
+        with self.guarded():
+            state: object = self.operator.snapshot()
+        if not isinstance(state, bytes):
+            kind = type(self.operator)
+            raise OperatorError(
+                f"{self.executor.name}: snapshot() of {kind.__name__} returned {type(state).__name__}, expected bytes "
+                f"({_place_of(kind)})"
+            )
+        return state
+
     def pass_barrier(self, number: int) -> None:
         """Forward a barrier, and let the worker do what it is for."""
         self.router.mark(Barrier(number))
         self.on_barrier(self, number)
 
-    def _fault(self, fault: Exception) -> RunError:
+    def _fault(self, fault: BaseException) -> OperatorError:
+        if isinstance(fault, OperatorError):
+            return fault
         if isinstance(fault, MillraceError):
-            return RunError(f"{self.executor.name}: {fault}")
+            return OperatorError(f"{self.executor.name}: {fault}")
         place = extract_tb(fault.__traceback__)[-1]
-        return RunError(
+        return OperatorError(
             f"{self.executor.name} failed: {type(fault).__name__}: {fault} ({place.filename}:{place.lineno})"
         )
+
+
+def replays(before: int, rows: int, seen: int) -> int:
+    """How many of `rows` are replays, when there have been `before` rows, and `seen` before the recovery.
+
+    >>> replays(90, 20, 100), replays(100, 20, 100)
+    (10, 0)
+    """
+    return min(rows, max(0, seen - before))
+
+
+def _place_of(kind: type[Operator]) -> str:
+    """File and line of an operator's `snapshot`; the file of its module when that is no plain function."""
+    code = getattr(kind.snapshot, "__code__", None)
+    if code is not None:
+        return f"{code.co_filename}:{code.co_firstlineno}"
+    return str(getattr(sys.modules.get(kind.__module__), "__file__", kind.__module__))
 
 
 def _unexpected(running: Running, number: int) -> None:

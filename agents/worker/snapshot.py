@@ -5,18 +5,21 @@ offset  size  field
 4       1     version of this layout
 5       8     position   records emitted by a spout executor; 0 for a bolt
 13      8     next tick  number of the next tick that a spout executor will emit
-21      8     length     of what follows, so that a copy that is not whole is known
-29            what the operator's `snapshot` returned
+21      8     emitted    rows that a bolt executor has emitted since the sources' start; 0 for a spout
+29      8     processed  rows that it has processed since then
+37      8     length     of what follows, so that a copy that is not whole is known
+45            what the operator's `snapshot` returned
 """
 
 from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
+from agents.protocol import Worked
 from inventory.errors import RunError
 
-_HEAD = Struct("<4sBqqq")
-_MAGIC, _VERSION = b"MLRS", 1
+_HEAD = Struct("<4sBqqqqq")
+_MAGIC, _VERSION = b"MLRS", 2
 
 
 class Snapshot(NamedTuple):
@@ -25,10 +28,13 @@ class Snapshot(NamedTuple):
     operator: bytes
     position: int = 0
     next_tick: int = 0
+    worked: Worked = Worked()
 
     def pieces(self) -> Sequence[bytes]:
         """As bytes, in pieces to be written one after the other, so that a large state is not copied."""
-        return _HEAD.pack(_MAGIC, _VERSION, self.position, self.next_tick, len(self.operator)), self.operator
+        emitted, processed = self.worked
+        head = _HEAD.pack(_MAGIC, _VERSION, self.position, self.next_tick, emitted, processed, len(self.operator))
+        return head, self.operator
 
     @classmethod
     def read(cls, stored: bytes) -> "Snapshot":
@@ -39,7 +45,7 @@ class Snapshot(NamedTuple):
         """
         if len(stored) < _HEAD.size or stored[:5] != _MAGIC + bytes([_VERSION]):
             raise RunError(f"no snapshot of version {_VERSION}: {len(stored)} bytes that begin with {stored[:8]!r}")
-        _, _, position, next_tick, length = _HEAD.unpack_from(stored)
+        _, _, position, next_tick, emitted, processed, length = _HEAD.unpack_from(stored)
         if len(stored) != _HEAD.size + length:
             raise RunError(f"a snapshot of {len(stored)} bytes that had {_HEAD.size + length}")
-        return cls(stored[_HEAD.size :], position, next_tick)
+        return cls(stored[_HEAD.size :], position, next_tick, Worked(emitted, processed))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from agents.worker.latency import Sampler
 from agents.worker.marks import End, Tick
 from agents.worker.router import Router
-from agents.worker.running import Running
+from agents.worker.running import Running, replays
 from agents.worker.snapshot import Snapshot
 from inventory.errors import RunError
 from workloads.operators import Row, Spout
@@ -138,10 +138,11 @@ class SpoutExecutor(Running):
         return True
 
     def snapshot(self) -> Snapshot:
-        return Snapshot(self._spout.snapshot(), self.position, self.next_tick)
+        return Snapshot(self.operator_state(), self.position, self.next_tick)
 
     def restore(self, snapshot: Snapshot) -> None:
-        self._spout.restore(snapshot.operator)
+        with self.guarded():
+            self._spout.restore(snapshot.operator)
         self.position, self.next_tick = snapshot.position, snapshot.next_tick
         self._sampler.skip(self.position)
 
@@ -194,10 +195,11 @@ class SpoutExecutor(Running):
             stamps.append((record - first, due_ns - self.ahead_ns))
         self.router.emit({DEFAULT_STREAM: rows}, {DEFAULT_STREAM: stamps})
         self.position += len(rows)
-        replayed = min(len(rows), max(0, self.seen - first))
+        replayed = replays(first, len(rows), self.seen)
         self.meter.replayed += replayed
         self.meter.emitted += len(rows) - replayed
-        last_due = self._clock.due_ns(self.position - 1) if rows else None
+        # What comes again left in time before.
+        last_due = self._clock.due_ns(self.position - 1) if replayed < len(rows) else None
         if last_due is not None:
             self.meter.late_ns = max(0, now_ns - self._since_start(last_due))
         self._adapt(now_ns)

@@ -47,7 +47,7 @@ class DiskStore:
         """`folder` is the node's; nothing is made before the first snapshot."""
         self._node, self._run = folder, NodeFolder(folder).run(run)
         self._tasks: SimpleQueue[_Task | int | None] = SimpleQueue()
-        self._done: deque[Kept | Exception] = deque()
+        self._done: deque[Kept | BaseException] = deque()
         self.waker, self._wake = socket.socketpair()
         self.waker.setblocking(False)
         self._wake.setblocking(False)
@@ -86,8 +86,9 @@ class DiskStore:
         found: list[Kept] = []
         while self._done:
             kept = self._done.popleft()
-            if isinstance(kept, Exception):
-                raise RunError(f"a snapshot cannot be stored: {kept}") from kept
+            if isinstance(kept, BaseException):
+                kind = "" if isinstance(kept, OSError | RunError) else f"{type(kept).__name__}: "
+                raise RunError(f"a snapshot cannot be stored: {kind}{kept}") from kept
             found.append(kept)
         return found
 
@@ -107,12 +108,12 @@ class DiskStore:
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
-            if isinstance(task, int):
-                self._remove(task)
-                continue
             try:
+                if isinstance(task, int):
+                    self._remove(task)
+                    continue
                 self._done.append(self._write(task))
-            except (OSError, RunError) as fault:
+            except BaseException as fault:  # noqa: BLE001 - without this thread a checkpoint would wait for ever
                 self._done.append(fault)
             with suppress(BlockingIOError):
                 self._wake.send(b"\0")

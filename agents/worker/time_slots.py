@@ -62,7 +62,7 @@ class TimeSlots:
     def begin(self, number: int, assembly: Assembly, node_of: Callable[[int], str]) -> None:
         """Let go what may leave in time slot `number`; `node_of` says where a worker is."""
         self._number, self._begun_ns = number, self._now_ns()
-        self._processed = {bolt: bolt.meter.processed for bolt in assembly.bolts}
+        self._processed = {bolt: bolt.worked.processed for bolt in assembly.bolts}
         self._first_ns.clear()
         opened = self.opened(number)
 
@@ -111,8 +111,9 @@ class TimeSlots:
         """Note who has processed something since the last pass."""
         now_ns = None
         for bolt in assembly.bolts:
-            processed = bolt.meter.processed
-            if processed != self._processed.get(bolt, 0):
+            processed = bolt.worked.processed
+            # One that has come by a move has done its work elsewhere.
+            if processed != self._processed.setdefault(bolt, processed):
                 self._processed[bolt] = processed
                 now_ns = self._now_ns() if now_ns is None else now_ns
                 self._first_ns.setdefault(bolt, now_ns)

@@ -155,7 +155,9 @@ class Wiring:
             spout.until, spout.seen = plan.spec.until.get(executor.name), plan.spec.seen.get(executor.name, 0)
             return spout
         if inputs is not None and isinstance(operator, Bolt):
-            return BoltExecutor(number, executor, operator, router, inputs)
+            bolt = BoltExecutor(number, executor, operator, router, inputs)
+            bolt.seen = plan.spec.worked.get(executor.name, bolt.seen)
+            return bolt
         raise RunError(f"{executor.component}: {type(operator).__name__} is no {component.kind.title()}")
 
 

@@ -28,6 +28,7 @@ from agents.protocol import (
     workers_of,
 )
 from campaign.control import epoch
+from campaign.control.bolts import Bolts
 from campaign.control.crew import Crew, name_of
 from campaign.control.failures import BrokenError, Failure, Failures, RunFailedError, explained
 from campaign.control.flow import Flow
@@ -76,7 +77,7 @@ class Session:
         self._crew = Crew(spec, world, self._news, self.gone)
         self.flow = Flow()
         self.profiles = Profiles(self._news)
-        self._reached = Reached()
+        self._reached, self._bolts = Reached(), Bolts()
         self._tending = Tending(
             course, world, self._news, self.journal, self._vault, self._roster, self._reached, lambda: self._stop_asked
         )
@@ -193,6 +194,7 @@ class Session:
                 self._news.tell()
             case Progress():
                 self._reached.take(report, self._crew.spouts)
+                self._bolts.take(report)
             case _:
                 try:
                     self._crew.take(node, report)
@@ -296,7 +298,10 @@ class Session:
         executors = tuple(replace(executor, place=places[name_of(executor)]) for executor in spec.executors)
         await explained(self._vault.spread(places))
         seen = self._reached.begin(spec.epoch)
-        self._spec = replace(spec, executors=executors, workers=workers_of(executors), seen=seen, gates=gates)
+        worked = self._bolts.worked
+        self._spec = replace(
+            spec, executors=executors, workers=workers_of(executors), seen=seen, worked=worked, gates=gates
+        )
 
     def _note_recovery(self) -> None:
         if self._broken is None:

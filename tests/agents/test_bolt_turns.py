@@ -1,6 +1,8 @@
 """A bolt's turn: one batch or one mark when there is input and credit, stamps inherited, and errors with names."""
 
+import re
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -8,16 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from turns import Below, Echo, channel_into
 
+from agents.protocol import Worked
 from agents.worker.bolt import BoltExecutor, _pieces
 from agents.worker.channel import BATCH_ROWS
 from agents.worker.inputs import Inputs
 from agents.worker.marks import Barrier, End, Tick
+from agents.worker.router import Router
 from agents.worker.running import Running
+from agents.worker.snapshot import Snapshot
 from inventory.errors import RunError
 from workloads.operators import Batch, Bolt, Emitted, Row
 from workloads.topology import Executor
 
 ME = Executor("b", 1)
+HERE = re.escape(__file__)
 
 
 def bolt_with(rows: Sequence[Row], stamps: Sequence[tuple[int, int]], below: Below, bolt: Bolt) -> BoltExecutor:
@@ -230,3 +236,82 @@ def test_an_undeclared_stream_is_named_with_the_nearest_one() -> None:
 
     with pytest.raises(RunError, match=r"b\[1\].*undeclared stream 'defualt'.*'default'"):
         bolt_with([(1,)], (), Below(), Elsewhere()).turn(0)
+
+
+# --- state -----------------------------------------------------------------------------------------------------
+
+
+class Counts(Bolt):
+    """A sink."""
+
+    def process(self, batch: Batch) -> Emitted:
+        return {}
+
+
+class Returning(Echo):
+    """Has whatever state it is given."""
+
+    def __init__(self, state: object) -> None:
+        super().__init__()
+        self.state = state
+
+    def snapshot(self) -> bytes:
+        if isinstance(self.state, BaseException):
+            raise self.state
+        return self.state  # type: ignore[return-value]
+
+    def restore(self, state: bytes) -> None:
+        self.snapshot()
+
+
+@pytest.mark.parametrize("state", [None, "state", bytearray(b"state"), memoryview(b"state"), [1], 0])
+def test_a_state_that_is_no_bytes_is_refused_with_executor_operator_type_and_file(state: object) -> None:
+    expected = rf"^b\[1\]: snapshot\(\) of Returning returned {type(state).__name__}, expected bytes \({HERE}:\d+\)$"
+    with pytest.raises(RunError, match=expected):
+        bolt_with([], [], Below(), Returning(state)).snapshot()
+
+
+def test_a_snapshot_that_is_no_function_of_python_is_refused_with_the_file_of_its_module() -> None:
+    class Partial(Bolt):
+        snapshot = partial(str)  # type: ignore[assignment]
+
+    with pytest.raises(RunError, match=rf"returned str, expected bytes \({HERE}\)$"):
+        bolt_with([], [], Below(), Partial()).snapshot()
+
+
+@pytest.mark.parametrize("fault", [ValueError("none"), SystemExit(3), GeneratorExit("x"), KeyboardInterrupt()])
+@pytest.mark.parametrize("step", ["snapshot", "restore"])
+def test_whatever_snapshot_and_restore_raise_names_the_executor(fault: BaseException, step: str) -> None:
+    running = bolt_with([], [], Below(), Returning(fault))
+    with pytest.raises(RunError, match=rf"^b\[1\] failed: {type(fault).__name__}: .*\({HERE}:\d+\)$"):
+        running.snapshot() if step == "snapshot" else running.restore(Snapshot(b""))
+
+
+# --- recovery --------------------------------------------------------------------------------------------------
+
+
+def test_what_a_restored_bolt_does_again_is_not_counted_and_its_totals_are_part_of_its_state() -> None:
+    below = Below()
+    inputs = Inputs()
+    channel = channel_into(inputs)
+    running = BoltExecutor(0, ME, Echo(2), below.router, inputs)
+    running.restore(Snapshot(b"", worked=Worked(emitted=200, processed=100)))
+    running.seen = Worked(emitted=215, processed=107)
+    for size in (3, 3, 3):
+        channel.deliver([(at,) for at in range(size)], [(0, 5)] if size == 3 else (), 0)
+        assert running.turn(0)
+    assert (running.meter.processed, running.meter.emitted, running.meter.replayed) == (2, 3, 15)
+    assert running.snapshot().worked == (218, 109)
+
+
+def test_latencies_of_rows_that_reach_a_sink_again_are_not_recorded_again() -> None:
+    inputs = Inputs()
+    channel = channel_into(inputs)
+    sink = BoltExecutor(0, ME, Counts(), Router("b[1]", {}, []), inputs)
+    sink.seen = Worked(processed=4)
+    for _ in range(3):
+        channel.deliver([(1,), (2,)], [(1, 0)], 0)
+        assert sink.turn(0)
+    assert sink.latency is not None
+    assert [count for _, count in sink.latency.take()] == [1]
+    assert (sink.meter.processed, sink.worked.processed) == (2, 6)

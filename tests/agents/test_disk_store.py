@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from agents.protocol import Worked
 from agents.worker.snapshot import Snapshot
 from agents.worker.store import DiskStore, Kept
 from agents.worker.surroundings import Settled
@@ -49,11 +50,11 @@ def rows_of(path: Path) -> list[tuple[object, ...]]:
 
 
 def test_a_snapshot_is_read_back_as_it_was_kept_and_lies_where_it_is_said_to(store: DiskStore, tmp_path: Path) -> None:
-    snapshot = Snapshot(bytes(range(256)) * 5_000, 17, 4)
+    snapshot = Snapshot(bytes(range(256)) * 5_000, 17, 4, Worked(8, 9))
     store.keep(3, "count[1]", snapshot)
     (kept,) = stored(store, 1)
     assert store.read(3, "count[1]") == snapshot
-    assert kept == Kept(3, "count[1]", f"{RUN}/checkpoints/3/count[1]", len(snapshot.operator) + 29, 17, {})
+    assert kept == Kept(3, "count[1]", f"{RUN}/checkpoints/3/count[1]", len(snapshot.operator) + 45, 17, {})
     assert (tmp_path / kept.file).stat().st_size == kept.nbytes
     assert names_in(tmp_path / RUN / "checkpoints" / "3") == ["count[1]"]
 
@@ -132,7 +133,7 @@ def test_a_snapshot_that_is_not_whole_is_refused_by_name(store: DiskStore, tmp_p
     stored(store, 1)
     path = tmp_path / RUN / "checkpoints" / "3" / "a[0]"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(RunError, match=r"checkpoints/3/a\[0\] is a snapshot of 1028 bytes that had 1029"):
+    with pytest.raises(RunError, match=r"checkpoints/3/a\[0\] is a snapshot of 1044 bytes that had 1045"):
         store.read(3, "a[0]")
 
 
@@ -152,6 +153,47 @@ def test_rows_that_do_not_follow_their_schema_are_reported_and_name_the_executor
     store.keep(1, "top[0]", Snapshot(b""), [Settled("counts", FIELDS, [("a", "many")])])
     with pytest.raises(RunError, match=r"top\[0\]: the answer does not follow"):
         stored(store, 1)
+
+
+class Odd(BaseException):
+    """Nothing that anybody expects."""
+
+
+class Unruly:
+    """No row."""
+
+    def __iter__(self) -> Iterator[object]:
+        raise Odd("no row")
+
+
+@pytest.mark.parametrize(
+    ("fields", "rows", "reason"),
+    [
+        (FIELDS, [1, 2], "TypeError: "),
+        (FIELDS, [Unruly()], "Odd: no row"),
+        (FIELDS, [("a",)], "zip"),
+        ({"word": "text"}, [("a",)], "KeyError: 'text'"),
+        (None, [("a",)], "AttributeError: "),
+    ],
+)
+def test_whatever_comes_of_an_operators_rows_is_reported_and_the_next_snapshot_is_stored(
+    store: DiskStore, fields: dict[str, str], rows: list[tuple[object, ...]], reason: str
+) -> None:
+    store.keep(1, "top[0]", Snapshot(b""), [Settled("counts", fields, rows)])
+    with pytest.raises(
+        RunError, match=rf"^a snapshot cannot be stored: top\[0\]: the answer does not follow .*{reason}"
+    ):
+        stored(store, 1)
+    store.keep(2, "top[0]", Snapshot(b""))
+    assert [kept.barrier for kept in stored(store, 1)] == [2]
+
+
+def test_the_thread_that_writes_survives_whatever_it_meets(store: DiskStore) -> None:
+    store.keep(1, "a[0]", Snapshot(None))  # type: ignore[arg-type]
+    with pytest.raises(RunError, match=r"a snapshot cannot be stored: TypeError: .*NoneType"):
+        stored(store, 1)
+    store.keep(6, "a[0]", Snapshot(b"x"))
+    assert [kept.barrier for kept in stored(store, 1)] == [6]
 
 
 def test_closing_waits_for_what_was_asked_for(tmp_path: Path) -> None:

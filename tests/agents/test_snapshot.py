@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.protocol import Worked
 from agents.worker.snapshot import Snapshot
 from inventory.errors import RunError
 
 I64 = st.integers(0, 2**63 - 1)
-SNAPSHOTS = st.builds(Snapshot, st.binary(max_size=300), I64, I64)
+SNAPSHOTS = st.builds(Snapshot, st.binary(max_size=300), I64, I64, st.builds(Worked, I64, I64))
 
 
 def stored(snapshot: Snapshot) -> bytes:
@@ -35,7 +36,7 @@ def test_a_snapshot_that_is_not_whole_is_refused(snapshot: Snapshot, data: st.Da
         Snapshot.read(whole + b"x")
 
 
-@pytest.mark.parametrize("wrong", [b"", b"MLRS", b"MLRX" + bytes(60), b"ARROW1" + bytes(60), b"MLRS\x02" + bytes(60)])
+@pytest.mark.parametrize("wrong", [b"", b"MLRS", b"MLRX" + bytes(60), b"ARROW1" + bytes(60), b"MLRS\x01" + bytes(60)])
 def test_other_bytes_are_refused_by_what_they_begin_with(wrong: bytes) -> None:
     with pytest.raises(RunError, match=rf"{len(wrong)} bytes"):
         Snapshot.read(wrong)

@@ -191,6 +191,18 @@ def test_a_restored_spout_goes_on_where_it_was_and_counts_apart_what_had_been_se
     assert running.position == 1_000
 
 
+def test_a_record_that_leaves_again_is_not_late_again() -> None:
+    running = spout_of(Count(1_000), Constant(100.0), Below())
+    running.restore(Snapshot(b"300", 300, 1))
+    running.seen = 400
+    running.start(0)
+    running.turn(4_000_000_000)
+    assert (running.position, running.meter.late_ns) == (401, 0)
+    running.seen = 600
+    running.turn(5_000_000_000)
+    assert (running.position, running.meter.late_ns) == (501, 0)
+
+
 @pytest.mark.parametrize("until", [300, 301, 555, 1_000])
 def test_a_spout_with_an_until_ends_exactly_there_stopped_or_not(until: int) -> None:
     for stopped in (False, True):

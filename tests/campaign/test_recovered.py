@@ -1,0 +1,94 @@
+"""Runs with recoveries: what bolts had done goes into the next epoch, and when their figures count as complete."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conducting import MID, conduct
+from obedient import Obedient
+
+from agents.protocol import Progress, Start, Work
+from agents.trace import TraceWriter, collect
+from campaign.control.tending import Course
+from campaign.measured import measure
+from campaign.recovered import doubt, why_incomplete
+from workloads.rates import NS
+
+START, SECONDS = 100 * NS, 10
+EARLY = {"at_s": 3.0, "took_s": 0.5}
+"""A recovery; the sources started two seconds before the interval."""
+
+
+def test_the_most_that_bolts_are_known_to_have_done_is_told_with_the_next_start() -> None:
+    def report(epoch: int, emitted: int, processed: int) -> Progress:
+        work = {"mid[0]": Work(emitted, processed, queued=0, busy_ns=0, blocked_ns=0)}
+        return Progress(epoch=epoch, slot=1, at_ns=0, emitted=0, sunk=0, executors=work)
+
+    async def kill(nodes: Obedient) -> None:
+        await asyncio.sleep(3)
+        nodes.session.take("n1", report(1, 70, 140))
+        nodes.kill_worker(MID)
+        await asyncio.sleep(1)
+        # Restored, and not yet where it was.
+        nodes.session.take("n1", report(2, 60, 120))
+        nodes.kill_worker(MID)
+
+    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 6, kill)
+    started = [dict(message.spec.worked) for message in nodes.got(Start, "n1")]
+    assert started == [{}, {"mid[0]": (70, 140)}, {"mid[0]": (70, 140)}]
+
+
+def why(
+    folder: Path,
+    recoveries: Sequence[dict[str, float]] = (EARLY,),
+    lost: Sequence[str] = (),
+    emitted: int = 100,
+    due: int | None = 100,
+    queued: Sequence[int] = (),
+) -> str | None:
+    """Of a run of ten seconds, with so many rows a second and such a queue at its end."""
+    writer = TraceWriter(folder, "r", "n1", 0)
+    for at, kind in ((0, "measure_start"), (SECONDS, "measure_end")):
+        writer.add("event", START + at * NS, kind, "", None, None)
+    for second in range(SECONDS + 3):
+        at = START + second * NS
+        level = None if due is None else due * second
+        writer.add("throughput", at, "src[0]", "src", "spout", emitted, 0, 0, level, 0)
+        writer.add("throughput", at, "snk[0]", "snk", "sink", 0, 100, None, None, None)
+        waiting = queued[min(second, SECONDS)] if queued else 0
+        writer.add("executor", at, "snk[0]", 0, 0, waiting if second <= SECONDS else 9_999)
+    writer.close()
+    collect([folder], folder / "parquet")
+    figures = measure(folder / "parquet", SECONDS, {})
+    return why_incomplete(folder / "parquet", {}, figures, recoveries, lost, SECONDS + 2)
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        ({}, None),
+        ({"recoveries": ()}, None),
+        ({"recoveries": (), "emitted": 50}, None),
+        ({"recoveries": ({"at_s": 12.1, "took_s": 1.0},), "emitted": 50}, None),
+        ({"recoveries": ({"at_s": 11.8, "took_s": 0.3},)}, "a recovery had not ended when the measured interval did"),
+        ({"emitted": 99}, None),
+        ({"emitted": 98}, "sources emitted 98 of 100 tuples/s that were due: behind"),
+        ({"emitted": 103}, "sources emitted 103 of 100 tuples/s that were due: ahead, of what had been due before"),
+        ({"due": None}, "sources without a schedule never catch up"),
+        ({"lost": ("n2", "n1")}, "no traces of n1, n2, which cannot be reached"),
+        ({"queued": [500] * SECONDS + [10]}, None),
+        ({"queued": [0] * SECONDS + [11]}, "11 tuples waited in front of bolts when the measured interval ended"),
+    ],
+)
+def test_figures_of_a_run_with_recoveries_are_complete_once_all_that_was_due_has_been_worked_off(
+    tmp_path: Path, run: dict[str, Any], expected: str | None
+) -> None:
+    assert why(tmp_path, **run) == expected
+
+
+def test_a_run_with_recoveries_is_suspect_in_words() -> None:
+    assert doubt([], None) == []
+    assert doubt([EARLY], None) == ["1 recovery"]
+    assert doubt([EARLY, EARLY], "why") == ["2 recoveries, figures incomplete: why"]

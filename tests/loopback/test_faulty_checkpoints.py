@@ -1,0 +1,73 @@
+"""Operators of a third party that fail at a checkpoint: the run ends within a second, and names the cause."""
+
+import asyncio
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+import faulty_workload
+import pytest
+from faulty_workload import Faulty, FaultyParams
+from ground import ground, kill, place_of
+
+from campaign.control.failures import RunFailedError
+from campaign.control.tending import Course
+
+pytestmark = pytest.mark.loopback
+
+HERE = re.escape(faulty_workload.__file__)
+NOTED = rf"\({HERE}:\d+\)"
+PLACES = {"source[0]": "n1/0", "source[1]": "n2/0", "sink[0]": "n1/1"}
+RATE = {"kind": "constant", "tuples_per_s": 200.0}
+WITHIN_S = 1.0
+
+DEEDS = {
+    "sink none": rf"n1, slot 1: sink\[0\]: snapshot\(\) of Sink returned NoneType, expected bytes {NOTED}",
+    "source none": rf"source\[\d\]: snapshot\(\) of Counting returned NoneType, expected bytes {NOTED}",
+    "sink raise": rf"sink\[0\] failed: ValueError: no state today {NOTED}",
+    "sink exit": rf"sink\[0\] failed: SystemExit: 3 {NOTED}",
+    "source odd": rf"source\[\d\] failed: Odd: nothing that anybody expects {NOTED}",
+    "sink settle exit": rf"sink\[0\] failed: SystemExit: 3 {NOTED}",
+    "sink settle odd": r"cannot be stored: sink\[0\]: the answer does not follow {'sum': 'int'}: Odd: no row",
+    "sink restore": rf"sink\[0\] failed: KeyError: 'state' {NOTED}",
+}
+"""What a component does -> the reason of the run."""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faulty_workload.install(tmp_path / "site")
+    path = [str(tmp_path / "site"), str(Path(faulty_workload.__file__).parent), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, path)))
+
+
+async def play_all(folder: Path) -> dict[str, tuple[str, float]]:
+    """Deed -> reason of the run, and how long it took from the deed until the run had failed."""
+    found: dict[str, tuple[str, float]] = {}
+    async with ground(folder) as agents:
+        for deed in DEEDS:
+            clock = folder / "clock"
+            clock.unlink(missing_ok=True)
+            workload = Faulty(FaultyParams(deed, str(clock)))
+            async with agents.run(workload, PLACES, RATE, Course(checkpoint_s=0.2)) as play:
+                await play.session.start()
+                if deed.endswith("restore"):
+                    await play.until(lambda play=play: play.session.journal.checkpoints > 0, "a checkpoint")
+                    kill(play.workers[place_of("n2/0")])
+                with pytest.raises(RunFailedError) as failed:
+                    await asyncio.wait_for(play.session.wait_until(time.monotonic_ns() + 60 * 10**9), 60)
+                done_s = json.loads(clock.read_text().splitlines()[0])
+                found[deed] = str(failed.value), time.monotonic() - done_s
+                play.notes.close()
+    return found
+
+
+@pytest.mark.usefixtures("installed")
+def test_whatever_an_operator_does_at_a_checkpoint_its_run_fails_within_a_second_and_names_it(tmp_path: Path) -> None:
+    found = asyncio.run(play_all(tmp_path))
+    for deed, expected in DEEDS.items():
+        reason, took_s = found[deed]
+        assert re.search(expected, reason), (deed, reason)
+        assert took_s < WITHIN_S, (deed, took_s)

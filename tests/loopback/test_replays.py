@@ -1,0 +1,81 @@
+"""What comes again after a recovery counts once: figures are those of an undisturbed run, or marked incomplete."""
+
+import os
+import signal
+import time
+from random import Random
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.loopback
+
+SEED = 20_261_122
+SOAK_RUNS = 40
+RATE = 400
+NEAR = 0.01
+"""How far figures may be off."""
+
+
+def agenda(desk: Any, **changes: Any) -> str:
+    """One word a line, so that all rates are that of the sources."""
+    (desk.folder / "text.txt").write_text("to\nbe\nor\nnot\n")
+    params = {"text": "text.txt", "workers": 2, "ackers": 0, "parallelism": {"spout": 2, "split": 2, "count": 2}}
+    workload = {"name": "wordcount", "params": params, "rate": {"kind": "constant", "tuples_per_s": RATE}}
+    return str(desk.agenda(workloads=[workload], schedulers=["even"], **changes))
+
+
+def strike(desk: Any, number: int, after_s: float, role: str = "worker") -> None:
+    """Kill a worker or an agent of run `number` so long after the measured interval has begun."""
+    desk.wait_for_stage(number, "measuring")
+    begun = time.monotonic() - desk.live()["stage_elapsed_s"]
+    time.sleep(max(0.0, begun + after_s - time.monotonic()))
+    os.kill(desk.processes(role)[0].pid, signal.SIGKILL)
+
+
+def off_by(measured: dict[str, Any], seconds: float) -> float:
+    """How far the figures are from those of an undisturbed run, as a share of them, at most."""
+    figures = [measured[f"{name}_tuples_per_s"] / RATE for name in ("source", "sink", "throughput")]
+    figures.append(sum(measured["hops"].values()) / (2 * RATE * seconds))
+    return max(abs(figure - 1) for figure in figures)
+
+
+def test_figures_are_without_replays_or_marked_incomplete_and_the_run_is_suspect(desk: Any) -> None:
+    # Before the second checkpoint, so that more than a second comes again; and too late to catch up.
+    moments = (3.4, 5.8)
+    campaign = desk.start("run", agenda(desk, repetitions=2, duration_s=6, checkpoint_s=2))
+    for number, after_s in enumerate(moments, 1):
+        strike(desk, number, after_s)
+    outcome = desk.end_of(campaign)
+    assert outcome.status == 0, outcome
+    caught_up, cut_short = desk.results().values()
+    measured = caught_up["measured"]
+    assert measured["recoveries"][0]["replayed_tuples"] > RATE
+    assert off_by(measured, 6) < NEAR, measured
+    assert (measured["incomplete"], caught_up["suspect"]) == (None, ["1 recovery"])
+    why = cut_short["measured"]["incomplete"]
+    assert why, cut_short["measured"]
+    assert cut_short["suspect"] == [f"1 recovery, figures incomplete: {why}"]
+    first, second = (line for line in outcome.err.splitlines() if " ok in " in line)
+    assert first.endswith(", 1 recovery")
+    assert second.endswith(f", 1 recovery, figures incomplete: {why}")
+
+
+@pytest.mark.soak
+def test_figures_of_many_runs_are_within_one_percent_or_marked_incomplete(desk: Any) -> None:
+    repetitions, seconds = SOAK_RUNS, 10
+    random = Random(SEED)  # noqa: S311 - it must be repeatable
+    campaign = desk.start("run", agenda(desk, repetitions=repetitions, duration_s=seconds, checkpoint_s=2))
+    for number in range(1, repetitions + 1):
+        strike(desk, number, random.uniform(0.0, seconds - 0.5), random.choice(["worker", "worker", "agent"]))
+    assert desk.end_of(campaign).status == 0
+    complete = 0
+    for name, run in desk.results().items():
+        measured = run["measured"]
+        assert measured["recoveries"], name
+        assert run["suspect"], name
+        if measured["incomplete"] is None:
+            complete += 1
+            assert off_by(measured, seconds) < NEAR, (name, measured)
+    # Whatever is killed in the first six seconds has time to be caught up with.
+    assert complete >= repetitions / 3
