@@ -77,6 +77,7 @@ from agents.spawner import Spawner
 from agents.trace import AGENT
 from inventory.errors import MillraceError, RunError, UnfitError
 from inventory.foreign import printable, printable_lines
+from inventory.lifetime import live_on
 
 _GRACE_S = 0.2
 """After a silence, what lies in the pipe is read first: it was not the controller who slept if we did."""
@@ -113,12 +114,18 @@ class Agent(asyncio.Protocol):
         """Work until something ends the agent, clean up, and return the exit status."""
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop, f"got {number.name}")
+        # From here on the end of the input is noticed; the kernel watches a thread, which may end before its process.
+        live_on()
         watch = self._loop.create_task(self._watch_silence())
         self._send(Hello(version=VERSION, pid=os.getpid(), python=platform.python_version(), facts=gather()))
+        status = 1
         try:
-            return await self._over
+            status = await self._over
+            return status
         finally:
             watch.cancel()
+            if status and self._run is not None:
+                self._run.kill()
             # First, so that nothing waits for a worker that is no use any more.
             await self._spawner.close()
             if self._run is not None:

@@ -14,6 +14,7 @@ from agents.limits import enter_groups, home_of_environment
 from agents.protocol import SILENCE_S
 from inventory.errors import UnfitError
 from inventory.foreign import printable
+from inventory.lifetime import end_with
 
 _UNFIT = 3
 """Exit status when there is no channel to speak on."""
@@ -26,9 +27,13 @@ def main(silence_s: float = SILENCE_S, command: Sequence[str] | None = None) -> 
         silence_s: how long to live without a heartbeat.
         command: starts a fork server of workers; None: this process splits off the first one itself.
     """
+    end_with(os.getppid())()
     try:
         with select.epoll() as probe:
-            probe.register(0)
+            probe.register(0, 0)
+            # The kernel reports a hang-up without having been asked.
+            if probe.poll(0):
+                return _unfit("the controller was gone before its agent had begun")
     except OSError:
         return _unfit("a node agent is started by a controller, which talks to it on standard input and output: pipes")
     try:

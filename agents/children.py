@@ -2,7 +2,8 @@
 
 A worker asks the kernel to be killed when its agent dies, and ends at the end of its standard input; so a kill -9 of
 the agent leaves nothing. An agent that lives ends a worker with `Finish` and end of file, then SIGTERM, then SIGKILL,
-each for the whole process group. One that hangs is killed, which makes it one that has died.
+each for the whole process group; with SIGKILL at once when the controller is gone. One that hangs is killed, which
+makes it one that has died.
 """
 
 import array
@@ -120,6 +121,12 @@ class Child:
         """Send a command; a worker that is gone or about to be gets none."""
         if self.alive and not self._told_to_end:
             self._input.send(message)
+
+    def kill(self) -> None:
+        """End the process without ceremony: nobody is left who wants to know what it has done; `end` reaps it."""
+        self._told_to_end = True
+        if self.alive:
+            self._signal(signal.SIGKILL)
 
     async def end(self) -> None:
         """End the process and reap it; what is left of its group is killed."""

@@ -23,7 +23,9 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from io import FileIO
+from pathlib import Path
 
 READY = b"ready"
 NOT = b"not "
@@ -73,9 +75,11 @@ def name_process(role: str) -> None:
 def become_worker() -> None:
     """Serve until the agent is gone, then exit; returns in every worker that is forked.
 
-    A worker finds its pipes and its log as descriptors 0 to 2, and its folder as working directory.
+    A worker finds its pipes and its log as descriptors 0 to 2, and its folder as working directory. It has no others:
+    one that held the server's socket would keep it open when the server dies, and the agent would wait for an answer.
     """
     agent = os.getppid()
+    _close_from(3)
     _die_with_parent()
     name_process("server")
     # The agent's process group gets Ctrl-C; server and workers end when they are told to.
@@ -89,10 +93,10 @@ def become_worker() -> None:
     if os.getppid() != agent:
         # It was gone before the kernel knew.
         os._exit(1)
-    os.fchdir(descriptors.pop())
-    for number, descriptor in enumerate(descriptors):
+    os.fchdir(descriptors[-1])
+    for number, descriptor in enumerate(descriptors[:-1]):
         os.dup2(descriptor, number)
-        os.close(descriptor)
+    _close_from(3)
     name_process("worker")
 
 
@@ -149,6 +153,15 @@ def _fork_again(told: FileIO) -> None:
         os._exit(0)
     while os.getppid() == between:
         time.sleep(_POLL_S)
+
+
+def _close_from(first: int) -> None:
+    """Close all descriptors from this number on."""
+    for number in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+        if number >= first:
+            # The list itself was read from one that is closed by now.
+            with suppress(OSError):
+                os.close(number)
 
 
 def _die_with_parent() -> None:

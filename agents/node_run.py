@@ -41,8 +41,8 @@ from agents.spawner import Spawner
 from agents.trace import AGENT, TraceWriter
 from inventory.errors import RunError
 
-_SAMPLER_S = 3.0
-"""How long the last sample may take before the agent goes on without it."""
+_SAMPLER_S, _KILLED_SAMPLER_S = 3.0, 0.5
+"""How long the last sample may take before the agent goes on without it; the same when nobody will read it."""
 
 _VITALS_S = 1.0
 """From one `Vitals` to the next."""
@@ -81,7 +81,7 @@ class NodeRun:
         self._spec = spec
         self._wanted: dict[int, Start | Grow] = {}
         self._children: dict[int, Child] = {}
-        self._leaving: dict[int, asyncio.Task[None]] = {}
+        self._leaving: dict[int, Child] = {}
         self._sampler: Sampler | None = None
         self._watch: CpuWatch | None = None
         self._profiling: Profiling | None = None
@@ -89,7 +89,7 @@ class NodeRun:
         self._ending: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
         self._vitals: tuple[float, Vitals] | None = None
-        self._changed = False
+        self._changed = self._killed = False
 
     @property
     def epoch(self) -> int:
@@ -170,6 +170,16 @@ class NodeRun:
                 self._beating.cancel()
         await asyncio.shield(self._ending)
 
+    def kill(self) -> None:
+        """Let `end`, asked for before or after this, wait for nothing that only a controller would want."""
+        self._killed = True
+        if self._previous is not None:
+            self._previous.kill()
+        for child in (*self._children.values(), *self._leaving.values()):
+            child.kill()
+        if self._sampler is not None:
+            self._sampler.give_up()
+
     def _tend_soon(self) -> None:
         self._changed = True
         if self._ending is None and (self._tending is None or self._tending.done()):
@@ -199,7 +209,8 @@ class NodeRun:
         for slot, child in list(self._children.items()):
             if slot not in self._wanted or (child.failed_in is not None and child.failed_in < self.epoch):
                 del self._children[slot]
-                self._leaving[slot] = self._do(child.end())
+                self._leaving[slot] = child
+                self._do(child.end())
             elif child.epoch < self.epoch:
                 child.begin(self._wanted[slot])
         for slot in sorted(self._wanted.keys() - self._children.keys()):
@@ -208,7 +219,8 @@ class NodeRun:
 
     async def _spawn(self, slot: int) -> None:
         if slot in self._leaving:
-            await self._leaving.pop(slot)
+            await self._leaving[slot].end()
+            del self._leaving[slot]
         child = await Child.spawn(slot, self._folder, self._spawner, self._report, self._child_failed)
         self._children[slot] = child
         self._event("worker_started", f"worker {slot}", "", float(child.pid))
@@ -268,15 +280,16 @@ class NodeRun:
             await asyncio.wait([self._tending])
         await self._end_profiling()
         # The last sample is taken while the workers still live, so that their CPU time is in it.
-        ends = [child.end() for child in self._children.values()]
-        *_, sampled = await asyncio.gather(*ends, *self._leaving.values(), self._stop_sampler(wait_s))
+        ends = [child.end() for child in (*self._children.values(), *self._leaving.values())]
+        *_, sampled = await asyncio.gather(*ends, self._stop_sampler(wait_s))
         if sampled and self._watch is not None:
             self._watch.close()
         if not sampled:
             self._failed(f"a sensor does not return: the last samples of {self._welcome.node} are missing")
 
     async def _stop_sampler(self, wait_s: float) -> bool:
-        return self._sampler is None or await asyncio.to_thread(self._sampler.stop, _SAMPLER_S, wait_s)
+        patience_s = _KILLED_SAMPLER_S if self._killed else _SAMPLER_S
+        return self._sampler is None or await asyncio.to_thread(self._sampler.stop, patience_s, wait_s)
 
     def _report(self, child: Child, report: WorkerReport) -> None:
         if report.epoch == self.epoch and self._children.get(child.slot) is child:

@@ -1,7 +1,8 @@
 """One node's control channel: the agent's life from start to end, its heartbeat, its clock, its death.
 
 Reports go to one callback as they arrive, except those that the channel itself lives by: `Hello` and `Pulse`. When the
-agent ends or falls silent before it was told to, the callback `on_gone` is called once, with the reason.
+agent ends or falls silent before it was told to, the callback `on_gone` is called once, with the reason; an agent that
+does not begin is what `open` raises.
 """
 
 import asyncio
@@ -25,6 +26,10 @@ BYE_S = 3.0
 """How long an agent may take to clean up and exit before it is killed."""
 
 
+class AgentKilledError(RunError):
+    """An agent was killed by a signal while it began: another one may fare better."""
+
+
 class Channel:
     """The control channel to the agent of one node."""
 
@@ -44,7 +49,7 @@ class Channel:
         self._hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
         self._offset = OffsetEstimate()
         self._last_pulse = time.monotonic()
-        self._pulse = asyncio.Event()
+        self._first_pulse: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closing = False
 
     @property
@@ -74,6 +79,7 @@ class Channel:
             power, meter_lag: of the node, where they are known.
 
         Raises:
+            AgentKilledError: it is killed before it answers.
             RunError: it does not start, does not answer in time, or speaks another version.
         """
         remote = self._remote = await self.transport.start("agents")
@@ -91,7 +97,9 @@ class Channel:
         listening = asyncio.create_task(self._listen(remote))
         listening.add_done_callback(self._listened)
         self._tasks.append(listening)
-        await self.send(welcome)
+        # An agent that is gone already has not said hello, which explains it better.
+        with suppress(RunError):
+            await self.send(welcome)
         try:
             hello = await asyncio.wait_for(asyncio.shield(self._hello), HELLO_S)
         except TimeoutError:
@@ -102,8 +110,13 @@ class Channel:
         self._tasks.append(asyncio.create_task(self._beat()))
 
     async def first_pulse(self) -> None:
-        """Wait until a heartbeat has been answered, so that the clock is known."""
-        await self._pulse.wait()
+        """Wait until a heartbeat has been answered, so that the clock is known.
+
+        Raises:
+            AgentKilledError: the agent is killed before.
+            RunError: it is gone for another reason.
+        """
+        await asyncio.shield(self._first_pulse)
 
     async def send(self, message: Message) -> None:
         """Send one message.
@@ -146,16 +159,18 @@ class Channel:
             while line := await remote.read_line():
                 arrived_ns = time.monotonic_ns()
                 self._take(protocol.decode_report(line), arrived_ns)
-            reason = f"the agent of {self.node} {ending(await remote.wait())}"
+            status = await remote.wait()
+            kind = AgentKilledError if status < 0 else RunError
+            why = kind(f"the agent of {self.node} {ending(status)}")
         except RunError as fault:
-            reason = f"the agent of {self.node}: {fault}"
-        self._gone(reason)
+            why = RunError(f"the agent of {self.node}: {fault}")
+        self._gone(why)
 
     def _listened(self, task: asyncio.Task[None]) -> None:
         """An agent that nobody listens to any more, for whatever reason, is gone."""
         fault = None if task.cancelled() else task.exception()
         if fault is not None:
-            self._gone(f"the agent of {self.node}: internal error: {type(fault).__name__}: {fault}")
+            self._gone(RunError(f"the agent of {self.node}: internal error: {type(fault).__name__}: {fault}"))
 
     def _take(self, report: Report, arrived_ns: int) -> None:
         """Use a report.
@@ -172,7 +187,8 @@ class Channel:
                     raise RunError(f"a pulse that answers no heartbeat: {report}")
                 self._last_pulse = time.monotonic()
                 self._offset.add(sent, received, answered, arrived_ns)
-                self._pulse.set()
+                if not self._first_pulse.done():
+                    self._first_pulse.set_result(None)
             case _:
                 self._on_report(self.node, report)
 
@@ -180,17 +196,21 @@ class Channel:
         while True:
             silent = time.monotonic() - self._last_pulse
             if silent > SILENCE_S:
-                self._gone(f"the agent of {self.node} has been silent for {silent:.0f} s")
+                self._gone(RunError(f"the agent of {self.node} has been silent for {silent:.0f} s"))
                 return
             with suppress(RunError):
                 await self.send(Heartbeat(sent_ns=time.monotonic_ns()))
             await asyncio.sleep(HEARTBEAT_S)
 
-    def _gone(self, reason: str) -> None:
-        if not self._hello.done():
-            self._hello.set_exception(RunError(reason))
-            # Who waits for the greeting is told; if nobody does any more, nobody needs to know.
-            self._hello.exception()
+    def _gone(self, why: RunError) -> None:
+        has_begun = self._hello.done()
+        for awaited in (self._hello, self._first_pulse):
+            if not awaited.done():
+                awaited.set_exception(why)
+                # Whoever waits for it gets that; without anybody, asyncio must not complain.
+                awaited.exception()
         if not self._closing:
             self._closing = True
-            self._on_gone(self.node, reason)
+            # An agent that has not begun is missed by `open` alone.
+            if has_begun:
+                self._on_gone(self.node, str(why))

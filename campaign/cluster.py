@@ -1,7 +1,7 @@
 """The agents of all nodes of one run: started together, started again one by one, ended together."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -9,12 +9,15 @@ from typing import Any, Protocol, Self, TypeVar
 
 from agents.facts import gather
 from agents.protocol import CpusSet, Failed, IdleBaseline, Idled, Message, MeterIdle, Report, RestoreCpus, SetCpus
-from campaign.channel import Channel
+from campaign.channel import AgentKilledError, Channel
 from campaign.clock import Offset
 from campaign.control.news import all_of
 from campaign.transport import Transport
 from inventory.energy_model import EnergyModel, MeterLag
 from inventory.errors import RunError
+
+STARTS = 3
+"""How many agents of a node may be killed while they begin before it counts as one that cannot be started."""
 
 GRACE_S = 30.0
 """What an agent may take to answer a question, beyond the time that its work takes."""
@@ -72,11 +75,11 @@ class Agents:
         self._asked: dict[str, asyncio.Future[Answer]] = {}
         self._clock = gather()["clock"]
         self._campaign, self._on_start = campaign, on_start
-        self._channels = {node: self._channel(node) for node in members}
+        self._channels: dict[str, Channel] = {}
 
     async def __aenter__(self) -> Self:
         try:
-            await all_of(self._open(node) for node in self._channels)
+            await all_of(self._begin(node, self._open) for node in self.members)
         except BaseException:
             await self._close()
             raise
@@ -172,15 +175,29 @@ class Agents:
             RunError: it cannot be started.
         """
         await self._channels[node].close()
-        self._channels[node] = self._channel(node)
-        await self._open(node)
-        await self._channels[node].first_pulse()
+        await self._begin(node, self._open_until_its_clock_is_known)
 
-    def _channel(self, node: str) -> Channel:
-        return Channel(node, self.members[node].transport, self._hear, self._hear)
+    async def _begin(self, node: str, step: Callable[[str], Awaitable[None]]) -> None:
+        """Start an agent, and another one when it is killed meanwhile; `step` is what has to succeed."""
+        for attempt in range(1, STARTS + 1):
+            try:
+                await step(node)
+            except AgentKilledError:
+                if attempt == STARTS:
+                    raise
+            else:
+                return
+
+    async def _open_until_its_clock_is_known(self, node: str) -> None:
+        await self._open(node)
+        try:
+            await self._channels[node].first_pulse()
+        except AgentKilledError:
+            await self._channels[node].close()
+            raise
 
     async def _open(self, node: str) -> None:
-        channel = self._channels[node]
+        channel = self._channels[node] = Channel(node, self.members[node].transport, self._hear, self._hear)
         try:
             member = self.members[node]
             on_start = partial(self._on_start, node)

@@ -19,6 +19,11 @@ def leave_on_sigterm() -> None:
     signal.signal(signal.SIGTERM, leave)
 
 
+def live_on() -> None:
+    """Get no signal any more when the parent dies; Linux only, as `end_with`."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)
+
+
 def end_with(parent: int) -> Callable[[], None]:
     """Return what a new process calls first to get SIGTERM when its parent, the process `parent`, dies.
 

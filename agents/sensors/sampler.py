@@ -70,7 +70,7 @@ class Sampler:
         self._next_clock_ns = self._marked_ns = 0
         self._give_up_s = 0.0
         self._wake = threading.Condition()
-        self._forced = self._stopping = False
+        self._forced = self._stopping = self._given_up = False
         self._thread = threading.Thread(target=self._live, name="sampler", daemon=True)
 
     def start(self) -> None:
@@ -107,6 +107,10 @@ class Sampler:
             self._wake.notify()
         self._thread.join(patience_s + wait_s)
         return not self._thread.is_alive()
+
+    def give_up(self) -> None:
+        """Await no more rows about the last mark; from any thread."""
+        self._given_up = True
 
     def _live(self) -> None:
         try:
@@ -146,7 +150,7 @@ class Sampler:
 
     def _wait_for_late_rows(self) -> None:
         waiting = dict(self._sensors)
-        while time.monotonic() < self._give_up_s:
+        while not self._given_up and time.monotonic() < self._give_up_s:
             waiting = {name: sensor for name, sensor in waiting.items() if self._awaits(name, sensor)}
             if not waiting:
                 return

@@ -96,8 +96,8 @@ class Failures:
             self._explained.set()
 
     def unmendable(self) -> "Failures":
-        """Those that would have to be told even if nothing were left to mend."""
-        others = Failures(False)
+        """Those that are told whatever else is mended, or even if nothing were left to mend."""
+        others = Failures(self._mending)
         for failure in self._all:
             if not failure.mendable:
                 others.add(failure)

@@ -7,6 +7,7 @@ Whoever runs a session says only when to stop; that it had to begin again in bet
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
@@ -51,7 +52,11 @@ FINISH_S, PROFILES_S = 30.0, 15.0
 LEAD_NS = 200_000_000
 """Sources start so much later than the message that says so, for it to reach all nodes."""
 
-MOST_RECOVERIES = 5
+PAUSES_S = (0.0, 1.0, 2.0, 4.0, 8.0)
+"""Each of several recoveries in a row, without a new complete checkpoint in between, begins at least so long after the
+one before: what goes wrong for some seconds must not use them up."""
+
+MOST_RECOVERIES = len(PAUSES_S)
 """So many epochs in a row may break without a new complete checkpoint; one more, and the run fails."""
 
 
@@ -82,7 +87,7 @@ class Session:
             course, world, self._news, self.journal, self._vault, self._roster, self._reached, lambda: self._stop_asked
         )
         self._broken: BrokenError | None = None
-        self._in_a_row = 0
+        self._in_a_row, self._mended_s = 0, -math.inf
         self._start_ns: int | None = None
         self._stop_asked = self._over = False
         self._finished: set[str] = set()
@@ -223,10 +228,10 @@ class Session:
             try:
                 await unless(self._epoch(), self._failures.watch())
             except BrokenError as broken:
-                self._break(broken)
+                await self._break(broken)
 
-    def _break(self, broken: BrokenError) -> None:
-        """Take what is left of an epoch into the next one.
+    async def _break(self, broken: BrokenError) -> None:
+        """Take what is left of an epoch into the next one, when that may begin.
 
         Raises:
             RunFailedError: there were too many in a row.
@@ -239,7 +244,11 @@ class Session:
                 broken.cause, given_up=f"given up after {MOST_RECOVERIES} recoveries without a new checkpoint"
             )
         self._tending.broken(f"the run broke: {broken.cause}")
-        self._failures = Failures(self._mends)
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._mended_s + PAUSES_S[self._in_a_row - 1] - loop.time())
+        self._mended_s = loop.time()
+        # What has died by now is mended with the rest; what a process says is still to be told.
+        self._failures = self._failures.unmendable()
         until = dict(self._spec.until)
         if self._stop_asked:
             for stopped in self._crew.stopped.values():

@@ -18,6 +18,9 @@ from campaign.process import identify
 pytestmark = pytest.mark.loopback
 
 PROMISED_S = 5.0
+WITHOUT_CONTROLLER_S = 2.0
+"""What is left of a node may outlive its controller by so much."""
+
 IMPATIENT = (sys.executable, "-P", "-c", "import sys; from agents.begin import main; sys.exit(main(silence_s=2.0))")
 
 
@@ -130,6 +133,61 @@ def test_no_worker_outlives_its_agent(start_agent, wordcount, gone_within, end):
     assert gone_within(tree[:1], PROMISED_S)
     assert gone_within(tree[1:], PROMISED_S)
     assert agent.wait() == (-signal.SIGKILL if end == "SIGKILL" else 1)
+
+
+@pytest.mark.parametrize("before", ["a worker is stopped", "server and worker are killed"])
+def test_an_agent_that_loses_its_controller_waits_for_no_worker(start_agent, wordcount, gone_within, before):
+    agent = start_agent()
+    agent.welcome()
+    run = wordcount(agent)
+    listening = run.start()
+    [server], _ = agent.children()
+    tree = [identify(pid) for pid in (agent.pid, server)] + run.processes(listening)
+    first = listening["n1/0"].pid
+    if before == "a worker is stopped":
+        os.kill(first, signal.SIGSTOP)
+    else:
+        for pid in (server, first):
+            os.kill(pid, signal.SIGKILL)
+        assert agent.expect(Failed).died
+        agent.send(protocol.Start(spec=run.spec(2)))
+        # It asks for another worker, and hears that there is no server any more.
+        time.sleep(0.3)
+    agent.hang_up()
+    assert gone_within(tree, WITHOUT_CONTROLLER_S)
+
+
+SLOW_TO_BEGIN = """
+import subprocess, sys, time
+
+AGENT = '''
+import sys, time
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "%s":
+            print(name, file=sys.stderr, flush=True)
+            time.sleep(30)
+
+sys.meta_path.insert(0, Slow())
+from agents.begin import main
+sys.exit(main())
+'''
+command = [sys.executable, "-P", "-c", AGENT % sys.argv[1]]
+agent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+print(agent.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("module", ["agents.worker", "agents.agent"])
+def test_an_agent_that_still_begins_ends_with_its_controller(gone_within, module):
+    command = [sys.executable, "-P", "-c", SLOW_TO_BEGIN, module]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as controller:
+        agent = identify(int(controller.stdout.readline()))
+        assert controller.stderr.readline() == f"{module}\n"
+        controller.kill()
+    assert gone_within([agent], WITHOUT_CONTROLLER_S)
 
 
 def test_a_silent_controller_is_left_after_the_limit(start_agent, wordcount, gone_within):

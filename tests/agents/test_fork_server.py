@@ -2,13 +2,16 @@
 
 import os
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agents.protocol import Bye
+from agents.protocol import Bye, Failed
+from agents.spawner import ANSWER_S
 
 pytestmark = pytest.mark.loopback
 
@@ -98,3 +101,59 @@ def test_an_agent_that_cannot_be_forked_when_it_begins_has_its_workers_from_a_pr
     agent.welcome()
     listening = wordcount(agent).start()
     assert {program(report.pid)[-2] for report in listening.values()} == {"agents.worker"}
+
+
+DESCRIPTORS = """
+import asyncio, os, sys
+
+def listed():
+    os.write(1, " ".join(sorted(os.listdir("/proc/self/fd"))).encode())
+    return 0
+
+PROGRAM = (sys.executable, "-P", "-c", '''
+import os
+from agents.fork_server import become_worker
+become_worker()
+os.write(1, " ".join(sorted(os.listdir("/proc/self/fd"))).encode())
+''')
+
+for number in (20, 21):
+    os.dup2(2, number, inheritable=True)
+from agents.fork_server import split_off
+first = split_off(listed) if sys.argv[1] == "split off" else None
+from agents.spawner import Spawner
+
+async def main():
+    spawner = Spawner(PROGRAM, first)
+    for _ in range(2):
+        process = await spawner.spawn(2, os.open("/", os.O_RDONLY))
+        print(os.read(process.stdout, 100).decode(), flush=True)
+    await spawner.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("server", ["split off", "a program"])
+def test_a_worker_holds_no_descriptor_that_it_was_not_given(server: str):
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", DESCRIPTORS, server], capture_output=True, text=True, check=True, timeout=60
+    )
+    # Number 3 is the listing itself.
+    assert done.stdout.splitlines() == ["0 1 2 3"] * 2
+
+
+def test_a_server_that_is_killed_with_one_of_its_workers_is_missed_at_once(start_agent: Any, wordcount: Any):
+    agent = start_agent()
+    agent.welcome()
+    run = wordcount(agent)
+    listening = run.start()
+    [server], _ = agent.children()
+    for pid in (server, listening["n1/0"].pid):
+        os.kill(pid, signal.SIGKILL)
+    assert agent.expect(Failed).died
+    began_s = time.monotonic()
+    again = run.start(epoch=2)
+    assert time.monotonic() - began_s < ANSWER_S / 2
+    assert again["n1/0"].pid != listening["n1/0"].pid
+    assert again["n1/1"].pid == listening["n1/1"].pid

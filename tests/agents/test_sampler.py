@@ -15,6 +15,7 @@ from agents.protocol import Bye, Failed, Finish, Finished, Mark, Start
 from agents.sensors.base import Host
 from agents.sensors.sampler import Sampler
 from agents.trace import AGENT, TraceWriter, collect
+from campaign.process import identify
 from inventory.plugins import plugins
 
 SENSORS = """
@@ -76,6 +77,10 @@ SENSORS = """
         def read(self, now_ns):
             time.sleep(3600)
 
+    class Awaiting(Steady):
+        def awaits(self, t_ns):
+            return True
+
     class Busy(Sensor):
         def read(self, now_ns):
             end = time.thread_time() + 0.1
@@ -96,6 +101,7 @@ NAMES = {
     "slow": "Slow",
     "busy": "Busy",
     "stuck": "Stuck",
+    "awaiting": "Awaiting",
     "no-module": None,
 }
 
@@ -283,6 +289,20 @@ def test_a_sensor_that_never_returns_is_reported_and_does_not_keep_the_agent(sta
 
 
 @pytest.mark.loopback
+@pytest.mark.loopback
+@pytest.mark.parametrize("sensor", ["stuck", "awaiting"])
+def test_no_sensor_keeps_an_agent_whose_controller_is_gone(start_agent, wordcount, third_party, gone_within, sensor):
+    agent = start_agent(env={"PYTHONPATH": str(third_party)})
+    agent.welcome()
+    run = wordcount(agent)
+    run.start(sensors=[sensor])
+    if sensor == "awaiting":
+        agent.send(Mark(epoch=1, kind="measure_end"))
+        agent.send(Finish(epoch=1))
+    agent.hang_up()
+    assert gone_within([identify(agent.pid)], 2.0)
+
+
 def test_a_disk_that_takes_no_traces_fails_the_run_with_a_reason(start_agent, wordcount):
     # A limit on file sizes is as good as a full disk, and needs none.
     code = (

@@ -110,6 +110,57 @@ def test_a_run_is_given_up_when_recoveries_do_not_lead_to_a_checkpoint() -> None
         conduct(lambda: Obedient(Course(checkpoint_s=2)), 60, kill)
 
 
+def test_a_link_that_is_refused_for_ten_seconds_is_outlived() -> None:
+    async def refuse(nodes: Obedient) -> None:
+        await asyncio.sleep(5)
+        nodes.cut = True
+        nodes.kill_worker(MID)
+        await asyncio.sleep(10)
+        nodes.cut = False
+
+    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 40, refuse)
+    (recovery,) = nodes.session.journal.recoveries
+    assert recovery["took_s"] > 10
+    assert nodes.epoch <= 1 + MOST_RECOVERIES
+
+
+def test_a_recovery_that_comes_long_after_the_last_one_is_not_delayed() -> None:
+    async def kill(nodes: Obedient) -> None:
+        for _ in range(MOST_RECOVERIES):
+            await asyncio.sleep(20)
+            nodes.kill_worker(MID)
+
+    nodes = conduct(lambda: Obedient(Course(checkpoint_s=1000)), 110, kill)
+    assert len(nodes.session.journal.recoveries) == MOST_RECOVERIES
+    assert all(recovery["took_s"] < START_S for recovery in nodes.session.journal.recoveries)
+
+
+def test_what_dies_in_the_pause_before_a_recovery_is_mended_by_that_one() -> None:
+    async def kill(nodes: Obedient) -> None:
+        nodes.kill_worker(MID)
+        await asyncio.sleep(0.3)
+        nodes.kill_worker(MID)
+        await asyncio.sleep(0.3)
+        nodes.kill_agent("n2")
+        nodes.kill_worker(PLACES["src[0]"])
+
+    nodes = conduct(lambda: Obedient(Course(checkpoint_s=1000)), 10, kill)
+    assert len(nodes.session.journal.recoveries) == 2
+    assert nodes.epoch == 3
+
+
+def test_what_a_worker_says_in_the_pause_before_a_recovery_fails_the_run() -> None:
+    async def fail(nodes: Obedient) -> None:
+        nodes.kill_worker(MID)
+        await asyncio.sleep(0.3)
+        nodes.kill_worker(MID)
+        await asyncio.sleep(0.3)
+        nodes.session.take("n1", Failed(epoch=2, slot=0, reason="ValueError: no"))
+
+    with pytest.raises(RunFailedError, match=r"^node n1, slot 0: ValueError: no$"):
+        conduct(lambda: Obedient(Course(checkpoint_s=1000)), 10, fail)
+
+
 def test_any_number_of_deaths_is_outlived_when_checkpoints_lie_between_them() -> None:
     async def kill(nodes: Obedient) -> None:
         for _ in range(2 * MOST_RECOVERIES):

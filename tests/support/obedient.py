@@ -51,6 +51,7 @@ AHEAD_NS = {"n1": 0, "n2": 5_000_000_000, "n3": -3_000_000_000}
 
 PAUSE_NS = 7_000_000
 PLACES = {"src[0]": Place("n1", 0), "mid[0]": Place("n1", 1), "sink[0]": Place("n2", 0)}
+MID = PLACES["mid[0]"]
 
 
 def spec_of(places: Mapping[str, Place]) -> RunSpec:
@@ -101,6 +102,7 @@ class Obedient:
         events: what the session noted, by kind.
         mute: types of messages that are not answered.
         refuses: why workers refuse barriers; empty: they do not.
+        cut: whether no worker can be linked to another one.
         dead: nodes that cannot be reached.
         hollow: nodes whose agents answer heartbeats and report nothing, until they are started again.
         wrong: ways in which the controller broke the protocol.
@@ -112,6 +114,7 @@ class Obedient:
         self.events: list[tuple[str, str, str, float | None]] = []
         self.mute: set[type] = set()
         self.refuses = ""
+        self.cut = False
         self.dead: set[str] = set()
         self.hollow: set[str] = set()
         self.wrong: list[str] = []
@@ -328,7 +331,10 @@ class Obedient:
             missing = {f"{worker.node}/{worker.slot}" for worker in spec.workers} - message.ports.keys()
             if missing:
                 self.wrong.append(f"Connect without the ports of {missing}")
-            self._say(place.node, Connected(epoch=message.epoch, slot=place.slot))
+            if self.cut:
+                self._say(place.node, Lost(epoch=message.epoch, slot=place.slot, peer=MID, reason="refused"))
+            else:
+                self._say(place.node, Connected(epoch=message.epoch, slot=place.slot))
         elif isinstance(message, Stop) or (isinstance(message, Go) and spec.until):
             positions = {name: spec.until.get(name, self.position) for name in sources}
             self._say(place.node, Stopped(epoch=message.epoch, slot=place.slot, positions=positions))

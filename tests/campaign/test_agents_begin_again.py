@@ -1,0 +1,118 @@
+"""Agents that are killed while they begin: another one is started, and the rest of the run knows nothing of it."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from agents.protocol import Report
+from campaign.cluster import STARTS, Agents, Member
+from campaign.control.roster import RESTART_S
+from campaign.transport import LoopbackTransport, Remote
+from inventory.errors import RunError
+
+pytestmark = pytest.mark.loopback
+
+T = TypeVar("T")
+LONG_S = 60.0
+
+
+class Deadly(LoopbackTransport):
+    """Kills the next agents that it starts: `after_s` later, or, with None, behind their first line."""
+
+    def __init__(self, folder: Path, after_s: float | None = 0.0) -> None:
+        super().__init__(folder)
+        self.to_kill = self.started = 0
+        self._after_s = after_s
+
+    async def start(self, module: str) -> Remote:
+        remote = await super().start(module)
+        self.started += 1
+        if self.to_kill:
+            self.to_kill -= 1
+            assert remote.pid is not None
+            if self._after_s is None:
+                self._kill_when_it_has_spoken(remote, remote.pid)
+            else:
+                await asyncio.sleep(self._after_s)
+                os.kill(remote.pid, signal.SIGKILL)
+        return remote
+
+    @staticmethod
+    def _kill_when_it_has_spoken(remote: Remote, pid: int) -> None:
+        read = remote.read_line
+
+        async def read_line() -> bytes:
+            line = await read()
+            if line:
+                os.kill(pid, signal.SIGKILL)
+            return line
+
+        remote.read_line = read_line  # type: ignore[method-assign]  # of this one only
+
+
+class Ears:
+    """Hears of agents; see `cluster.Listener`."""
+
+    def __init__(self) -> None:
+        self.gone_nodes: list[str] = []
+
+    def take(self, node: str, report: Report) -> None:
+        """Nothing runs here."""
+
+    def gone(self, node: str, _reason: str) -> None:
+        self.gone_nodes.append(node)
+
+
+def run(step: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(asyncio.wait_for(step, LONG_S))
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.1])
+def test_an_agent_that_is_killed_before_its_hello_is_started_again(tmp_path: Path, after_s: float) -> None:
+    transport = Deadly(tmp_path / "n1", after_s)
+    ears = Ears()
+
+    async def live() -> None:
+        transport.to_kill = 2
+        async with Agents({"n1": Member("127.0.0.2", transport)}, "c", lambda _node, _pid: None) as agents:
+            agents.listen(ears)
+            assert transport.started == 3
+            transport.to_kill = 1
+            await agents.restart("n1")
+            assert transport.started == 5
+            assert agents.offset("n1").bound_ns == 0
+
+    run(live())
+    assert ears.gone_nodes == []
+
+
+def test_an_agent_that_is_killed_behind_its_hello_while_it_is_started_again_is_no_lost_node(tmp_path: Path) -> None:
+    transport = Deadly(tmp_path / "n1", None)
+
+    async def live() -> None:
+        async with Agents({"n1": Member("127.0.0.2", transport)}, "c", lambda _node, _pid: None) as agents:
+            agents.listen(Ears())
+            transport.to_kill = 1
+            async with asyncio.timeout(RESTART_S):
+                await agents.restart("n1")
+            assert transport.started == 3
+
+    run(live())
+
+
+def test_an_agent_that_is_killed_again_and_again_is_given_up(tmp_path: Path) -> None:
+    transport = Deadly(tmp_path / "n1")
+    transport.to_kill = 100
+
+    async def live() -> None:
+        with pytest.raises(RunError, match="the agent of n1 was killed by SIGKILL"):
+            async with Agents({"n1": Member("127.0.0.2", transport)}, "c", lambda _node, _pid: None):
+                pass
+
+    run(live())
+    assert transport.started == STARTS

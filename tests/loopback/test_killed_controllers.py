@@ -1,0 +1,89 @@
+"""A controller that is killed at any moment: nothing of its run is left two seconds later."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.loopback
+
+SEED = 20_260_301
+PROMISED_S = 2.0
+LATEST_S = 5.0
+"""After the first process of an agent is there; sources have started by then."""
+
+CHANGES: Mapping[str, Any] = {
+    "workloads": [
+        {
+            "name": "wordcount",
+            "params": {"workers": 4, "ackers": 0, "parallelism": {"spout": 2, "split": 2, "count": 2}},
+            "rate": {"kind": "constant", "tuples_per_s": 300},
+        }
+    ],
+    "schedulers": ["even"],
+    "warmup_s": 0.2,
+    "duration_s": 30,
+    "checkpoint_s": 0.3,
+    "timeline": [{"at_s": 1, "do": "move", "executor": "count[0]", "to": "n2/1"}],
+}
+"""Two workers on each of two nodes, checkpoints and a move."""
+
+STRUCK: Sequence[Sequence[str]] = ((), ("worker",), ("server", "worker"), ("server", "worker"))
+"""What is killed within half a second before the controller."""
+
+
+def left_behind(desk: Any, struck: Sequence[str], at_s: float | None, before_s: float) -> str:
+    """Kill a controller; return what is there when it must be gone, if any.
+
+    Args:
+        desk: where its campaign is started.
+        struck: what is killed before.
+        at_s: when, after its first agent has begun; None: when tuples flow.
+        before_s: how long before.
+    """
+    campaign = desk.start("run", desk.agenda(**CHANGES))
+    if at_s is None:
+        desk.wait_for_stage(1, "measuring")
+    else:
+        desk.wait_for(lambda: len(desk.processes()) > 1, "a process of an agent")
+        time.sleep(at_s)
+    # What dies by itself meanwhile is not there to be killed.
+    with suppress(psutil.NoSuchProcess):
+        node = [child for agent in desk.processes("agent")[:1] for child in psutil.Process(agent.pid).children()]
+        for role in struck:
+            for process in [child for child in node if child.name() == f"millrace-{role}"][:1]:
+                process.kill()
+    time.sleep(before_s if struck else 0)
+    assert campaign.poll() is None, desk.end_of(campaign)
+    campaign.kill()
+    campaign.wait()
+    began_s = time.monotonic()
+    while left := desk.processes():
+        if time.monotonic() - began_s > PROMISED_S:
+            shown = {process.pid: name for name in ("agent", "server", "worker") for process in desk.processes(name)}
+            desk.wait_for_silence()
+            took_s = time.monotonic() - began_s
+            return f"{struck} at {at_s}, {before_s:.2f} s before: {[shown.get(p.pid) for p in left]} for {took_s:.1f} s"
+        time.sleep(0.02)
+    campaign.communicate()
+    return ""
+
+
+@pytest.mark.parametrize("struck", [(), ("server", "worker")], ids=["alone", "after server and worker"])
+def test_nothing_is_left_two_seconds_after_the_controller_was_killed(desk: Any, struck: Sequence[str]) -> None:
+    assert not left_behind(desk, struck, None, 0.4)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_nothing_is_left_of_200_controllers_killed_at_random_moments(desk: Any) -> None:
+    random = Random(SEED)  # noqa: S311 - moments of kills, repeatable
+    found = [
+        left_behind(desk, random.choice(STRUCK), random.uniform(0, LATEST_S), random.uniform(0, 0.5))
+        for _ in range(200)
+    ]
+    assert not [left for left in found if left]

@@ -1,0 +1,68 @@
+"""A link that is refused for some seconds costs those seconds, and not the run."""
+
+import asyncio
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from ground import LONG_S, Ground, ground, kill
+
+from agents.protocol import Connect, Message, Place
+from campaign.control.tending import Course
+from workloads.registry import load_workload
+
+pytestmark = pytest.mark.loopback
+
+CHECKPOINT_S = 0.3
+RATE = {"kind": "constant", "tuples_per_s": 1000.0}
+PLACES = {"spout[0]": "n1/0", "split[0]": "n2/0", "count[0]": "n1/0"}
+CLOSED = Place("n2", 0)
+"""The worker that nobody can connect to."""
+
+
+async def outlive(agents: Ground, refused_s: float) -> float:
+    """Play a run in which a worker dies and its successors refuse connections; return how long its recovery took."""
+    workload = load_workload("wordcount", {"ackers": 0, "parallelism": {"spout": 1, "split": 1, "count": 1}})
+    until_s = 0.0
+    with socket.socket() as taken:
+        # A port at which nobody listens.
+        taken.bind((agents.members[CLOSED.node].address, 0))
+        port = taken.getsockname()[1]
+
+        def mislead(way: str, _node: str, message: Message) -> None:
+            if way == "told" and isinstance(message, Connect) and time.monotonic() < until_s:
+                message.ports[f"{CLOSED.node}/{CLOSED.slot}"] = port  # type: ignore[index]  # it is a dict here
+
+        async with agents.run(workload, PLACES, RATE, Course(checkpoint_s=CHECKPOINT_S), mislead) as play:
+            await play.session.start()
+            journal = play.session.journal
+            await play.until(lambda: journal.checkpoints >= 2, "two checkpoints")
+            until_s = time.monotonic() + refused_s
+            kill(play.workers[CLOSED])
+            await play.until(lambda: bool(journal.recoveries), "the recovery")
+            made = journal.checkpoints
+            await play.until(lambda: journal.checkpoints > made, "a checkpoint behind the recovery")
+            verdict = await asyncio.wait_for(play.end(), LONG_S)
+    assert verdict.passed, verdict.message
+    (recovery,) = journal.recoveries
+    took_s: float = recovery["took_s"]
+    return took_s
+
+
+async def outlive_all(folder: Path, count: int, refused_s: float) -> list[float]:
+    async with ground(folder) as agents:
+        return [await outlive(agents, refused_s) for _ in range(count)]
+
+
+def test_a_link_that_is_refused_for_four_seconds_is_linked_again(tmp_path: Path) -> None:
+    (took_s,) = asyncio.run(outlive_all(tmp_path, 1, 4.0))
+    assert took_s > 4.0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_a_link_that_is_refused_for_ten_seconds_is_linked_again_20_of_20_times(tmp_path: Path) -> None:
+    took_s = asyncio.run(outlive_all(tmp_path, 20, 10.0))
+    print("recoveries took", sorted(round(each, 1) for each in took_s), "s")
+    assert min(took_s) > 10.0
