@@ -4,7 +4,6 @@ Every command lives in a file of its own under `campaign.commands` and is import
 that `place` answers at once although `report` needs Spark.
 """
 
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -12,9 +11,9 @@ from typing import Any
 
 import click
 
+from campaign.interrupts import INTERRUPTED, loading
 from inventory.errors import MillraceError, nearest
 
-INTERRUPTED = 130
 INPUT_WRONG = 2
 
 
@@ -32,7 +31,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _names():
             return None
-        module = import_module(f"campaign.commands.{cmd_name.replace('-', '_')}")
+        with loading():
+            module = import_module(f"campaign.commands.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 
@@ -65,12 +65,6 @@ def millrace(ctx: click.Context, debug: bool, quiet: bool, no_color: bool) -> No
         ctx.color = False
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit with its status (0, 1, 2, 3 or 130)."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(run(arguments))
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run the command line; return its exit status."""
     try:
@@ -86,10 +80,6 @@ def run(arguments: Sequence[str]) -> int:
             raise
         click.echo(f"millrace: {fault}", err=True)
         return fault.exit_status
-    except BrokenPipeError:
-        # The reader of our output (`| head`) has gone; nothing more can be said.
-        sys.stderr.close()
-        return 0
     except Exception as fault:
         if "--debug" in arguments:
             raise
