@@ -198,7 +198,7 @@ class Campaign:
         members = self._reach.members(name, work)
         execution = self._execution(run, members, attempt, partial, work / OWN_FOLDER)
         try:
-            with noticing_full_disk(self._store.folder):
+            with noticing_full_disk(self._store.folder, self._work):
                 await self._reach.check_room(sum(entry.path.stat().st_size for entry in self._inputs[run.workload]))
                 await execution.calibrate(self._reach)
                 outcome = await execution.run()
