@@ -20,7 +20,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = ROOT / "inventory" / "emulated.yml"
-MILLRACE = [sys.executable, "-c", "from campaign.cli import main; main()"]
+MILLRACE = [sys.executable, "-c", "from campaign.start import main; main()"]
 PLAYBOOK = [sys.executable, "-P", "-m", "ansible", "playbook"]
 
 
@@ -46,7 +46,7 @@ def main() -> None:
     """Measure and print."""
     with tempfile.TemporaryDirectory(prefix="millrace-provision-") as name:
         folder = Path(name)
-        os.environ["XDG_RUNTIME_DIR"] = name
+        os.environ["XDG_STATE_HOME"] = name
         inventory = folder / "emulated.yml"
         inventory.write_text(SHIPPED.read_text().replace("/run/millrace/emulated", str(folder / "cluster")))
         try:

@@ -123,8 +123,8 @@ class Campaign:
 
     async def _loop(self) -> Ending:
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self._interrupt, 1)
-        loop.add_signal_handler(signal.SIGTERM, self._interrupt, NOW)
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self._interrupt, 1 if number == signal.SIGINT else NOW)
         ticker = loop.create_task(self._tick())
         failed: dict[str, str] = {}
         try:
@@ -152,6 +152,9 @@ class Campaign:
             ignore_interrupts()
 
     def _interrupt(self, weight: int) -> None:
+        if self._interrupts >= NOW:
+            # Tidying up must not be interrupted: the end of a session brings SIGTERM and SIGHUP.
+            return
         self._interrupts += weight
         if self._interrupts >= NOW:
             self._view.say("stopping now")
@@ -196,7 +199,7 @@ class Campaign:
         members = self._reach.members(name, work)
         execution = self._execution(run, members, attempt, partial, work / OWN_FOLDER)
         try:
-            with noticing_full_disk(self._store.folder):
+            with noticing_full_disk(self._store.folder, self._work):
                 await self._reach.check_room(sum(entry.path.stat().st_size for entry in self._inputs[run.workload]))
                 await execution.calibrate(self._reach)
                 outcome = await execution.run()

@@ -17,7 +17,8 @@ from campaign.emulation.cluster import take_down
 from campaign.emulation.description import abandon, described
 from campaign.emulation.folder import forget, logs_in, remembered
 from campaign.lock import is_held, read_owner
-from campaign.state import Record, exclusive, read_state, runtime_folder, undo
+from campaign.state import Record, exclusive, read_state, undo
+from campaign.state_folder import state_folder
 from inventory.errors import UnfitError
 
 NAME = "millrace clean"
@@ -50,7 +51,7 @@ def clean_all(dry_run: bool = False) -> Cleaning:
         UnfitError: the user's folder for state files is not safe to use.
         RunError: a cluster cannot be taken down.
     """
-    folder = runtime_folder()
+    folder = state_folder()
     with exclusive(folder):
         users = [read_owner(path) or path for path in sorted(folder.glob("cluster-*.lock")) if is_held(path)]
         found = [read_state(path) for path in sorted(folder.glob("campaign-*.jsonl"))]
@@ -79,7 +80,7 @@ def clean(host: HostFiles | None = None, dry_run: bool = False, known: Collectio
     Raises:
         UnfitError: the user's folder for state files is not safe to use.
     """
-    folder = runtime_folder()
+    folder = state_folder()
     outcome = Cleaning()
     with exclusive(folder):
         for path in sorted(folder.glob("campaign-*.jsonl")):
@@ -120,15 +121,15 @@ def _cluster(record: Record) -> str:
     return described(Path(owner.campaign)) or f"the emulated cluster in {owner.campaign} (since {owner.since})"
 
 
-def _clean_folders(runtime: Path, dry_run: bool) -> list[str]:
+def _clean_folders(state: Path, dry_run: bool) -> list[str]:
     """Remove what clusters that are down have left in their folders: logs; of killed ones the keys, too."""
     found = []
-    for folder in remembered(runtime):
+    for folder in remembered(state):
         if described(folder) is None:
             found += [f"log {path}" for path in logs_in(folder)]
             if not dry_run:
                 abandon(folder)
-                forget(folder, runtime)
+                forget(folder, state)
     return found
 
 

@@ -5,7 +5,6 @@ that `place` answers at once although `report` needs Spark.
 """
 
 import os
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -13,10 +12,10 @@ from typing import Any
 
 import click
 
+from campaign.interrupts import INTERRUPTED, loading
 from inventory.errors import MillraceError, nearest
 from inventory.foreign import printable_lines
 
-INTERRUPTED = 130
 INPUT_WRONG = 2
 
 WORLD_WRITABLE = 0o002
@@ -37,7 +36,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _names():
             return None
-        module = import_module(f"campaign.commands.{cmd_name.replace('-', '_')}")
+        with loading():
+            module = import_module(f"campaign.commands.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 
@@ -70,12 +70,6 @@ def millrace(ctx: click.Context, debug: bool, quiet: bool, no_color: bool) -> No
         ctx.color = False
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit with its status (0, 1, 2, 3 or 130)."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(run(arguments))
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run the command line; return its exit status."""
     os.umask(os.umask(0o077) | WORLD_WRITABLE)
@@ -93,10 +87,6 @@ def run(arguments: Sequence[str]) -> int:
             raise
         click.echo(printable_lines(f"millrace: {fault}"), err=True)
         return fault.exit_status
-    except BrokenPipeError:
-        # The reader of our output (`| head`) has gone; nothing more can be said.
-        sys.stderr.close()
-        return 0
     except Exception as fault:
         if "--debug" in arguments:
             raise

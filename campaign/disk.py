@@ -3,7 +3,6 @@
 import errno
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,8 +19,11 @@ class DiskFullError(UnfitError):
 
 
 @contextmanager
-def noticing_full_disk(folder: Path) -> Iterator[None]:
-    """Turn the fault of a full disk into one message; `folder` is what was written to when the fault does not say.
+def noticing_full_disk(*folders: Path) -> Iterator[None]:
+    """Turn the fault of a full disk into one message.
+
+    Args:
+        folders: where the block writes; a fault that names no file is that of those whose disks are full.
 
     Raises:
         DiskFullError: no space, or no quota, is left.
@@ -31,7 +33,8 @@ def noticing_full_disk(folder: Path) -> Iterator[None]:
     except OSError as fault:
         if fault.errno not in _FULL:
             raise
-        raise DiskFullError(f"the disk of {fault.filename or folder} is full") from None
+        full = [fault.filename] if fault.filename else [each for each in folders if not _has_room(each)] or folders
+        raise DiskFullError(f"the disk of {' or '.join(map(str, full))} is full") from None
 
 
 @contextmanager
@@ -56,8 +59,14 @@ def check_room(folder: Path) -> None:
     Raises:
         DiskFullError: there is practically no room where `folder` lies.
     """
-    if shutil.disk_usage(folder).free < _LEAST_BYTES:
+    if not _has_room(folder):
         raise DiskFullError(f"the disk of {folder} is full")
+
+
+def _has_room(folder: Path) -> bool:
+    found = os.statvfs(folder)
+    # A disk may run out of files, too; some count none.
+    return found.f_bavail * found.f_frsize >= _LEAST_BYTES and (found.f_favail > 0 or not found.f_files)
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -1,7 +1,8 @@
 """One campaign per cluster: a lock that names its owner and ends with it, however it ends.
 
 The lock is a `flock` on a file named after the cluster; the kernel drops it with the last descriptor, so that a
-killed campaign locks nobody out. The file's text is only there to tell others who holds it.
+killed campaign locks nobody out. The file's text names the holder; a lock whose holder lived in an earlier boot of this
+machine, which a file server may keep, is nobody's.
 """
 
 import fcntl
@@ -15,7 +16,9 @@ from typing import Self
 
 import msgspec
 
-from campaign.state import Owner, exclusive, runtime_folder, this_owner
+from campaign.process import boot_id
+from campaign.state import Owner, exclusive, this_owner
+from campaign.state_folder import state_folder
 from inventory.errors import UnfitError
 
 
@@ -23,7 +26,7 @@ def lock_path(cluster: str) -> Path:
     """The lock file of the cluster with this id."""
     # The hash keeps apart ids that differ only in what a file name cannot hold.
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", cluster)[:60]
-    return runtime_folder() / f"cluster-{readable}-{hashlib.sha256(cluster.encode()).hexdigest()[:12]}.lock"
+    return state_folder() / f"cluster-{readable}-{hashlib.sha256(cluster.encode()).hexdigest()[:12]}.lock"
 
 
 class ClusterLock:
@@ -45,6 +48,8 @@ class ClusterLock:
         # `clean` removes lock files that nobody holds; it must not do so between our open and our flock.
         with exclusive(self.path.parent):
             try:
+                if self.path.exists() and not is_held(self.path):
+                    self.path.unlink()
                 self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             except OSError as fault:
                 raise UnfitError(f"{self.path}: the lock file cannot be opened: {fault.strerror}") from None
@@ -77,12 +82,13 @@ def read_owner(path: Path) -> Owner | None:
 
 
 def is_held(path: Path) -> bool:
-    """Whether some process holds the lock file now; call it inside `exclusive`."""
+    """Whether some process of this boot holds the lock file now; call it inside `exclusive`."""
     handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True
+        owner = read_owner(path)
+        return owner is None or owner.process.boot == boot_id()
     finally:
         os.close(handle)
     return False

@@ -1,7 +1,7 @@
 """What a campaign has started on this host, written down so that a later `millrace clean` can undo it.
 
-Every campaign owns one state file in the user's runtime folder, from before its first process until after its
-last. A file whose campaign is dead therefore lists what may have been left behind:
+Every campaign owns one state file in the user's state folder (`campaign.state_folder`), from before its first process
+until after its last. A file whose campaign is dead therefore lists what may have been left behind:
 
 - processes: every one that carries the campaign's random marker in its environment, which children inherit, and
   those recorded by pid and start time. The marker is on disk before anything is started, so that no process can
@@ -13,12 +13,11 @@ last. A file whose campaign is dead therefore lists what may have been left behi
 The format is one JSON object per line, the first of which is a `Header`; a last line cut short by a crash is ignored.
 """
 
+import errno
 import fcntl
 import os
-import pwd
 import secrets
 import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -31,7 +30,8 @@ from msgspec import Struct
 
 from campaign.emulation.groups import remove_group
 from campaign.emulation.membership import has_namespace, remove_namespace
-from campaign.process import Process, end, identify, marked
+from campaign.process import Process, boot_id, end, identify, marked
+from campaign.state_folder import state_folder, user_name
 from inventory.errors import MillraceError, RunError, UnfitError
 
 MARKER = "MILLRACE_CAMPAIGN"
@@ -89,6 +89,11 @@ class Record(Struct, frozen=True):
         """Whether it is that of an emulated cluster: nobody else makes control groups."""
         return any(entry.group for entry in self.entries)
 
+    def made_in_kernel(self) -> list[Entry]:
+        """Control groups and namespaces that it may have left; those of an earlier boot ended with it."""
+        is_of_this_boot = self.header.owner.process.boot == boot_id()
+        return [entry for entry in self.entries if is_of_this_boot and (entry.group or entry.namespace)]
+
     def processes(self) -> dict[Process, str]:
         """What still runs of it, each process with what is known about it."""
         known = {e.process: e.what for e in self.entries if e.process and e.process.is_alive()}
@@ -105,7 +110,7 @@ class Record(Struct, frozen=True):
         """What is still there of all this, in words."""
         return [
             *(_told(process, what) for process, what in self.processes().items()),
-            *(str(entry) for entry in self.entries if entry.is_there()),
+            *(str(entry) for entry in self.made_in_kernel() if entry.is_there()),
             *(f"folder {folder}" for folder in self.folders()),
         ]
 
@@ -115,35 +120,7 @@ def this_owner(campaign: Path) -> Owner:
     process = identify(os.getpid())
     if process is None:
         raise UnfitError("/proc is not mounted: processes cannot be told apart")
-    return Owner(process, _user(), str(campaign.absolute()), datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"))
-
-
-def runtime_folder() -> Path:
-    """Return the user's own folder for state and locks, made if need be.
-
-    It is `$XDG_RUNTIME_DIR/millrace`, or a folder with the user's number under the system's temporary folder where
-    no session manager has made one.
-
-    Raises:
-        UnfitError: it cannot be made, or somebody else could write to it.
-    """
-    given = os.environ.get("XDG_RUNTIME_DIR", "")
-    # The variable survives `su` and then names a folder of somebody else.
-    with suppress(OSError):
-        if given.startswith("/") and Path(given).stat().st_uid == os.geteuid():
-            return _own(Path(given) / "millrace")
-    return _own(Path(f"/tmp/millrace-{os.geteuid()}"))  # noqa: S108 - must be the same for all of a user's processes; _own checks it
-
-
-def _own(folder: Path) -> Path:
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-    except OSError as fault:
-        raise UnfitError(f"{folder}: the folder for state files cannot be made: {fault.strerror}") from None
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise UnfitError(f"{folder}: must be a folder of {_user()} with mode 0700; somebody else could write to it")
-    return folder
+    return Owner(process, user_name(), str(campaign.absolute()), datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"))
 
 
 @contextmanager
@@ -176,7 +153,7 @@ class RunState:
         self._outer: str | None = None
 
     def __enter__(self) -> Self:
-        folder = runtime_folder()
+        folder = state_folder()
         marker = secrets.token_hex(16)
         self.path = folder / f"campaign-{marker}.jsonl"
         header = Header(this_owner(self._campaign), marker)
@@ -225,8 +202,10 @@ class RunState:
         self._write(Entry(group=str(folder)))
 
     def _write(self, line: Struct) -> None:
+        text = msgspec.json.encode(line) + b"\n"
         try:
-            os.write(self._handle, msgspec.json.encode(line) + b"\n")
+            if os.write(self._handle, text) < len(text):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as fault:
             raise RunError(f"{self.path}: the state file cannot be written: {fault.strerror}") from None
 
@@ -260,7 +239,7 @@ def undo(record: Record) -> tuple[list[str], list[str]]:
         survivors.update(end(found))
         for process, what in found.items():
             (failed if process in survivors else done).append(_told(process, what))
-    for entry in record.entries:
+    for entry in record.made_in_kernel():
         try:
             if (entry.group and remove_group(Path(entry.group))) or (
                 entry.namespace and remove_namespace(entry.namespace)
@@ -275,16 +254,11 @@ def undo(record: Record) -> tuple[list[str], list[str]]:
         except OSError as fault:
             failed.append(f"folder {folder}: {fault.strerror}")
     if not failed:
-        record.path.unlink(missing_ok=True)
+        # What else bears its name are logs beside it.
+        for path in record.path.parent.glob(f"{record.path.stem}.*"):
+            path.unlink(missing_ok=True)
     return done, failed
 
 
 def _told(process: Process, what: str) -> str:
     return f"process {process.pid} ({what})"
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return f"user {os.geteuid()}"

@@ -13,7 +13,8 @@ import msgspec
 from campaign.latest import LATEST, find_campaign
 from campaign.live import FAILING, FINISHED, INTERRUPTED, LIVE_FILE, REPORTING, LiveContent
 from campaign.process import Process, boot_id
-from campaign.state import Owner, read_state, runtime_folder
+from campaign.state import Owner, read_state
+from campaign.state_folder import find_state_folder
 from campaign.store import CAMPAIGN_FILE
 from inventory.errors import InputError
 from inventory.foreign import printable, printable_all
@@ -67,7 +68,7 @@ def campaign_meant(folder: Path | None) -> Path:
 def running_campaigns() -> list[Owner]:
     """This user's campaigns that run on this machine, from their state files; clusters have such files, too."""
     owners = []
-    for path in runtime_folder().glob("campaign-*.jsonl"):
+    for path in find_state_folder().glob("campaign-*.jsonl"):
         # A campaign may end while it is looked at.
         with suppress(FileNotFoundError):
             record = read_state(path)

@@ -102,7 +102,7 @@ from functools import wraps
 
 import click
 
-from campaign.cli import main
+from campaign.start import main
 from campaign.commands import run
 
 stages = {"Python, the agenda": time.time()}

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from campaign.cli import INTERRUPTED, Settings
+from campaign.cli import Settings
+from campaign.interrupts import INTERRUPTED
 from campaign.latest import find_campaign
 from campaign.live import FINISHED, REPORTING, finish_live, in_words
 from campaign.opening import Opened, new, resumed
@@ -59,7 +60,7 @@ def command(
 ) -> int:
     """Run the campaign of an AGENDA, a file or the name of one that comes with Millrace, and report it.
 
-    Ctrl-C once finishes the run under way and stops, twice stops at once; --resume goes on.
+    Ctrl-C once finishes the run under way and stops; twice, or SIGTERM, or a hang-up stops at once; --resume goes on.
 
     Example: millrace run demo
     """
@@ -110,7 +111,7 @@ def conduct(
         return 0, None
     ending = carry_out(opened, runs, reach, settings, profile, accept_shortfall, last_stage)
     folder = printable(opened.folder)
-    click.echo(f"results: {folder}")
+    _print(f"results: {folder}")
     for name, reason in ending.failed.items():
         click.echo(printable(f"millrace: {name}: {reason}"), err=True)
     if ending.interrupted:
@@ -138,10 +139,26 @@ def _report(folder: Path, settings: Settings) -> None:
         if not settings.quiet:
             click.echo(printable(line), err=True)
 
+    shown = printable(folder)
+    complete = f"The results are complete in {shown}; later: millrace report {shown}"
     try:
-        click.echo(printable(f"report: {render(folder, tell=tell)}"))
+        page = render(folder, tell=tell)
     except UnfitError as fault:
-        raise UnfitError(f"{fault}\nThe results are complete in {folder}; later: millrace report {folder}") from None
+        raise UnfitError(f"{fault}\n{complete}") from None
+    except KeyboardInterrupt:
+        click.echo(f"stopped before the report was complete. {complete}", err=True)
+        raise
+    _print(printable(f"report: {page}"))
+
+
+def _print(line: str) -> None:
+    """Print a result; standard output that cannot be written ends neither the campaign nor its report."""
+    try:
+        click.echo(line)
+    except BrokenPipeError:
+        pass
+    except UnfitError as fault:
+        click.echo(printable(f"millrace: {fault}"), err=True)
 
 
 def _show(opened: Opened, runs: list[Run]) -> None:

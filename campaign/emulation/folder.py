@@ -1,7 +1,7 @@
 """The folder of an emulated cluster: what lies in it while the cluster is up, and what stays.
 
 Keys, programs and sockets go with the cluster. Logs stay for whoever wants to read them, until the next cluster of the
-folder or `millrace clean`, which finds the folder by a link in the user's runtime folder.
+folder or `millrace clean`, which finds the folder by a link in the user's state folder.
 """
 
 import hashlib
@@ -39,16 +39,16 @@ def public_part(key: Path) -> Path:
     return key.with_name(key.name + ".pub")
 
 
-def remember(folder: Path, runtime: Path) -> None:
+def remember(folder: Path, states: Path) -> None:
     """Let `millrace clean` find the folder again."""
-    link = _link(folder, runtime)
+    link = _link(folder, states)
     link.unlink(missing_ok=True)
     link.symlink_to(folder)
 
 
-def remembered(runtime: Path) -> Iterator[Path]:
+def remembered(states: Path) -> Iterator[Path]:
     """The folders of all clusters that were brought up here and whose logs have not been removed."""
-    for link in sorted(runtime.glob(f"{_LINK}*")):
+    for link in sorted(states.glob(f"{_LINK}*")):
         yield link.readlink()
 
 
@@ -57,14 +57,14 @@ def logs_in(folder: Path) -> list[Path]:
     return [path for path in (folder / name for name in LOGS) if path.is_file()]
 
 
-def forget(folder: Path, runtime: Path) -> None:
+def forget(folder: Path, states: Path) -> None:
     """Remove the logs of a cluster that is not up, its folder where nothing else is in it, and the link to it."""
     for path in logs_in(folder):
         path.unlink()
     with suppress(OSError):
         folder.rmdir()
-    _link(folder, runtime).unlink(missing_ok=True)
+    _link(folder, states).unlink(missing_ok=True)
 
 
-def _link(folder: Path, runtime: Path) -> Path:
-    return runtime / f"{_LINK}{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
+def _link(folder: Path, states: Path) -> Path:
+    return states / f"{_LINK}{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"

@@ -31,7 +31,8 @@ from campaign.emulation.network import EmulatedNetwork, NetworkPlan, new_prefix
 from campaign.emulation.node import Node, files_of_node
 from campaign.emulation.node_init import NodePlan
 from campaign.process import identify
-from campaign.state import RunState, runtime_folder, this_owner
+from campaign.state import RunState, this_owner
+from campaign.state_folder import state_folder
 from inventory.errors import MillraceError, RunError, UnfitError
 
 KEEP = b"keep\n"
@@ -66,10 +67,10 @@ class Keeper:
         forget_description(self.folder)
         self._stack.close()
 
-    def _leave(self, runtime: Path) -> None:
+    def _leave(self, states: Path) -> None:
         clear(self.folder, Path(self.wish.key))
         if not any(log.stat().st_size for log in logs_in(self.folder)):
-            forget(self.folder, runtime)
+            forget(self.folder, states)
 
     def up(self) -> None:
         """Bring it up.
@@ -78,9 +79,9 @@ class Keeper:
             MillraceError: this host cannot do it, or something went wrong; leaving the block removes what was made.
         """
         clear(self.folder, Path(self.wish.key))
-        runtime = runtime_folder()
-        remember(self.folder, runtime)
-        self._stack.callback(self._leave, runtime)
+        states = state_folder()
+        remember(self.folder, states)
+        self._stack.callback(self._leave, states)
         state = self._stack.enter_context(RunState(self.folder))
         plan = NetworkPlan(new_prefix(), tuple(self.wish.machines), self.wish.links)
         hierarchy = find_hierarchy()

@@ -26,7 +26,15 @@ Written by `docs/reference/make_cli.py` from what `--help` says.
 | 130 | interrupted, in an orderly way |
 
 With `--json`, standard output is one JSON document and nothing else; messages go to standard error. A traceback is
-only shown with `--debug`, which comes before the command: `millrace --debug run demo`.
+only shown with `--debug`, which comes before the command: `millrace --debug run demo`. Standard output that cannot be
+written is an error (status 3, and the reason); progress and messages that nobody takes are dropped, and change
+nothing.
+
+State files and locks of a user's campaigns are in `$XDG_STATE_HOME/millrace/<machine id>`; without the variable in
+`~/.local/state/millrace/<machine id>`, for root in `/var/lib/millrace/<machine id>`. They outlive the session: after
+a logout a campaign that still runs refuses a second one on the same cluster, and `clean` finds what a killed one
+left. A variable that names a folder of another user is ignored; a home folder that cannot be written is an error, and
+the way out is to set the variable.
 """
 
 

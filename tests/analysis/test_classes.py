@@ -1,5 +1,6 @@
 """The archive of Spark's classes: made once by a long job, taken by later ones, made anew for another Spark."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from analysis.classes import Classes, kept_classes
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """A Java home, a Spark home and a cache, all of them empty but for one jar."""
+    (tmp_path / "java").mkdir()
     jars = tmp_path / "spark" / "jars"
     jars.mkdir(parents=True)
     (jars / "spark-core.jar").write_bytes(b"1")
@@ -50,6 +52,39 @@ def test_an_archive_of_another_spark_is_not_taken_and_replaced(environment: dict
         assert archive_of(classes).is_file()
 
 
+def another_checkout(environment: dict[str, str]) -> dict[str, str]:
+    """The environment of the same user in a checkout with a Spark of its own."""
+    spark = Path(environment["SPARK_HOME"]).with_name("spark of another checkout")
+    shutil.copytree(environment["SPARK_HOME"], spark)
+    return environment | {"SPARK_HOME": str(spark)}
+
+
+def test_two_checkouts_have_archives_of_their_own_also_when_they_make_them_at_the_same_time(
+    environment: dict[str, str],
+) -> None:
+    other = another_checkout(environment)
+    with kept_classes(environment, make=True) as one, kept_classes(other, make=True) as two:
+        archive_of(one).write_bytes(b"one")
+        archive_of(two).write_bytes(b"two")
+    for asked, content in ((environment, b"one"), (other, b"two")):
+        with kept_classes(asked, make=True) as classes:
+            assert not classes.made
+            assert archive_of(classes).read_bytes() == content
+
+
+def test_the_archive_of_a_checkout_that_is_gone_is_removed_with_the_next_one(environment: dict[str, str]) -> None:
+    home = Path(environment["XDG_CACHE_HOME"]) / "millrace" / "spark-classes"
+    home.mkdir(parents=True)
+    (home / "classes.jsa").write_bytes(b"of an earlier version of Millrace, which had one for all")
+    (home / "made-by").write_text("its stamp")
+    other = another_checkout(environment)
+    make(other)
+    shutil.rmtree(other["SPARK_HOME"])
+    make(environment)
+    with kept_classes(environment, make=False) as classes:
+        assert list(home.iterdir()) == [archive_of(classes).parent]
+
+
 def test_a_job_that_fails_keeps_no_archive(environment: dict[str, str]) -> None:
     def fail() -> None:
         with kept_classes(environment, make=True) as classes:
@@ -58,7 +93,7 @@ def test_a_job_that_fails_keeps_no_archive(environment: dict[str, str]) -> None:
 
     with pytest.raises(KeyError):
         fail()
-    assert list((Path(environment["XDG_CACHE_HOME"]) / "millrace").iterdir()) == []
+    assert list((Path(environment["XDG_CACHE_HOME"]) / "millrace" / "spark-classes").iterdir()) == []
 
 
 def test_a_java_that_cannot_make_an_archive_is_not_asked_again(environment: dict[str, str]) -> None:

@@ -41,8 +41,7 @@ LONG_S = 100.0
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cluster file; locks and state have a folder of their own."""
-    (tmp_path / "runtime").mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     path = tmp_path / "lab.yaml"
     path.write_text(CLUSTER)
     return path
@@ -207,7 +206,7 @@ def test_over_ssh_a_node_is_calibrated_and_a_controller_that_is_killed_leaves_it
 def _start(cluster: Path, root: Path, folder: Path, *options: str) -> "subprocess.Popen[str]":
     (folder / "tmp").mkdir(exist_ok=True)
     environment = {"TMPDIR": str(folder / "tmp"), ROOT_VARIABLE: str(root)}
-    command = [sys.executable, "-P", "-c", "from campaign.cli import main; main()", "calibrate", str(cluster), "n1"]
+    command = [sys.executable, "-P", "-c", "from campaign.start import main; main()", "calibrate", str(cluster), "n1"]
     return subprocess.Popen(
         [*command, *options],
         env={**os.environ, **environment},

@@ -19,8 +19,7 @@ from campaign.clean import clean
 @pytest.fixture(autouse=True)
 def no_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agents.cpu.journal.PATIENCE_S", 0.1)
-    (tmp_path / "runtime").mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
-from emulating import inventory_in, own_runtime, up
+from emulating import inventory_in, own_state, up
 
 from campaign import cli
 from campaign.emulation.reach import EmulatedReach
@@ -20,13 +20,13 @@ pytestmark = [pytest.mark.emulation, pytest.mark.timeout(120)]
 
 
 def millrace(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-c", "from campaign.cli import main; main()", *words]
+    program = [sys.executable, "-c", "from campaign.start import main; main()", *words]
     return subprocess.run(program, input=given, capture_output=True, text=True, check=False, timeout=60)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with own_runtime(tmp_path_factory.mktemp("runtime")):
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with own_state(tmp_path_factory.mktemp("state")):
         yield
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from emulating import MACHINES, host_state, hosts_in, inventory_in, left_of, on, own_runtime, said, up
+from emulating import MACHINES, host_state, hosts_in, inventory_in, left_of, on, own_state, said, up
 
 from campaign.clean import clean_all
 from campaign.emulation.asking import ask
@@ -21,6 +21,7 @@ from campaign.emulation.description import Description, description_in, wish_of
 from campaign.emulation.groups import Group, find_hierarchy
 from campaign.emulation.standing import joined, standing_for
 from campaign.process import identify
+from campaign.state_folder import state_folder
 from inventory.ansible_hosts import load_hosts
 from inventory.errors import InputError, UnfitError
 
@@ -40,8 +41,8 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with own_runtime(tmp_path_factory.mktemp("runtime")) as folder:
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with own_state(tmp_path_factory.mktemp("state")) as folder:
         yield folder
 
 
@@ -238,9 +239,7 @@ def brought_up(folder: Path, word: str) -> Iterator[tuple["subprocess.Popen[str]
 def test_a_kill_leaves_nothing_that_clean_does_not_find(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str
 ) -> None:
-    runtime = tmp_path / "runtime"
-    runtime.mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with brought_up(tmp_path, "stay" if victim == "its keeper" else "go") as (starter, prefix):
         description = description_in(tmp_path / "cluster")
         assert prefix, description is not None
@@ -256,16 +255,14 @@ def test_a_kill_leaves_nothing_that_clean_does_not_find(
     assert eventually(lambda: left_of(prefix) == [])
     assert first is not None
     assert eventually(lambda: not first.is_alive())
-    assert eventually(lambda: not list((runtime / "millrace").glob("campaign-*")))
+    assert eventually(lambda: not list(state_folder().glob("campaign-*")))
     assert clean_all().failed == []
 
 
 def test_a_folder_holds_one_cluster_which_clean_takes_down_when_it_is_idle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runtime = tmp_path / "runtime"
-    runtime.mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     cluster = up(load_hosts(inventory_in(tmp_path, MACHINES[1:])))
     cluster.stay()
     with pytest.raises(UnfitError, match="up already"):

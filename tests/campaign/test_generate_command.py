@@ -53,7 +53,7 @@ def test_what_cannot_be_is_said(
 def test_who_interrupts_it_finds_what_was_there_before(how: signal.Signals, tmp_path: Path) -> None:
     path = tmp_path / "plugs.csv"
     path.write_text("old")
-    program = "import sys; from campaign.cli import main; main(sys.argv[1:])"
+    program = "from campaign.start import main; main()"
     command = [sys.executable, "-c", program, "generate", "debs2014", "--output", str(path), "--rows", str(10**9)]
     with subprocess.Popen(command, cwd=Path(__file__).parents[2], stderr=subprocess.PIPE, text=True) as started:
         while not any(found.stat().st_size > 1000 for found in tmp_path.glob(".*.partial")):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from campaign.cli import main
+from campaign.cli import run
 from campaign.latest import find_campaign
 from inventory.errors import InputError
 
@@ -52,6 +52,5 @@ def test_the_newest_campaign_is_gone_on_with_by_the_word_latest(
 ) -> None:
     record = campaign(tmp_path, "race", "20260101T000000Z") / "campaign.json"
     record.write_text("[1]")
-    with pytest.raises(SystemExit, match="2"):
-        main(["run", "--resume", "latest", "--out", str(tmp_path)])
+    assert run(["run", "--resume", "latest", "--out", str(tmp_path)]) == 2
     assert f"{record}:1: a mapping was expected" in capsys.readouterr().err

@@ -223,7 +223,7 @@ def test_a_host_that_turns_us_away_is_tried_again_and_then_given_up(
 @pytest.fixture
 def millrace(nodes: Lab) -> Callable[..., "subprocess.CompletedProcess[bytes]"]:
     def run(*arguments: str, given: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
-        program = [sys.executable, "-P", "-c", "from campaign.cli import main; main()", "exec", str(nodes.inventory)]
+        program = [sys.executable, "-P", "-c", "from campaign.start import main; main()", "exec", str(nodes.inventory)]
         return subprocess.run([*program, *arguments], input=given, capture_output=True, check=False, timeout=LONG_S)
 
     return run

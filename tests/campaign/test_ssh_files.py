@@ -246,7 +246,7 @@ def test_a_node_that_is_not_provisioned_says_so(nodes: Lab, node: Sshd) -> None:
 def test_room_on_every_node_is_asked_for_before_a_run(
     nodes: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     reach = SshReach(with_addresses(nodes.hosts.cluster_document), nodes.hosts, "me")
     reach.check()
 

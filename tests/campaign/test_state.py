@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +15,8 @@ import pytest
 from campaign.clean import clean
 from campaign.lock import ClusterLock, lock_path
 from campaign.process import Process, end, identify
-from campaign.state import MARKER, RunState, read_state, runtime_folder
+from campaign.state import MARKER, RunState, read_state
+from campaign.state_folder import state_folder
 from inventory.errors import UnfitError
 
 CAMPAIGN = """
@@ -42,10 +43,8 @@ with ClusterLock("five nodes", final.parent), RunState(final.parent) as state:
 
 
 @pytest.fixture(autouse=True)
-def _runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "runtime"
-    folder.mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr("campaign.process.PATIENCE_S", 0.3)
 
 
@@ -79,7 +78,7 @@ def test_clean_ends_what_a_killed_campaign_left_and_then_finds_nothing(tmp_path:
         assert not agent.is_alive()
         assert identify(child) is None
         assert not list(final.parent.iterdir())
-        assert not list(runtime_folder().iterdir())
+        assert not list(state_folder().iterdir())
         assert not outcome.failed
         told = "\n".join(outcome.done)
         assert f"process {agent.pid} ({'agent n1' if words else 'a process that it started'})" in told
@@ -103,7 +102,7 @@ def test_leaving_the_block_leaves_nothing_behind(tmp_path: Path) -> None:
         assert controller.wait(timeout=30) == 0
         assert not agent.is_alive()
         assert not list((tmp_path / "campaign").iterdir())
-        assert not list(runtime_folder().iterdir())
+        assert not list(state_folder().iterdir())
 
 
 def test_a_finished_folder_is_kept(tmp_path: Path) -> None:
@@ -120,7 +119,7 @@ def test_a_pid_that_was_given_to_a_stranger_is_not_touched(tmp_path: Path) -> No
     try:
         final = tmp_path / "campaign" / "001"
         with _campaign(final) as (controller, _):
-            state_file = next(runtime_folder().glob("campaign-*.jsonl"))
+            state_file = next(state_folder().glob("campaign-*.jsonl"))
             now = identify(stranger.pid)
             assert now is not None
             older = {"pid": now.pid, "start": now.start - 1, "boot": now.boot, "space": now.space}
@@ -146,7 +145,7 @@ def test_a_damaged_state_file_removes_nothing_but_partial_folders(tmp_path: Path
     (tmp_path / "link.partial").symlink_to(kept)
     final = tmp_path / "campaign" / "001"
     with _campaign(final) as (controller, agent):
-        state_file = next(runtime_folder().glob("campaign-*.jsonl"))
+        state_file = next(state_folder().glob("campaign-*.jsonl"))
         controller.kill()
         controller.wait()
         with state_file.open("a") as lines:
@@ -160,7 +159,7 @@ def test_a_damaged_state_file_removes_nothing_but_partial_folders(tmp_path: Path
 def test_a_state_file_of_another_boot_ends_no_process(tmp_path: Path) -> None:
     final = tmp_path / "campaign" / "001"
     with _campaign(final, "recorded") as (controller, agent):
-        record = read_state(next(runtime_folder().glob("campaign-*.jsonl")))
+        record = read_state(next(state_folder().glob("campaign-*.jsonl")))
         assert record is not None
         controller.kill()
         controller.wait()
@@ -176,7 +175,7 @@ def test_a_state_file_of_another_boot_ends_no_process(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_first_line_is_removed(tmp_path: Path) -> None:
-    empty = runtime_folder() / "campaign-0.jsonl"
+    empty = state_folder() / "campaign-0.jsonl"
     empty.touch()
     assert "without a readable first line" in clean().done[0]
     assert not empty.exists()
@@ -207,32 +206,4 @@ def test_any_death_releases_the_cluster_although_children_live_on(tmp_path: Path
 
 def test_clusters_whose_ids_differ_only_in_signs_have_locks_of_their_own(tmp_path: Path) -> None:
     with ClusterLock("a/b", tmp_path), ClusterLock("a-b", tmp_path):
-        assert len(list(runtime_folder().glob("*.lock"))) == 2
-
-
-def _with_wrong_mode(folder: Path) -> None:
-    folder.mkdir()
-    folder.chmod(0o777)
-
-
-def _a_link(folder: Path) -> None:
-    target = folder.with_name("elsewhere")
-    target.mkdir(mode=0o700)
-    folder.symlink_to(target)
-
-
-def _a_file(folder: Path) -> None:
-    folder.touch()
-
-
-@pytest.mark.parametrize("spoil", [_with_wrong_mode, _a_link, _a_file])
-def test_a_runtime_folder_that_others_could_write_to_is_refused(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
-    spoil(tmp_path / "runtime" / "millrace")
-    with pytest.raises(UnfitError, match="millrace: "):
-        runtime_folder()
-
-
-@pytest.mark.root
-def test_a_session_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
-    os.chown(tmp_path / "runtime", 12345, -1)
-    assert runtime_folder().name == f"millrace-{os.geteuid()}"
+        assert len(list(state_folder().glob("*.lock"))) == 2

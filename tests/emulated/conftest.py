@@ -10,15 +10,15 @@ from collections.abc import Iterator
 import pytest
 import yaml
 from emulated_desk import ROOT, Desk, changes, command, millrace
-from emulating import host_state, left_of, own_runtime, up
+from emulating import host_state, left_of, own_state, up
 
 from inventory.ansible_hosts import load_hosts
 from inventory.finding import find_inventory
 
 
 @pytest.fixture(scope="session", autouse=True)
-def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with own_runtime(tmp_path_factory.mktemp("runtime")):
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with own_state(tmp_path_factory.mktemp("state")):
         yield
 
 

@@ -46,7 +46,7 @@ AGENDA = {
 
 RUN = """\
 import click
-from campaign.cli import main
+from campaign.start import main
 from campaign.commands import run
 
 run.command.callback = click.pass_obj(lambda settings, **given: run.conduct(settings, **given)[0])
@@ -70,7 +70,7 @@ def done(command: Sequence[str], **environment: str) -> str:
     return finished.stdout
 
 
-def millrace(*words: str, program: str = "from campaign.cli import main; main()") -> str:
+def millrace(*words: str, program: str = "from campaign.start import main; main()") -> str:
     return done([sys.executable, "-c", program, *words])
 
 
@@ -88,7 +88,7 @@ def folder() -> Iterator[Path]:
         # Results are for whoever may read them: here for the user of the agents, too.
         path.chmod(0o755)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("XDG_RUNTIME_DIR", name)
+            patch.setenv("XDG_STATE_HOME", f"{name}/state")
             yield path
 
 
@@ -150,7 +150,7 @@ def test_spark_on_both_nodes_writes_the_report(nodes: tuple[Path, Description], 
     control = description.network.controller
     words = ["report", str(campaign), "--master", f"spark://{MASTER}:7077"]
     done(
-        ["nsenter", f"--net={control.path}", sys.executable, "-c", "from campaign.cli import main; main()", *words],
+        ["nsenter", f"--net={control.path}", sys.executable, "-c", "from campaign.start import main; main()", *words],
         SPARK_CONF_DIR=str(folder / "facts" / "spark"),
         SPARK_LOCAL_IP=control.address,
     )

@@ -1,4 +1,4 @@
-"""Whole campaigns as a user starts them: `millrace run` as a process, with a runtime folder of its own."""
+"""Whole campaigns as a user starts them: `millrace run` as a process, with a state folder of its own."""
 
 import json
 import os
@@ -14,12 +14,12 @@ import pytest
 
 from campaign.process import Process, marked
 
-MILLRACE = "from campaign.cli import main; main()"
+MILLRACE = "from campaign.start import main; main()"
 """The whole command."""
 
 WITHOUT_REPORT = """\
 import click
-from campaign.cli import main
+from campaign.start import main
 from campaign.commands import run
 
 run.command.callback = click.pass_obj(lambda settings, **given: run.conduct(settings, **given)[0])
@@ -59,7 +59,7 @@ WITHOUT_SPARK = """\
 import sys
 
 sys.modules["pyspark"] = None
-from campaign.cli import main
+from campaign.start import main
 
 main()
 """
@@ -73,8 +73,8 @@ class Desk:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.runtime, self.temporary = folder / "runtime", folder / "tmp"
-        self.runtime.mkdir(mode=0o700)
+        self.state, self.temporary = folder / "state", folder / "tmp"
+        self.state.mkdir()
         self.temporary.mkdir()
         (folder / "two.yaml").write_text(CLUSTER)
         self._started: list[subprocess.Popen[str]] = []
@@ -87,18 +87,18 @@ class Desk:
     @property
     def environment(self) -> dict[str, str]:
         """Of what is started from here."""
-        return {**os.environ, "XDG_RUNTIME_DIR": str(self.runtime), "TMPDIR": str(self.temporary)}
+        return {**os.environ, "XDG_STATE_HOME": str(self.state), "TMPDIR": str(self.temporary)}
 
-    def start(self, *arguments: str, program: str = WITHOUT_REPORT) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, program: str = WITHOUT_REPORT, **options: Any) -> subprocess.Popen[str]:
         """Start `millrace` with these arguments; it leads a session of its own, as under a terminal."""
-        process = subprocess.Popen(
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process: subprocess.Popen[str] = subprocess.Popen(
             [sys.executable, "-P", "-c", program, *arguments],
             cwd=self.folder,
             env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            **(pipes | options),
         )
         self._started.append(process)
         return process
@@ -141,7 +141,7 @@ class Desk:
 
     def processes(self, role: str = "") -> list[Process]:
         """What runs from this desk: agents, workers, controllers; with `role` only those that are shown as such."""
-        found = marked(f"XDG_RUNTIME_DIR={self.runtime}".encode())
+        found = marked(f"XDG_STATE_HOME={self.state}".encode())
         return [process for process in found if not role or _name(process) == f"millrace-{role}"]
 
     def workers(self) -> list[Process]:
@@ -151,6 +151,10 @@ class Desk:
     def wait_for_silence(self) -> None:
         """Wait until nothing runs any more that was started from here."""
         self.wait_for(lambda: not self.processes(), "the end of all processes")
+
+    def state_files(self) -> list[Path]:
+        """State files and locks of this desk's campaigns."""
+        return list(self.state.glob("millrace/*/*"))
 
     def results(self) -> dict[str, dict[str, Any]]:
         """Run -> its run.json."""

@@ -27,7 +27,7 @@ def finish(desk: Any) -> None:
     assert {run["verification"]["status"] for run in results.values()} == {"passed"}
     assert sorted(path.name for path in (desk.campaign / "runs").iterdir()) == [FIRST, SECOND]
     assert not list(desk.temporary.iterdir())
-    assert not list(desk.runtime.glob("millrace/*"))
+    assert not desk.state_files()
 
 
 def written(desk: Any, run: str) -> int:
@@ -147,7 +147,7 @@ def test_ctrl_c_twice_or_a_request_to_end_stops_at_once(desk: Any, signals: tupl
 
 def test_ctrl_c_before_the_first_run_stops_at_once(desk: Any) -> None:
     campaign = desk.start("run", desk.agenda())
-    desk.wait_for(lambda: bool(list(desk.runtime.glob("millrace/*.jsonl"))), "the state file")
+    desk.wait_for(lambda: any(path.suffix == ".jsonl" for path in desk.state_files()), "the state file")
     for _ in range(2):
         campaign.send_signal(signal.SIGINT)
     outcome = desk.end_of(campaign)
@@ -240,7 +240,7 @@ def test_what_cannot_run_is_refused_before_anything_is_touched(
     assert message in outcome.err
     assert len(outcome.err.splitlines()) == 1
     assert not (desk.folder / "results").exists()
-    assert not list(desk.runtime.glob("millrace/*"))
+    assert not desk.state_files()
     assert not list(desk.temporary.iterdir())
 
 

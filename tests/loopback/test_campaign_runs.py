@@ -149,7 +149,7 @@ def test_a_dry_run_shows_runs_and_placements_and_starts_and_writes_nothing(desk:
     assert "001-wordcount-even-r1" in outcome.out
     assert "n1 slot 0: spout[0]" in outcome.out
     assert not (desk.folder / "results").exists()
-    assert not list(desk.runtime.iterdir())
+    assert not list(desk.state.iterdir())
     assert not list(desk.temporary.iterdir())
 
 

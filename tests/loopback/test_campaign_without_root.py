@@ -23,7 +23,7 @@ pytestmark = pytest.mark.loopback
 
 CAMPAIGN = """\
 import click
-from campaign.cli import main
+from campaign.start import main
 from campaign.commands import run
 
 run.command.callback = click.pass_obj(lambda settings, **given: run.conduct(settings, **given)[0])
@@ -78,7 +78,7 @@ def campaign(user: Nobody, **changes: Any) -> list[str]:
 
 
 def left(user: Nobody) -> list[int]:
-    return [process.pid for process in marked(f"XDG_RUNTIME_DIR={user.runtime}".encode())]
+    return [process.pid for process in marked(f"XDG_STATE_HOME={user.state}".encode())]
 
 
 def wait(condition: Callable[[], Any], what: str) -> None:
@@ -101,7 +101,7 @@ def test_a_campaign_gets_its_links_and_says_that_it_has_no_more(user: Nobody) ->
         ("n1", "n2", "link", 100)
     ]
     assert not left(user)
-    assert list(user.runtime.glob("*/campaign-*")) == []
+    assert list(user.state.glob("millrace/*/*")) == []
 
 
 def test_a_killed_campaign_leaves_no_process(user: Nobody) -> None:

@@ -26,7 +26,7 @@ EXECUTORS = {"spout[0]", "spout[1]", "split[0]", "split[1]", "count[0]", "count[
 
 TELLS_ITS_STAGE = """\
 import analysis.render
-from campaign.cli import main
+from campaign.start import main
 from campaign.watching import look_at
 
 def render(folder, tell):

@@ -15,11 +15,11 @@ from emulating import on
 
 from campaign.emulation.description import Description
 
-MILLRACE = "from campaign.cli import main; main()"
+MILLRACE = "from campaign.start import main; main()"
 
 WITHOUT_REPORT = """\
 import click
-from campaign.cli import main
+from campaign.start import main
 from campaign.commands import run
 
 run.command.callback = click.pass_obj(lambda settings, **given: run.conduct(settings, **given)[0])

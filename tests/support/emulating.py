@@ -20,11 +20,10 @@ MACHINES = (
 
 
 @contextmanager
-def own_runtime(folder: Path) -> Iterator[Path]:
+def own_state(folder: Path) -> Iterator[Path]:
     """State files and locks in `folder`: what else runs on this host is none of our business."""
-    folder.chmod(0o700)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(folder))
+        patch.setenv("XDG_STATE_HOME", str(folder))
         yield folder
 
 

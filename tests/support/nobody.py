@@ -35,11 +35,11 @@ class Nobody:
     """A user with a folder that is theirs."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.runtime, self._mounts = folder, folder / "runtime", folder / "mounts"
-        for made in (self.runtime, self._mounts, folder / "tmp"):
+        self.folder, self.state, self._mounts = folder, folder / "state", folder / "mounts"
+        for made in (self.state, self._mounts, folder / "tmp"):
             made.mkdir(mode=0o700)
         if os.geteuid() == 0:
-            for own in (folder, self.runtime, folder / "tmp"):
+            for own in (folder, self.state, folder / "tmp"):
                 os.chown(own, NOBODY, NOBODY)
 
     def start(self, arguments: Sequence[str]) -> subprocess.Popen[str]:
@@ -55,7 +55,7 @@ class Nobody:
                 **os.environ,
                 "HOME": str(self.folder),
                 "TMPDIR": str(self.folder / "tmp"),
-                "XDG_RUNTIME_DIR": str(self.runtime),
+                "XDG_STATE_HOME": str(self.state),
                 "PYTHONDONTWRITEBYTECODE": "1",
             },
             stdin=subprocess.PIPE,

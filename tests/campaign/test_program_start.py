@@ -1,0 +1,136 @@
+"""The program `millrace` from its first moment: interrupts, and standard streams that cannot be written."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+MILLRACE = (sys.executable, "-P", "-c", "from campaign.start import main; main()")
+
+READY = """
+import os
+from campaign import interrupts
+from campaign.start import main
+
+handle = interrupts.leave_when_interrupted
+
+def tell():
+    handle()
+    os.write(1, b"ready")
+
+interrupts.leave_when_interrupted = tell
+main()
+"""
+"""The program, which says when it takes signals: Python itself needs some milliseconds before."""
+
+
+def started(words: Sequence[str]) -> subprocess.Popen[bytes]:
+    """The program under way, at the moment from which on it takes signals."""
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", READY, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    )
+    assert process.stdout is not None
+    assert process.stdout.read(5) == b"ready"
+    return process
+
+
+def interrupt_at_random(times: int) -> None:
+    draw = random.Random(12)  # noqa: S311
+    for turn in range(times):
+        number = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)[turn % 3]
+        words = [["list", "schedulers"], ["run", "demo", "--dry-run"]][turn % 2]
+        with started(words) as process:
+            pause = draw.random() * (0.15, 1.5)[turn % 2]
+            time.sleep(pause)
+            process.send_signal(number)
+            _, err = process.communicate(timeout=60)
+        what = f"{number.name} after {pause:.4f} s of {words}: status {process.returncode}, {err!r}"
+        assert process.returncode in (0, 130), what
+        assert err.strip() == (b"interrupted" if process.returncode else b""), what
+
+
+def test_an_interrupt_while_the_program_is_loaded_leaves_one_line_and_status_130() -> None:
+    interrupt_at_random(12)
+
+
+@pytest.mark.soak
+def test_two_hundred_interrupts_while_the_program_is_loaded() -> None:
+    interrupt_at_random(200)
+
+
+def test_nothing_is_loaded_before_the_program_takes_ctrl_c() -> None:
+    code = "import sys; before = set(sys.modules); import campaign.start; print(sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['campaign', 'campaign.start']"
+
+
+def test_results_that_cannot_be_written_are_an_error_which_says_why() -> None:
+    for words in (("--help",), ("list", "schedulers")):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run([*MILLRACE, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == 3
+        assert done.stderr == "millrace: standard output cannot be written: No space left on device\n"
+
+
+def test_messages_that_cannot_be_written_change_no_result() -> None:
+    with Path("/dev/full").open("w") as full:
+        wrong = subprocess.run([*MILLRACE, "lst"], stdout=subprocess.PIPE, stderr=full, check=False)
+        right = subprocess.run([*MILLRACE, "list", "agendas"], stdout=subprocess.PIPE, stderr=full, check=False)
+    assert (wrong.returncode, wrong.stdout) == (2, b"")
+    assert right.returncode == 0
+    assert b"demo" in right.stdout
+
+
+def test_standard_streams_that_are_closed_are_never_mistaken_for_files(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    code = f"""
+import sys
+from campaign.streams import open_standard_streams
+open_standard_streams()
+with open({str(kept)!r}, "w") as file:
+    print("result"), print("message", file=sys.stderr, flush=True)
+    assert file.fileno() > 2
+    assert sys.stdin.read() == ""
+"""
+    words = ("sh", "-c", 'exec "$0" -P -c "$1" <&- >&- 2>&-', sys.executable, code)
+    assert subprocess.run(words, check=False).returncode == 0
+    assert kept.read_text() == ""
+
+
+def test_a_reader_that_does_not_read_messages_holds_nothing_up() -> None:
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    code = """
+import sys, time
+from campaign.streams import open_standard_streams
+open_standard_streams()
+begun = time.monotonic()
+for _ in range(3000):
+    print("x" * 99, file=sys.stderr)
+print(time.monotonic() - begun, flush=True)
+print(input(), file=sys.stderr)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=write
+    ) as process:
+        os.close(write)
+        assert process.stdout is not None
+        assert float(process.stdout.readline()) < 10
+        with suppress(BlockingIOError):
+            while os.read(read, 1 << 20):
+                pass
+        # What comes once it reads again reaches it.
+        process.communicate(b"read again\n", timeout=60)
+    assert process.returncode == 0
+    assert os.read(read, 1 << 20) == b"read again\n"
+    os.close(read)

@@ -1,0 +1,78 @@
+"""A disk that fills up is named, whichever of them it is: that of results or that of temporary files."""
+
+import errno
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from campaign.disk import DiskFullError, noticing_full_disk
+
+pytestmark = [pytest.mark.loopback, pytest.mark.root]
+
+
+@contextmanager
+def small_disk(folder: Path, options: str = "size=3m") -> Iterator[Path]:
+    folder.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder: Path, but: int = 0) -> Path:
+    """Fill the disk of a folder, all but so many bytes."""
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(512))
+    with filler.open("r+b") as file:
+        file.truncate(filler.stat().st_size - but)
+    return filler
+
+
+def test_a_full_disk_of_temporary_files_is_not_taken_for_that_of_results(desk: Any) -> None:
+    with small_disk(desk.temporary):
+        campaign = desk.start("run", desk.agenda(schedulers=["even"]))
+        desk.wait_for_stage(1, "measuring")
+        filler = fill(desk.temporary)
+        outcome = desk.end_of(campaign)
+        assert outcome.status == 3, outcome
+        [line] = outcome.err.splitlines()
+        assert line.startswith(f"millrace: the disk of {desk.temporary}/millrace-campaign-")
+        assert "is full; finished runs are kept. Make room, then: millrace run --resume results/short/" in line
+        filler.unlink()
+        assert desk.run("run", "--resume", "results/short/latest").status == 0
+
+
+def test_a_disk_of_temporary_files_with_too_little_room_for_the_inputs_is_named(desk: Any) -> None:
+    with small_disk(desk.temporary):
+        fill(desk.temporary, but=40_000)
+        outcome = desk.run("run", desk.agenda(schedulers=["even"]))
+        assert outcome.status == 3, outcome
+        [line] = outcome.err.splitlines()
+        assert line.startswith(f"millrace: {desk.temporary}/")
+        assert line.endswith("No space left on device")
+        assert [path.name for path in desk.temporary.iterdir()] == ["filler"]
+    assert not (desk.folder / "results").exists()
+
+
+def test_a_fault_that_names_no_file_is_that_of_the_disk_which_is_full(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "a") as a, small_disk(tmp_path / "b") as b:
+        for full in (b, a):
+            fill(full)
+            with pytest.raises(DiskFullError, match=f"^the disk of {full} is full$"), noticing_full_disk(a, b):
+                raise OSError(errno.ENOSPC, "No space left on device")
+            (full / "filler").unlink()
+
+
+def test_a_disk_that_has_no_files_left_is_full(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "a", "size=3m,nr_inodes=3") as a, small_disk(tmp_path / "b") as b:
+        (a / "1").touch()
+        (a / "2").touch()
+        with pytest.raises(DiskFullError, match=f"^the disk of {a} is full$"), noticing_full_disk(b, a):
+            raise OSError(errno.ENOSPC, "No space left on device")
