@@ -64,6 +64,7 @@ class Channel:
         on_start: Callable[[int], None],
         power: EnergyModel | None = None,
         meter_lag: MeterLag | None = None,
+        shared: bool = False,
     ) -> None:
         """Start the agent and shake hands.
 
@@ -72,6 +73,7 @@ class Channel:
             campaign: its name, for the agent's log.
             on_start: gets the agent's pid when it runs on this host.
             power, meter_lag: of the node, where they are known.
+            shared: as in `Welcome`.
 
         Raises:
             RunError: it does not start, does not answer in time, or speaks another version.
@@ -87,6 +89,7 @@ class Channel:
             campaign=campaign,
             power=power,
             meter_lag=meter_lag,
+            shared=shared,
         )
         self._tasks.append(asyncio.create_task(self._listen(remote)))
         await self.send(welcome)
