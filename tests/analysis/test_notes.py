@@ -158,6 +158,6 @@ def test_a_host_that_stands_in_for_all_nodes_counts_once_also_in_results_of_agen
     assert one.file is not None
     known = replace(one, file=msgspec.structs.replace(one.file, tier=tier))
     rows = [{"run": one.id, "node": f"n{k}", "scope": "core", "cores": 1.22, "shared": False} for k in range(5)]
-    tables = dict.fromkeys(("components", "busy", "latency", "hops", "memory"), []) | {"cpu": rows}
+    tables = {name: [] for name in ("components", "busy", "latency", "hops", "memory")} | {"cpu": rows}
     (found,) = run_rows(replace(campaign, runs=[known]), tables)
     assert found["host_cores"] == pytest.approx(cores)
