@@ -52,7 +52,7 @@ class CpuWatch:
         self._throttled = {path: file.number() for path, file in self._counters.items()}
         self._files = {path: _File(host, path, path in held) for path in settings}
         self._settings = {path: file.text() for path, file in self._files.items()}
-        self._load = None if shared or not is_kernels_own(host) else _Load(host)
+        self._load = None if shared or not is_kernels_own(host) else HostLoad(host)
         self._marks: list[str] = []
         self._ours = 0
         self._just_set = False
@@ -113,14 +113,11 @@ class CpuWatch:
         else:
             self._load.go_on(processes)
         if _LAST_MARK in marks:
-            share = self._load.share()
-            if share is not None and share > MOST_BACKGROUND:
-                detail = f"{share:.0%} of all cores worked for others than this run in the measured interval"
-                yield Event(BACKGROUND, "node", detail, share)
+            yield from self._load.events("node")
 
 
-class _Load:
-    """CPU time of the whole node, and of some of its processes, since `begin`."""
+class HostLoad:
+    """CPU time of all cores of a host, and of those of its processes that belong to a run, since `begin`."""
 
     def __init__(self, host: MeteredHost) -> None:
         self._host = host
@@ -153,6 +150,13 @@ class _Load:
             return None
         busy_ns = sum(now.values()) - sum(self._cores.values())
         return max(0.0, (busy_ns - self._ours_ns) / (length_ns * len(now)))
+
+    def events(self, subject: str) -> Iterator[Event]:
+        """What is to be said of that share."""
+        share = self.share()
+        if share is not None and share > MOST_BACKGROUND:
+            detail = f"{share:.0%} of all cores worked for others than this run in the measured interval"
+            yield Event(BACKGROUND, subject, detail, share)
 
     def _busy_ns(self) -> dict[str, int]:
         with suppress(OSError, ValueError):

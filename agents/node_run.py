@@ -232,7 +232,7 @@ class NodeRun:
 
     def _start_sampler(self, sensors: tuple[str, ...]) -> Sampler:
         welcome = self._welcome
-        shared = ipaddress.ip_address(welcome.address).is_loopback
+        shared = welcome.shared or ipaddress.ip_address(welcome.address).is_loopback
         host = Host(
             node=welcome.node,
             address=welcome.address,

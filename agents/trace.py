@@ -72,7 +72,8 @@ TABLES: Mapping[str, pa.Schema] = {
     # blocked_ns (had work but no credit), levels for queued (rows waiting in its input queue).
     "executor": _table(executor=pa.string(), busy_ns=pa.int64(), blocked_ns=pa.int64(), queued=pa.int64()),
     # Once a second. scope: core (name = its number), worker (name = slot index), agent, node.
-    # cores: CPU seconds per second. scope node on a shared host is the sum of its own processes.
+    # cores: CPU seconds per second. scope node on a shared host is the sum of its own processes; on an emulated node,
+    # its control group.
     "cpu": _table(
         scope=pa.string(),
         name=pa.string(),

@@ -6,6 +6,7 @@ from typing import Any
 
 from analysis.results import Campaign, Run
 from analysis.statistics import paired_difference, spread
+from analysis.tiers import ONE_HOST
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -184,7 +185,7 @@ def _figures(run: Run, tables: Mapping[str, Rows]) -> Row:
         "slots_used": len(run.slots) or None,
         "worker_cores": workers,
         "agent_cores": _total(row["cores"] for row in cpu if row["scope"] == "agent"),
-        "host_cores": _host_cores([row for row in cpu if row["scope"] == "core"]),
+        "host_cores": _host_cores(run, [row for row in cpu if row["scope"] == "core"]),
         "cpu_s_per_million_tuples": workers / sink * 1e6 if workers is not None and sink else None,
         "busy_cores": _total(row["busy_cores"] for row in busy),
         "blocked_executors": _total(row["blocked_executors"] for row in busy),
@@ -237,12 +238,14 @@ DIFFERENCE_COLUMNS = (
 )
 
 
-def _host_cores(rows: Rows) -> float | None:
-    """Cores in use of all hosts; nodes that share a host all report that one host."""
+def _host_cores(run: Run, rows: Rows) -> float | None:
+    """Cores in use of all hosts; nodes that one host stands in for all report that one host."""
     if not rows:
         return None
     total: float = sum(row["cores"] for row in rows)
-    return total / len(rows) if any(row["shared"] for row in rows) else total
+    # Earlier agents on emulated nodes did not know that the cores which they saw were shared.
+    is_one = any(row["shared"] for row in rows) or (run.file is not None and run.file.tier in ONE_HOST)
+    return total / len(rows) if is_one else total
 
 
 def _total(values: Iterable[float | None]) -> float | None:

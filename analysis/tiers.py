@@ -56,6 +56,9 @@ TRUTHS = {
     ),
 }
 
+ONE_HOST = (1, 2)
+"""Tiers in which one host stands in for all nodes."""
+
 REAL_HOSTS = Truth("The nodes are real hosts.", _RUNTIME, (), ())
 
 

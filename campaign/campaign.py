@@ -93,6 +93,7 @@ class Campaign:
             profile,
             reach.tier,
             accepts_shortfall,
+            reach.processes,
         )
         done = len(runs) - len(self._todo)
         self._board = Board(agenda.name, len(runs), done, agenda.warmup_s + agenda.duration_s)

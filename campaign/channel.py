@@ -69,6 +69,7 @@ class Channel:
         on_start: Callable[[int], None],
         power: EnergyModel | None = None,
         meter_lag: MeterLag | None = None,
+        shared: bool = False,
     ) -> None:
         """Start the agent and shake hands.
 
@@ -77,6 +78,7 @@ class Channel:
             campaign: its name, for the agent's log.
             on_start: gets the agent's pid when it runs on this host.
             power, meter_lag: of the node, where they are known.
+            shared: as in `Welcome`.
 
         Raises:
             AgentKilledError: it is killed before it answers.
@@ -93,6 +95,7 @@ class Channel:
             campaign=campaign,
             power=power,
             meter_lag=meter_lag,
+            shared=shared,
         )
         listening = asyncio.create_task(self._listen(remote))
         listening.add_done_callback(self._listened)

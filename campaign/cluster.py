@@ -32,12 +32,20 @@ A = TypeVar("A", Idled, CpusSet)
 
 @dataclass(frozen=True)
 class Member:
-    """A node of the run: its data address, how it is reached; its energy model and meter's lag, if they are known."""
+    """A node of the run.
+
+    Attributes:
+        address: its data address.
+        transport: how it is reached.
+        power, meter_lag: its energy model and its meter's lag, if they are known.
+        shared: whether it shares its machine with other nodes although its address does not say so.
+    """
 
     address: str
     transport: Transport
     power: EnergyModel | None = None
     meter_lag: MeterLag | None = None
+    shared: bool = False
 
 
 class Listener(Protocol):
@@ -201,7 +209,7 @@ class Agents:
         try:
             member = self.members[node]
             on_start = partial(self._on_start, node)
-            await channel.open(member.address, self._campaign, on_start, member.power, member.meter_lag)
+            await channel.open(member.address, self._campaign, on_start, member.power, member.meter_lag, member.shared)
         except BaseException:
             await asyncio.shield(channel.close())
             raise

@@ -18,7 +18,7 @@ class Conditions:
 
     `idle`: how nodes are metered without workers, None without the sensor `power`. `tier` is that of
     `campaign.reach.Reach`; `accepts_shortfall`: runs take place although nodes or links got too
-    little of what was asked for.
+    little of what was asked for; `processes` are those of `Reach.processes`.
     """
 
     campaign: str
@@ -30,6 +30,7 @@ class Conditions:
     profile: bool
     tier: int
     accepts_shortfall: bool
+    processes: Sequence[int] | None
 
 
 @dataclass(frozen=True)

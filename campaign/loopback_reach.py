@@ -1,6 +1,7 @@
 """Nodes that are processes of this host, as a campaign reaches them: by addresses that this host has."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +27,11 @@ class LoopbackReach:
     def __init__(self, cluster: Cluster) -> None:
         """Use the available nodes of a cluster."""
         self._cluster = cluster
+
+    @property
+    def processes(self) -> Sequence[int]:
+        """See `Reach.processes`: agents are children of this process."""
+        return [os.getpid()]
 
     def check(self) -> None:
         """See `Reach.check`: addresses that this host does not have."""

@@ -39,6 +39,14 @@ class Reach(Protocol):
         """The name of what only one campaign can have at a time."""
         ...
 
+    @property
+    def processes(self) -> Sequence[int] | None:
+        """Processes of this host from which all that works for the campaign descends; None: it works elsewhere, too.
+
+        Asked inside `up`.
+        """
+        ...
+
     def check(self) -> None:
         """Find out what can be known without touching a node; to be called before anything else.
 

@@ -26,6 +26,7 @@ from campaign.control.session import Session
 from campaign.control.tending import Course
 from campaign.control.world import Seats, SlotRecord, World
 from campaign.copies import FolderCopies
+from campaign.cpu.others import watching_others
 from campaign.cpu.setting import RunCpus
 from campaign.cpu.suspect import reasons
 from campaign.emulation.calibrated import Calibrated
@@ -81,7 +82,8 @@ class Execution:
         self._times: dict[str, Any] = {"created_utc": _utc(), "stages_s": self._stages}
         self._stage, self._stage_since = "", time.monotonic()
         self._nodes: dict[str, Any] = {}
-        self._machines = machines_of({node: member.address for node, member in job.members.items()})
+        here = {node for node, member in job.members.items() if member.shared}
+        self._machines = machines_of({node: member.address for node, member in job.members.items()}, here)
         shared = {node for machine in self._machines if len(machine.nodes) > 1 for node in machine.nodes}
         self._cpus = RunCpus(job.cpus, self._clocks_of(job.placed), shared)
         self._suspect: list[str] = []
@@ -131,7 +133,7 @@ class Execution:
             self._profiles = await collect_profiles(within_reach, self._job.run.name, session.profiles.of, target)
         offsets = {node: known["clock"]["offset_ns"] for node, known in self._nodes.items()}
         figures = await asyncio.to_thread(measure, traces, self._measured_s, offsets, self._apart)
-        seen = await asyncio.to_thread(reasons, traces, [machine.metered for machine in self._machines])
+        seen = await asyncio.to_thread(reasons, traces, [CONTROLLER, *(machine.metered for machine in self._machines)])
         figures["energy"] = await asyncio.to_thread(self._account_energy, traces, offsets)
         await asyncio.to_thread(self._log_latencies, traces, offsets)
         journal = session.journal
@@ -248,8 +250,9 @@ class Execution:
         if self._conditions.profile:
             await session.sample_stacks(on=True)
         self._enter("measuring", self._conditions.duration_s, session.flow)
-        await session.wait_until(begun + round(self._conditions.duration_s * NS))
-        ended = await session.mark("measure_end")
+        async with watching_others(self._conditions.processes, session.journal.seen):
+            await session.wait_until(begun + round(self._conditions.duration_s * NS))
+            ended = await session.mark("measure_end")
         # An input that ended in the warm-up leaves nothing to measure, although the marks lie some milliseconds apart.
         self._times["measure_end_ns"] = begun if over else ended
         if self._conditions.profile:

@@ -12,7 +12,8 @@ class Welcome(Message, frozen=True, tag="welcome"):
 
     An agent passes it on to its workers with their `slot`. `folder` is the node's own: prepared inputs lie
     in `inputs/`, and a run writes below `<run>/`. `power` is the node's energy model and `meter_lag` how late its meter
-    is, where the inventory has them.
+    is, where the inventory has them. `shared`: the machine carries other nodes, too; a loopback address
+    says so as well.
     """
 
     version: int
@@ -23,6 +24,7 @@ class Welcome(Message, frozen=True, tag="welcome"):
     slot: int = -1
     power: EnergyModel | None = None
     meter_lag: MeterLag | None = None
+    shared: bool = False
 
 
 class Heartbeat(Message, frozen=True, tag="heartbeat"):

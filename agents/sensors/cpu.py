@@ -1,20 +1,25 @@
 """CPU time of every core, every worker and the agent.
 
 Processes are read from their CPU-time clocks (`clock_getcpuclockid(3)`): nanoseconds, all threads, those that have
-ended included, one system call each. Cores are read from `/proc/stat`, which counts in ticks of usually 10 ms.
+ended included, one system call each. Cores are read from `/proc/stat`, which counts in ticks of usually 10 ms. A node
+of namespaces sees all of its host there: what it has used itself is in the account of its control group.
 """
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
 
+from agents.cpu.plan import is_kernels_own
 from agents.power.host import MeteredHost
 from agents.sensors.base import Host, Row, Sensor
 from agents.sensors.packages import NOWHERE, Packages, Place
 
 _STAT = Path("/proc/stat")
+
+GROUP_ACCOUNTS = ("sys/fs/cgroup/cpu.stat", "sys/fs/cgroup/cpuacct/cpuacct.usage")
+"""Where a node of namespaces sees the CPU time of its control group, of version 2 and 1, as a container does."""
 
 _SHORTEST_TICKS_NS = 200_000_000
 _SHORTEST_CLOCK_NS = 20_000_000
@@ -50,12 +55,35 @@ def core_busy_ns(stat: Path | None = None) -> dict[str, int]:
     return busy
 
 
+def group_cpu_ns(account: Path) -> int:
+    """CPU time in ns that the members of a control group have used since it was made.
+
+    Args:
+        account: its `cpu.stat` (version 2) or `cpuacct.usage` (version 1).
+
+    Raises:
+        OSError, ValueError, KeyError: it cannot be read, or says something else.
+    """
+    text = account.read_text()
+    if account.name != "cpu.stat":
+        return int(text)
+    return int(dict(line.split() for line in text.splitlines())["usage_usec"]) * 1000
+
+
+def group_account(host: MeteredHost) -> Path | None:
+    """The account of this node's control group where the node is namespaces of its host, else None."""
+    if is_kernels_own(host):
+        return None
+    return next((host.root / path for path in GROUP_ACCOUNTS if host.exists(path)), None)
+
+
 class CpuSensor(Sensor):
     """Fills the table `cpu`.
 
-    Scope `node` is the sum of the cores, or, where the machine is shared with other nodes, of the node's own
-    processes: the agent and its workers. A worker that ends takes its CPU time since the last sample with it. Rows of
-    cores and workers say on which package (socket) that was, as far as it is known.
+    Scope `node` is the sum of the cores; where the node is namespaces of its host, the CPU time of its control group;
+    where the machine is shared with other nodes, that of the node's own processes: the agent and its workers. A worker
+    that ends takes its CPU time since the last sample with it. Rows of cores and workers say on which package (socket)
+    that was, as far as it is known.
     """
 
     summary = "CPU time of every core, every worker and the agent"
@@ -65,7 +93,10 @@ class CpuSensor(Sensor):
         self._last: dict[tuple[str, str, int], tuple[int, int]] = {}
         self._seen: dict[int, int] = {}
         self._workers_ns = 0
-        self._packages = Packages(MeteredHost.here())
+        files = MeteredHost.here()
+        self._packages = Packages(files)
+        self._account = None if host.shared else group_account(files)
+        self._shares_cores = host.shared or self._account is not None
 
     def probe(self) -> str | None:
         try:
@@ -89,17 +120,25 @@ class CpuSensor(Sensor):
             if worker_ns is not None:
                 self._workers_ns += worker_ns - self._seen.get(pid, 0)
                 self._seen[pid] = worker_ns
-                place = partial(self._packages.look, pid, online)
+                place = partial(self._place_of_worker, pid, online)
                 rows.append(self._row(now_ns, "worker", str(slot), pid, worker_ns, place))
         for name, busy_ns in cores.items():
-            package = self._packages.of(int(name))
-            place = partial(Place, package, None if package is None else "topology")
-            rows.append(self._row(now_ns, "core", name, 0, busy_ns, place))
-        if not self.host.shared:
+            rows.append(self._row(now_ns, "core", name, 0, busy_ns, partial(self._place_of_core, int(name))))
+        if self._account is not None:
+            rows.append(self._row(now_ns, "node", node, 0, group_cpu_ns(self._account)))
+        elif not self.host.shared:
             rows.append(self._row(now_ns, "node", node, len(cores), sum(cores.values())))
         elif agent_ns is not None:
             rows.append(self._row(now_ns, "node", node, 0, agent_ns + self._workers_ns))
         return [row for row in rows if row is not None]
+
+    def _place_of_core(self, number: int) -> Place:
+        # The host's cores are none of the sockets that the node shows.
+        package = None if self._account else self._packages.of(number)
+        return Place(package, None if package is None else "topology")
+
+    def _place_of_worker(self, pid: int, online: Collection[int]) -> Place:
+        return NOWHERE if self._account else self._packages.look(pid, online)
 
     def _row(
         self,
@@ -116,7 +155,7 @@ class CpuSensor(Sensor):
         """
         key = (scope, name, holder)
         before = self._last.get(key)
-        counts_ticks = scope == "core" or (scope == "node" and not self.host.shared)
+        counts_ticks = scope == "core" or (scope == "node" and not self._shares_cores)
         shortest_ns = _SHORTEST_TICKS_NS if counts_ticks else _SHORTEST_CLOCK_NS
         if before is not None and now_ns - before[0] < shortest_ns:
             return None
@@ -126,4 +165,4 @@ class CpuSensor(Sensor):
         if before is None or cpu_ns < before[1]:
             return None
         cores = (cpu_ns - before[1]) / (now_ns - before[0])
-        return Row("cpu", now_ns, (scope, name, cores, self.host.shared and scope == "core", *where))
+        return Row("cpu", now_ns, (scope, name, cores, self._shares_cores and scope == "core", *where))

@@ -30,7 +30,7 @@ def idle(data: MeterData) -> Figure:
 
 def front(data: MeterData) -> Figure:
     """J per tuple against tuples/s; from enough repetitions on medians with intervals, and the Pareto front."""
-    figure, (axes,) = with_legend("Energy against throughput", data.strips.looks, _HEIGHT_IN)
+    figure, (axes,) = with_legend("Energy against throughput", data.strips.looks, _HEIGHT_IN, dots=True)
     axes.set_xlabel(_labelled("tuples/s at sinks", data))
     axes.set_ylabel("J per tuple, gross")
     for point in data.runs:

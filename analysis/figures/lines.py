@@ -7,14 +7,15 @@ from statistics import median
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from analysis.figures.data import Line, WorkloadData, quantity
 from analysis.figures.theme import Look, say_empty, with_legend
-from analysis.palette import GRID, MUTED, SHADE
+from analysis.palette import MUTED, SHADE
 from analysis.statistics import ENOUGH
 
 _HEIGHT_IN = 2.75
+_FEWEST_TICKS, _MOST_TICKS = 3, 7
 
 
 def throughput(data: WorkloadData) -> Figure:
@@ -57,10 +58,12 @@ def latency(data: WorkloadData) -> Figure:
     ticks = [q for q in (0.0, 0.5, 0.9, 0.99, 0.999, 0.9999) if _tail(q) <= last * 1.05]
     axes.set_xticks([_tail(q) for q in ticks], [f"{q * 100:.4g}" for q in ticks])
     axes.set_xlim(0, last * 1.02)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: quantity(value)))
-    axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: quantity(value) if _wide(axes) else ""))
+    low, high = axes.get_ylim()
+    ticks = log_ticks(low, high)
+    axes.set_yticks(ticks, [quantity(tick) for tick in ticks])
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_ylim(low, high)
     axes.grid(axis="both", which="major")
-    axes.grid(axis="y", which="minor", color=GRID.light, linewidth=0.4)
     return figure
 
 
@@ -69,10 +72,20 @@ def _tail(quantile: float) -> float:
     return -math.log10(max(1e-9, 1 - quantile))
 
 
-def _wide(axes: Axes) -> bool:
-    """Whether the axis spans less than a decade, so that minor ticks need their labels."""
-    low, high = axes.get_ylim()
-    return high / low < 10
+def log_ticks(low: float, high: float) -> list[float]:
+    """Round numbers between `low` and `high`, as far apart on a logarithmic axis as some can be: three at least.
+
+    >>> log_ticks(11, 260), log_ticks(0.8, 52_000), log_ticks(30, 33)
+    ([20.0, 50.0, 100.0, 200.0], [1.0, 10.0, 100.0, 1000.0, 10000.0], [30.0, 31.0, 32.0, 33.0])
+    """
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    for steps in ((1,), (1, 3), (1, 2, 5)):
+        found = [float(f"{step}e{decade}") for decade in range(first, last + 1) for step in steps]
+        found = [tick for tick in found if low <= tick <= high]
+        if len(found) >= _FEWEST_TICKS:
+            return found[:: -(-len(found) // _MOST_TICKS)]
+    even = [float(f"{tick:.3g}") for tick in MaxNLocator(_MOST_TICKS - 2, steps=[1, 2, 5, 10]).tick_values(low, high)]
+    return sorted({tick for tick in even if low <= tick <= high})
 
 
 def draw_series(axes: Axes, looks: Mapping[str, Look], lines: Sequence[Line]) -> None:
@@ -80,17 +93,17 @@ def draw_series(axes: Axes, looks: Mapping[str, Look], lines: Sequence[Line]) ->
 
     A y that is not a number breaks the line.
     """
-    for scheduler, look in looks.items():
+    for at, (scheduler, look) in enumerate(looks.items()):
         mine = [line for line in lines if line.scheduler == scheduler and line.points]
         if len(mine) >= ENOUGH:
-            _band(axes, look, mine)
+            _band(axes, look, mine, at)
         else:
             for line in mine:
                 xs, ys = zip(*line.points, strict=True)
-                axes.plot(xs, ys, color=look.colour.light, linestyle=look.dash, alpha=0.85)
+                axes.plot(xs, ys, alpha=0.85, **look.line(len(xs), at))
 
 
-def _band(axes: Axes, look: Look, lines: Sequence[Line]) -> None:
+def _band(axes: Axes, look: Look, lines: Sequence[Line], offset: int) -> None:
     """Median of the runs at each x, and the range between the smallest and the largest."""
     at: dict[float, list[float]] = defaultdict(list)
     for line in lines:
@@ -99,4 +112,4 @@ def _band(axes: Axes, look: Look, lines: Sequence[Line]) -> None:
     xs = sorted(at)
     low, middle, high = ([what(at[x]) if at[x] else math.nan for x in xs] for what in (min, median, max))
     axes.fill_between(xs, low, high, color=look.colour.light, alpha=0.18, linewidth=0)
-    axes.plot(xs, middle, color=look.colour.light, linestyle=look.dash, linewidth=1.8)
+    axes.plot(xs, middle, linewidth=1.8, **look.line(len(xs), offset))

@@ -1,8 +1,9 @@
 """Colours and type of the figures, and the way from Matplotlib's SVG to one that suits a light and a dark page.
 
-Figures are drawn in the light palette. Afterwards every colour of the palette gets a CSS class beside its plain
-value: a browser takes the class, whose colour follows the reader's theme, and a program without CSS takes the value.
-Text stays text. The same figure always gives the same bytes.
+Figures are drawn in the light palette, and as files they have these colours on a ground of their own, as plain
+attributes: many programs that show SVG know no CSS variables and take what they do not know for black. Every colour of
+the palette also gets a class, which only the page has rules for: there colours follow the reader's theme. Text stays
+text. The same figure always gives the same bytes.
 """
 
 import io
@@ -18,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from analysis.palette import GRID, INK, MUTED, PALETTE, SERIES, Colour
+from analysis.palette import GRID, GROUND, INK, MUTED, PALETTE, SERIES, Colour
 from inventory.foreign import printable
 
 WIDTH_IN = 4.6
@@ -27,8 +28,20 @@ WIDTH_IN = 4.6
 _LEGEND_ROW_IN = 0.19
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-Dash = tuple[int, tuple[int, ...]] | Literal["-"]
-DASHES: tuple[Dash, ...] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (6, 2, 1, 2)))
+Dash = tuple[int, tuple[float, ...]] | Literal["-"]
+DASHES: tuple[Dash, ...] = (
+    "-",
+    (0, (4.5, 1.8)),
+    (0, (1.2, 1.4)),
+    (0, (7, 1.8, 1.2, 1.8)),
+    (0, (11, 2.5)),
+    (0, (2.5, 1.2, 2.5, 4.5)),
+    (0, (7, 1.6, 1.2, 1.6, 1.2, 1.6)),
+)
+"""Of lines, in line widths; their number and that of the hues have no common factor."""
+
+_MARKS = 6
+"""How often a line that has a mark shows it."""
 
 _FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _SVG = "http://www.w3.org/2000/svg"
@@ -64,7 +77,6 @@ SETTINGS: dict[Any, Any] = {
     "grid.linewidth": 0.8,
     "legend.frameon": False,
     "legend.fontsize": 10,
-    "legend.handlelength": 1.6,
     "legend.columnspacing": 1.4,
     "legend.borderaxespad": 0.3,
     "legend.borderpad": 0.0,
@@ -75,17 +87,32 @@ SETTINGS: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Look:
-    """How a scheduler is drawn in every figure: hue first, then marker and dash when the hues are used up."""
+    """How a scheduler is drawn in every figure: lines differ without their colours, too, as do the first seven's dots.
+
+    Attributes:
+        colour: of all that is drawn.
+        marker: of dots.
+        dash: of lines.
+        mark: on lines, when the dashes are used up; empty before.
+    """
 
     colour: Colour
     marker: str
     dash: Dash
+    mark: str = ""
+
+    def line(self, points: int, offset: int = 0) -> dict[str, Any]:
+        """How a line through so many points is drawn."""
+        step = max(1, points // _MARKS)
+        marks = {"marker": self.mark, "markevery": (offset % step, step), "markersize": 3.5} if self.mark else {}
+        return {"color": self.colour.light, "linestyle": self.dash, **marks}
 
 
 def look(position: int) -> Look:
     """The look of the scheduler at this position of the campaign's list."""
-    around = position // len(SERIES)
-    return Look(SERIES[position % len(SERIES)], MARKERS[position % len(MARKERS)], DASHES[around % len(DASHES)])
+    around = position // len(DASHES)
+    mark = MARKERS[(around - 1) % len(MARKERS)] if around else ""
+    return Look(SERIES[position % len(SERIES)], MARKERS[position % len(MARKERS)], DASHES[position % len(DASHES)], mark)
 
 
 def new_figure(title: str, height_in: float) -> tuple[Figure, Axes]:
@@ -95,7 +122,9 @@ def new_figure(title: str, height_in: float) -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
-def with_legend(title: str, looks: Mapping[str, Look], height_in: float, rows: int = 1) -> tuple[Figure, list[Axes]]:
+def with_legend(
+    title: str, looks: Mapping[str, Look], height_in: float, rows: int = 1, dots: bool = False
+) -> tuple[Figure, list[Axes]]:
     """An empty figure with `rows` axes below one another, and the schedulers above them.
 
     Args:
@@ -103,17 +132,21 @@ def with_legend(title: str, looks: Mapping[str, Look], height_in: float, rows: i
         looks: scheduler -> how it is drawn.
         height_in: without the legend.
         rows: how many axes.
+        dots: whether runs are dots, and not lines.
     """
-    columns = max(1, min(len(looks), 54 // (max(map(len, looks)) + 5)))
+    columns = max(1, min(len(looks), 54 // (max(map(len, looks)) + (4 if dots else 7))))
     lines = -(-len(looks) // columns)
     figure = Figure(figsize=(WIDTH_IN, height_in + lines * _LEGEND_ROW_IN), layout="constrained")
     figure.suptitle(title, x=0.012, ha="left")
     found = list(figure.subplots(rows, 1, squeeze=False)[:, 0])
     handles = [
-        Line2D([], [], color=look.colour.light, linestyle=look.dash, linewidth=2.2, label=name)
+        Line2D([], [], color=look.colour.light, linestyle="", marker=look.marker, label=name)
+        if dots
+        else Line2D([], [], linewidth=1.6, label=name, **look.line(1))
         for name, look in looks.items()
     ]
-    found[0].legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns)
+    length = 0.8 if dots else 3.2
+    found[0].legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, handlelength=length)
     return figure, found
 
 
@@ -153,23 +186,16 @@ def render_svg(figure: Figure, name: str, description: str) -> str:
     root.set("role", "img")
     root.set("stroke-linejoin", "round")
     root.set("font-family", _FONTS)
-    title, style = ElementTree.Element(f"{{{_SVG}}}title"), ElementTree.Element(f"{{{_SVG}}}style")
-    title.text, style.text = printable(description), standalone_style()
+    title = ElementTree.Element(f"{{{_SVG}}}title")
+    title.text = printable(description)
     root.insert(0, title)
-    root.insert(1, style)
+    root.insert(1, _ground())
     return ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def inline(svg: str) -> str:
-    """A standalone document as part of an HTML page, which has the styles already."""
-    return re.sub(r"<style>.*?</style>", "", svg, count=1, flags=re.DOTALL).strip()
-
-
-def colour_rules(scope: str = "") -> str:
+def colour_rules() -> str:
     """CSS rules that give the classes their colours."""
-    return "".join(
-        f"{scope}.f-{c.name}{{fill:var(--{c.name})}}{scope}.k-{c.name}{{stroke:var(--{c.name})}}" for c in PALETTE
-    )
+    return "".join(f".f-{c.name}{{fill:var(--{c.name})}}.k-{c.name}{{stroke:var(--{c.name})}}" for c in PALETTE)
 
 
 def variables(theme: str) -> str:
@@ -177,14 +203,9 @@ def variables(theme: str) -> str:
     return "".join(f"--{colour.name}:{getattr(colour, theme)};" for colour in PALETTE)
 
 
-def standalone_style() -> str:
-    """The style sheet of a standalone figure."""
-    return (
-        f"svg.millrace{{{variables('light')}background:var(--ground)}}"
-        f"@media (prefers-color-scheme:dark){{svg.millrace{{{variables('dark')}}}}}"
-        f"@media print{{svg.millrace{{{variables('light')}}}}}"
-        f"{colour_rules()}"
-    )
+def _ground() -> ElementTree.Element:
+    size = {"width": "100%", "height": "100%"}
+    return ElementTree.Element(f"{{{_SVG}}}rect", size | {"fill": GROUND.light, "class": f"f-{GROUND.name}"})
 
 
 def _clean(root: ElementTree.Element) -> None:

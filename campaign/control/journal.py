@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from agents.cpu_watch import Event
 from campaign.control.world import Note
 from workloads.rates import NS
 
@@ -23,6 +24,10 @@ class Journal:
         self.checkpoints = 0
         self.recoveries: list[dict[str, Any]] = []
         self.moves: list[dict[str, Any]] = []
+
+    def seen(self, event: Event) -> None:
+        """What makes the figures of this host doubtful."""
+        self._note(*event)
 
     def mark(self, kind: str) -> None:
         """An end of the measured interval."""

@@ -19,20 +19,21 @@ def reasons(traces: Path, nodes: Collection[str]) -> list[str]:
 
     Args:
         traces: folder of `<table>.parquet`.
-        nodes: whose events count; of nodes that share a machine one is enough.
+        nodes: whose events count; of nodes that share a machine one is enough. The controller's are of this host.
     """
     events = read_table(traces, "event", "kind", "subject", "detail", "value")
     found = []
     for node in sorted(nodes):
         rows = events.filter(pc.equal(events["node"], node))
+        where = node or "this host"
         heat, changes, load = (_of(rows, kind) for kind in (THROTTLED, CHANGED, BACKGROUND))
         if heat:
-            where = ", ".join(sorted({row["subject"] for row in heat}))
-            found.append(f"{node}: throttled itself for heat {sum(row['value'] for row in heat):g} times ({where})")
-        found += [f"{node}: {row['subject']}: {row['detail']}" for row in changes[:MOST_SHOWN]]
+            files = ", ".join(sorted({row["subject"] for row in heat}))
+            found.append(f"{where}: throttled itself for heat {sum(row['value'] for row in heat):g} times ({files})")
+        found += [f"{where}: {row['subject']}: {row['detail']}" for row in changes[:MOST_SHOWN]]
         if len(changes) > MOST_SHOWN:
-            found.append(f"{node}: {len(changes) - MOST_SHOWN} more CPU settings were changed, not by this run")
-        found += [f"{node}: {row['detail']}" for row in load]
+            found.append(f"{where}: {len(changes) - MOST_SHOWN} more CPU settings were changed, not by this run")
+        found += [f"{where}: {row['detail']}" for row in load]
     return found
 
 

@@ -14,6 +14,7 @@ from time import monotonic, sleep
 
 from msgspec import Struct
 
+from agents.sensors.cpu import group_cpu_ns
 from inventory.errors import RunError, UnfitError
 
 _PERIODS_US = (10_000, 100_000)
@@ -155,12 +156,15 @@ class Group:
         name = "memory.current" if self._hierarchy.version == 2 else "memory.usage_in_bytes"
         return int((Path(self._hierarchy.memory) / self.name / name).read_text())
 
+    @property
+    def account(self) -> Path:
+        """The file in which the kernel keeps the CPU time of its members."""
+        name = "cpu.stat" if self._hierarchy.version == 2 else "cpuacct.usage"
+        return Path(self._hierarchy.cpuacct) / self.name / name
+
     def cpu_seconds(self) -> float:
         """CPU time that its members have used since it was made."""
-        folder = Path(self._hierarchy.cpuacct) / self.name
-        if self._hierarchy.version == 2:
-            return int((folder / "cpu.stat").read_text().split()[1]) / 1e6
-        return int((folder / "cpuacct.usage").read_text()) / 1e9
+        return group_cpu_ns(self.account) / 1e9
 
     def _set(self, path: Path, text: str) -> None:
         """Write and read back: the kernel may refuse in silence."""

@@ -115,6 +115,7 @@ class Keeper:
                 namespace=str(network.nodes[name].path),
                 address=addresses[name],
                 entrances=[str(path) for path in groups[name].entrances],
+                account=str(groups[name].account),
                 place=str(keys[name].parent / "root"),
                 host_key=str(keys[name]),
                 authorized=public(Path(self.wish.key)) + "\n",

@@ -76,7 +76,9 @@ class LinksReach(LoopbackReach):
         """See `Reach.members`; nodes have their folders in `work`."""
         with writing(work):
             return {
-                node.id: Member(address_of(node), LoopbackTransport(work / node.id, self._through(node.id)))
+                node.id: Member(
+                    address_of(node), LoopbackTransport(work / node.id, self._through(node.id)), shared=True
+                )
                 for node in self._cluster.available
             }
 

@@ -20,6 +20,7 @@ from types import FrameType
 import msgspec
 from msgspec import Struct
 
+from agents.sensors.cpu import GROUP_ACCOUNTS
 from campaign.emulation import sysfs
 from campaign.emulation.entering import enter
 from campaign.emulation.system_calls import (
@@ -30,7 +31,9 @@ from campaign.emulation.system_calls import (
     NEW_MOUNTS,
     NEW_PIDS,
     PRIVATE,
+    READ_ONLY,
     RECURSIVE,
+    REMOUNT,
     change_root,
     die_with_parent,
     mount,
@@ -69,6 +72,7 @@ class NodePlan(Struct, frozen=True):
         namespace: file of its network namespace.
         address: its address.
         entrances: files of its control group to write a process id to.
+        account: the control group's CPU time.
         place: an empty folder of the host, on which the node's file system is mounted where only the node sees it.
         host_key: private key of its SSH server; the public one lies beside it as `.pub`.
         authorized: public key that may log in as root.
@@ -82,6 +86,7 @@ class NodePlan(Struct, frozen=True):
     namespace: str
     address: str
     entrances: Sequence[str]
+    account: str
     place: str
     host_key: str
     authorized: str
@@ -109,6 +114,7 @@ def make_root(plan: NodePlan) -> None:
     sysfs.write_tree(plan.machine, place / "sys.class")
     layers = f"lowerdir={place}/sys.class:{place}/sys.host,upperdir={place}/sys,workdir={place}/sys.work"
     mount("overlay", root / "sys", "overlay", options=layers)
+    _show_account(Path(plan.account), root)
     mount("/dev", root / "dev", flags=BIND | RECURSIVE)
     (place / "tmp").chmod(0o1777)
     for name in ("run", "tmp"):
@@ -117,6 +123,15 @@ def make_root(plan: NodePlan) -> None:
         mount("tmpfs", root / "dev/shm", "tmpfs", options=f"size={plan.machine.disk_mb}m,mode=1777")
     _write_files(plan, place, root)
     change_root(root)
+
+
+def _show_account(account: Path, root: Path) -> None:
+    """Show the node what its control group has used; the rest of the host's control groups stay out of sight."""
+    shown = root / next(path for path in GROUP_ACCOUNTS if path.endswith(f"/{account.name}"))
+    shown.parent.mkdir(parents=True, exist_ok=True)
+    shown.touch()
+    mount(account, shown, flags=BIND)
+    mount("none", shown, flags=BIND | REMOUNT | READ_ONLY)
 
 
 def _write_files(plan: NodePlan, place: Path, root: Path) -> None:

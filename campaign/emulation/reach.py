@@ -1,7 +1,8 @@
 """The nodes of an emulated cluster, as a campaign reaches them: over SSH, from the controller's network namespace."""
 
 import asyncio
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -30,6 +31,11 @@ class EmulatedReach(SshReach):
         self._inventory = hosts
         self._description: Description | None = None
         self._refused = 0
+
+    @property
+    def processes(self) -> Sequence[int]:
+        """See `Reach.processes`: nodes and links are children of the keeper."""
+        return [os.getpid(), self._up.keeper.pid]
 
     def check(self) -> None:
         """See `Reach.check`: whether this host and user can have such a cluster, and whether the inventory is one."""

@@ -58,7 +58,7 @@ class _Tables:
     def __init__(self, traces: Path) -> None:
         columns = ("domain", "role", "source", "in_total", "raw", "joules", "watts", "bound_joules", "t_half_ns")
         self.power = read_table(traces, "power", *columns, "flags")
-        self.cpu = read_table(traces, "cpu", "scope", "name", "cores", "package", "package_by")
+        self.cpu = read_table(traces, "cpu", "scope", "name", "cores", "shared", "package", "package_by")
         self.executor = read_table(traces, "executor", "executor", "busy_ns")
         self.event = read_table(traces, "event", "kind", "subject", "detail")
 

@@ -32,6 +32,10 @@ class CpuTimes:
         """Read the tables `cpu` and `executor`."""
         looks = {node: _times(cpu, node, "agent") for node in machine.nodes}
         cores = _only(cpu, node=machine.metered, scope="core")
+        self._of_a_namespace = not machine.is_this_host and pc.any(cores["shared"]).as_py() is True
+        if self._of_a_namespace:
+            # It sees the cores of its host: what it has used itself is in the row of the node.
+            cores = _only(cpu, node=machine.metered, scope="node")
         self.moments = pc.unique(cores["t_ns"]).to_pylist()
         self._cores: dict[int | None, list[Curve]] = {}
         for (_, package), of_core in _groups(cores, ("name", "package"), ("cores",)):
@@ -65,6 +69,8 @@ class CpuTimes:
 
     def why_together(self, packages: Collection[int]) -> str:
         """Why CPU time cannot be told apart by these packages; empty when it can."""
+        if self._of_a_namespace:
+            return "the node has no cores of its own"
         if None in self._cores:
             return "the kernel does not say on which package a core is"
         lacking = ", ".join(f"package {package}" for package in sorted(set(packages) - self._cores.keys()))

@@ -1,7 +1,7 @@
 """What traces say of the energy of each machine: the samples of its meters, brought back from rows."""
 
 import ipaddress
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,9 +20,11 @@ class Machine:
 
     Attributes:
         nodes: that are this machine; the first is the one whose meters count.
+        is_this_host: whether they are processes of this host.
     """
 
     nodes: tuple[str, ...]
+    is_this_host: bool = False
 
     @property
     def metered(self) -> str:
@@ -30,14 +32,17 @@ class Machine:
         return self.nodes[0]
 
 
-def machines_of(addresses: Mapping[str, str]) -> list[Machine]:
-    """The machines behind nodes: those with addresses of this host are one.
+def machines_of(addresses: Mapping[str, str], here: Collection[str] = ()) -> list[Machine]:
+    """The machines behind nodes: those that are processes of this host are one.
 
     Args:
         addresses: node -> its data address.
+        here: nodes that are processes of this host although their addresses do not say so.
     """
-    ours = tuple(sorted(node for node, address in addresses.items() if ipaddress.ip_address(address).is_loopback))
-    return [Machine(ours)] * bool(ours) + [Machine((node,)) for node in sorted(addresses.keys() - set(ours))]
+    ours = tuple(
+        sorted(n for n, address in addresses.items() if n in here or ipaddress.ip_address(address).is_loopback)
+    )
+    return [Machine(ours, True)] * bool(ours) + [Machine((node,)) for node in sorted(addresses.keys() - set(ours))]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """All nodes of a campaign over SSH: connected at once, kept for it, and let go together."""
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,6 +65,11 @@ class SshReach:
     def lock(self) -> str:
         """Nodes on this host share its processors, with those of loopback, too."""
         return "loopback" if self.tier else " ".join(sorted(f"{h.ssh_host}:{h.ssh_port}" for h in self._hosts))
+
+    @property
+    def processes(self) -> Sequence[int] | None:
+        """See `Reach.processes`: agents are children of SSH servers, and watch their machines themselves."""
+        return None
 
     def check(self) -> None:
         """See `Reach.check`: the SSH configuration."""

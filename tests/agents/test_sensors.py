@@ -158,6 +158,59 @@ def test_a_machine_of_its_own_has_its_cores_as_node():
     assert not any(row.values[3] for row in rows)
 
 
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("sys/fs/cgroup/cpuacct/cpuacct.usage", "{ns}\n"),
+        ("sys/fs/cgroup/cpu.stat", "nr_periods 7\nusage_usec {us}\nuser_usec 1\n"),
+    ],
+)
+def test_a_node_of_namespaces_has_used_what_its_control_group_says_and_the_hosts_cores_are_shared(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: str, text: str
+):
+    account = tmp_path / path
+    account.parent.mkdir(parents=True)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/mounts").write_text("none /sys overlay rw 0 0\n")
+    topology = tmp_path / "sys/devices/system/cpu/cpu0/topology"
+    topology.mkdir(parents=True)
+    (topology / "physical_package_id").write_text("1\n")
+    monkeypatch.setenv("MILLRACE_SYSFS", str(tmp_path))
+
+    def used(ns: int) -> None:
+        account.write_text(text.format(ns=ns, us=ns // 1000))
+
+    used(5_000_000_000)
+    sensor = CpuSensor(_host({2: os.getppid()}, address="192.0.2.7", shared=False))
+    begin = time.monotonic_ns()
+    sensor.read(begin)
+    used(5_480_000_000)
+    rows = list(sensor.read(begin + 1_000_000_000))
+    assert _of(rows, "node") == {"n1": pytest.approx(0.48)}
+    assert {row.values[0]: row.values[3] for row in rows} == {
+        **dict.fromkeys(("agent", "worker", "node"), False),
+        "core": True,
+    }
+    # The host's cores are not those of the sockets that the node shows.
+    assert {row.values[4:] for row in rows} == {(None, None)}
+
+
+def test_a_machine_that_shows_its_own_sys_is_no_namespace_whatever_lies_in_its_control_groups(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/cpu.stat").write_text("usage_usec 1\n")
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/mounts").write_text("sysfs /sys sysfs rw 0 0\n")
+    monkeypatch.setenv("MILLRACE_SYSFS", str(tmp_path))
+    sensor = CpuSensor(_host(address="192.0.2.7", shared=False))
+    begin = time.monotonic_ns()
+    sensor.read(begin)
+    time.sleep(0.3)
+    rows = list(sensor.read(time.monotonic_ns()))
+    assert _of(rows, "node")["n1"] == pytest.approx(sum(_of(rows, "core").values()))
+
+
 def test_without_proc_stat_the_cpu_sensor_is_absent(monkeypatch, tmp_path: Path):
     monkeypatch.setattr(cpu, "_STAT", tmp_path / "stat")
     assert "cannot be read" in CpuSensor(_host()).probe()

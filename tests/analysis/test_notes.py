@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from analysis.notes import notes_of, observed
 from analysis.results import Campaign, load_campaign
-from analysis.summary import Row
+from analysis.summary import Row, run_rows
 
 
 @pytest.fixture(scope="module")
@@ -146,3 +148,16 @@ def test_what_sensors_and_workers_noted_is_added_up_over_runs() -> None:
     # Each row of refused connections holds a number of them.
     assert (refused["subject"], refused["times"], refused["details"]) == ("", 16, {"bad key", "timeout"})
     assert (skipped["kind"], skipped["values"]) == ("samples_skipped", [3.0])
+
+
+@pytest.mark.parametrize(("tier", "cores"), [(2, 1.22), (1, 1.22), (0, 6.1)])
+def test_a_host_that_stands_in_for_all_nodes_counts_once_also_in_results_of_agents_that_did_not_know(
+    campaign: Campaign, tier: int, cores: float
+) -> None:
+    one = campaign.runs[0]
+    assert one.file is not None
+    known = replace(one, file=msgspec.structs.replace(one.file, tier=tier))
+    rows = [{"run": one.id, "node": f"n{k}", "scope": "core", "cores": 1.22, "shared": False} for k in range(5)]
+    tables = {name: [] for name in ("components", "busy", "latency", "hops", "memory")} | {"cpu": rows}
+    (found,) = run_rows(replace(campaign, runs=[known]), tables)
+    assert found["host_cores"] == pytest.approx(cores)

@@ -132,6 +132,21 @@ def test_cores_off_and_slower_clocks_shrink_the_quota_at_once(cluster: Descripti
     assert eventually(lambda: shares(cluster) == {"n1": 0.4, "n2": 0.24})
 
 
+def test_a_node_sees_the_cpu_time_of_its_own_control_group_and_can_not_change_it(cluster: Description) -> None:
+    def seen(node: int) -> float:
+        shown = said(cluster, node, "cat /sys/fs/cgroup/cpuacct/cpuacct.usage /sys/fs/cgroup/cpu.stat 2>&- || true")
+        return int(shown.split()[1]) / 1e6 if shown.startswith("usage_usec") else int(shown) / 1e9
+
+    before = [seen(1), seen(2)]
+    said(cluster, 1, "timeout 5 sh -c 'while :; do :; done' || true")
+    group = group_of(cluster, "n1")
+    low, high = group.cpu_seconds(), [seen(1), seen(2)]
+    assert low <= high[0] <= group.cpu_seconds()
+    # The host was busy for all of that time; the other node did nothing but answer.
+    assert high[0] - before[0] > 4 * (high[1] - before[1]) > 0
+    assert on(cluster, 1, "echo 0 > /sys/fs/cgroup/cpuacct/cpuacct.usage || rm /sys/fs/cgroup/cpu.stat").returncode
+
+
 def test_nonsense_is_put_back_and_remembered(cluster: Description) -> None:
     folder = Path(cluster.wish.folder)
     before = len(ask(folder, "status").refused)

@@ -20,7 +20,7 @@ from campaign.measured import read_table
 from workloads.rates import NS
 
 SECONDS = 4
-CPU_COLUMNS = ("scope", "name", "cores", "package", "package_by")
+CPU_COLUMNS = ("scope", "name", "cores", "shared", "package", "package_by")
 START, END = 100 * NS, 104 * NS
 WATTS, IDLE_WATTS = 100.0, 40.0
 IDLE = Idle(*[IdleBaseline(watts=IDLE_WATTS, domains={"package-0": IDLE_WATTS})] * 2)
@@ -125,6 +125,29 @@ def test_energy_goes_to_whom_it_belongs(tmp_path: Path) -> None:
     assert sum(row["joules"] for row in rows) == pytest.approx(400)
     assert {row["consumer"] for row in rows} == {"executor", "transport", "rest", "idle"}
     assert all((row["cpu_ns"] is None) == (row["consumer"] == "idle") for row in rows)
+
+
+def test_a_node_of_namespaces_is_not_charged_for_what_others_do_on_its_host(tmp_path: Path) -> None:
+    agent = writer(tmp_path, "n1", AGENT)
+    meter(agent)
+    for second in range(-1, SECONDS + 2):
+        at = START + second * NS + NS // 3
+        for core in ("0", "1"):
+            agent.add("cpu", at, "core", core, 1.0, True, None, None)
+        agent.add("cpu", at, "agent", "n1", 0.01, False, None, None)
+        agent.add("cpu", at, "node", "n1", 0.4, False, None, None)
+        agent.add("cpu", at, "worker", "0", 0.25, False, None, None)
+        agent.add("cpu", at, "worker", "1", 0.05, False, None, None)
+    found = accounted(tmp_path, agent, *ran(tmp_path))
+    # Of 60 W above idle a quarter is what ran in the node beside its workers.
+    assert found["consumers"]["rest"] == pytest.approx(60 * SECONDS / 4)
+    assert [worker["joules"] for worker in found["machines"][0]["workers"]] == pytest.approx([150, 30])
+
+
+def test_nodes_that_are_processes_of_one_host_are_one_machine_whatever_their_addresses() -> None:
+    addresses = {"n1": "10.77.0.1", "n2": "10.77.0.2", "n3": "127.0.0.2"}
+    assert machines_of(addresses) == [Machine(("n3",), True), Machine(("n1",)), Machine(("n2",))]
+    assert machines_of(addresses, {"n1", "n2"}) == [Machine(("n1", "n2", "n3"), True)]
 
 
 @pytest.mark.parametrize(("flags", "said"), [({20: "reset"}, "reset"), ({20: "first"}, "reset")])

@@ -11,6 +11,7 @@ from agents.cpu_watch import BACKGROUND, CHANGED, THROTTLED
 from agents.power.host import ROOT_VARIABLE
 from agents.trace import AGENT, TraceWriter, collect
 from campaign.cluster import Agents, Member
+from campaign.control.journal import CONTROLLER
 from campaign.cpu.setting import DECLARED, RunCpus
 from campaign.cpu.suspect import reasons
 from campaign.transport import LoopbackTransport
@@ -123,3 +124,11 @@ def test_what_nodes_saw_is_told_once_per_node_and_kind(tmp_path: Path) -> None:
     ]
     assert len(reasons(tmp_path / "traces", ["n1", "n2"])) == 12
     assert reasons(tmp_path / "traces", ["n3"]) == []
+
+
+def test_what_the_controller_saw_of_this_host_is_told_once(tmp_path: Path) -> None:
+    writer = TraceWriter(tmp_path / "parts", "r", CONTROLLER, AGENT)
+    writer.add("event", 9, BACKGROUND, "host", "40% of all cores worked for others", 0.4)
+    writer.close()
+    collect([tmp_path / "parts"], tmp_path / "traces")
+    assert reasons(tmp_path / "traces", [CONTROLLER, "n1"]) == ["this host: 40% of all cores worked for others"]

@@ -4,7 +4,10 @@ What breaks is in `test_emulated_faults.py`, how it ends in `test_emulated_resto
 """
 
 import json
+from collections import defaultdict
+from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 from emulated_desk import Desk, millrace
 from emulating import said
@@ -37,9 +40,16 @@ def test_facts_order_the_nodes_by_their_computing_power(provisioned: Desk) -> No
     assert power["n4"] == power["n5"]
 
 
-def test_a_campaign_crosses_the_nodes_and_its_answer_is_right(provisioned: Desk) -> None:
+@pytest.fixture(scope="module")
+def crossing(provisioned: Desk) -> Path:
+    """The folder of a run on all nodes."""
     done = provisioned.run(provisioned.agenda("crossing"))
     assert done.returncode == 0, done.stderr[-3000:]
+    (run,) = (provisioned.results / "crossing" / "latest" / "runs").iterdir()
+    return run
+
+
+def test_a_campaign_crosses_the_nodes_and_its_answer_is_right(provisioned: Desk, crossing: Path) -> None:
     (record,) = provisioned.records("crossing")
     assert record["status"] == "ok"
     assert record["tier"] == 2
@@ -62,3 +72,24 @@ def test_a_campaign_crosses_the_nodes_and_its_answer_is_right(provisioned: Desk)
         ("n4", "n1"),
         ("n5", "n1"),
     }
+
+
+def test_a_node_has_used_what_its_control_group_has_and_the_host_is_counted_once(crossing: Path) -> None:
+    asked = {
+        row["node"]: row["asked"]
+        for row in json.loads((crossing / "run.json").read_text())["calibration"]
+        if row["what"] == "cpu"
+    }
+    rows = pyarrow.parquet.read_table(crossing / "traces" / "cpu.parquet").to_pylist()
+    used: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in rows:
+        used[row["node"], row["scope"]].append(row["cores"])
+        assert row["shared"] is (row["scope"] == "core")
+        assert row["package"] is None
+    for node, share in asked.items():
+        # A sample is not taken at the ends of the quota's periods.
+        assert max(used[node, "node"]) <= 1.2 * share
+        mean = sum(used[node, "node"]) / len(used[node, "node"])
+        processes = sum(sum(used[node, scope]) / len(used[node, scope]) for scope in ("worker", "agent"))
+        assert 0 < mean <= 1.05 * share
+        assert mean >= 0.8 * processes

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow.parquet
 import pytest
 from nobody import Nobody, nobody
 
@@ -100,6 +101,13 @@ def test_a_campaign_gets_its_links_and_says_that_it_has_no_more(user: Nobody) ->
     assert [(row["node"], row["to"], row["what"], row["asked"]) for row in run["calibration"]] == [
         ("n1", "n2", "link", 100)
     ]
+    # Its nodes see the host: they have used what their own processes have, and the cores are one host's.
+    rows = pyarrow.parquet.read_table(path.parent / "traces" / "cpu.parquet").to_pylist()
+    assert {(row["scope"], row["shared"]) for row in rows if row["scope"] in ("core", "node")} == {
+        ("core", True),
+        ("node", False),
+    }
+    assert [machine["nodes"] for machine in run["measured"]["energy"]["machines"]] == [["n1", "n2"]]
     assert not left(user)
     assert list(user.state.glob("millrace/*/*")) == []
 

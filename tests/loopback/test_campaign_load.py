@@ -1,0 +1,34 @@
+"""What others do on a host that stands in for all nodes is a reason to suspect a run, and counted once."""
+
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.loopback
+
+BURN = "print('in', flush=True)\nwhile True: pass"
+
+
+def test_a_run_beside_others_work_is_suspect_and_says_how_much_of_the_host_worked_for_them(desk) -> None:
+    cores = psutil.cpu_count() or 1
+    others = [subprocess.Popen([sys.executable, "-S", "-c", BURN], stdout=subprocess.PIPE) for _ in range(cores)]
+    try:
+        for other in others:
+            assert other.stdout is not None
+            other.stdout.readline()
+        outcome = desk.run("run", desk.agenda(schedulers=["even"]))
+    finally:
+        for other in others:
+            other.kill()
+            other.communicate()
+    assert outcome.status == 0, outcome
+    (record,) = desk.results().values()
+    assert record["status"] == "ok"
+    (reason,) = record["suspect"]
+    words, _, rest = reason.partition("%")
+    assert words.startswith("this host: ")
+    assert rest == " of all cores worked for others than this run in the measured interval"
+    # Of three hundred tuples a second nothing is left of a core, and the others want all of them.
+    assert 40 <= int(words.removeprefix("this host: ")) <= 100
