@@ -4,6 +4,7 @@ Every command lives in a file of its own under `campaign.commands` and is import
 that `place` answers at once although `report` needs Spark.
 """
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -82,8 +83,10 @@ def run(arguments: Sequence[str]) -> int:
     try:
         outcome = millrace.main(list(arguments), prog_name="millrace", standalone_mode=False)
     except click.ClickException as fault:
-        fault.message = printable_lines(fault.message)
-        fault.show()
+        said = io.StringIO()
+        fault.show(said)
+        usage, error, message = said.getvalue().rstrip("\n").partition("Error: ")
+        click.echo(f"{usage}{error}{printable_lines(message)}", err=True)
         return INPUT_WRONG
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
