@@ -300,7 +300,7 @@ class Agent(asyncio.Protocol):
         self._send(Failed(epoch=self._epoch, slot=AGENT, reason=reason, log=log))
 
 
-class _Formatter(logging.Formatter):
+class Formatter(logging.Formatter):
     """One line for each message, whoever's words are in it; only a traceback has more."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
@@ -338,7 +338,7 @@ def live(silence_s: float, spawner: Spawner) -> int:
     """
     source, target = stdio.keep_protocol()
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Formatter("%(asctime)s %(message)s"))
+    handler.setFormatter(Formatter("%(asctime)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     _put_back_cpus(MeteredHost.here())
     return asyncio.run(_speak(source, target, silence_s, spawner))
