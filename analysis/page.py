@@ -62,6 +62,11 @@ class Group:
         return sum(bool(row["saturated"]) for row in self.runs)
 
     @property
+    def not_given(self) -> str:
+        """What the scheduler would use and did not get; empty when it got everything."""
+        return next((row["not_given"] for row in self.runs if row["not_given"]), "")
+
+    @property
     def suspect(self) -> int:
         """In how many runs something happened to the nodes that makes their figures doubtful."""
         return sum(bool(row["suspect"]) for row in self.runs)
@@ -108,6 +113,10 @@ class Section:
     def suspect(self, *schedulers: str | None) -> bool:
         """Whether a run of these schedulers is suspect."""
         return any(group.suspect for group in self.groups if group.scheduler in schedulers)
+
+    def not_given(self, scheduler: str) -> str:
+        """What a scheduler would use and did not get; empty when it got everything."""
+        return next(group.not_given for group in self.groups if group.scheduler == scheduler)
 
     def placed(self, seats: Seats) -> list[str]:
         """Components that have executors in a placement, in its order."""

@@ -4,6 +4,7 @@ Nothing is started and no node is touched here. A placement depends on the workl
 is computed once and serves all repetitions.
 """
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -53,10 +54,18 @@ class Application:
 
 @dataclass(frozen=True)
 class Placed:
-    """Where a scheduler puts a workload, the document that says so, and the communication schedule that runs follow."""
+    """Where a scheduler puts a workload.
+
+    Attributes:
+        placement: executor -> slot.
+        answer: the document that says so.
+        not_given: what the scheduler would use and did not get: `traffic`, `load`, `hardware`.
+        gates: the communication schedule that runs follow.
+    """
 
     placement: Placement
     answer: Answer
+    not_given: tuple[str, ...]
     gates: Gates | None = None
 
     @property
@@ -266,7 +275,7 @@ def _place(scheduler: Checked, application: Application, cluster: Cluster) -> Pl
             f"the scheduler {scheduler.name!r} finds no place for {left} of {len(topology.executors)} executors of "
             f"{application.label!r}: {placement.message or placement.status}"
         )
-    return Placed(placement, answer)
+    return Placed(placement, answer, scheduler.not_given(problem))
 
 
 def _gated(placed: Placed, application: Application, gating: Gating | None) -> Placed:
@@ -275,4 +284,4 @@ def _gated(placed: Placed, application: Application, gating: Gating | None) -> P
         return placed
     answer = placed.answer
     gates = gating.gates(answer.scheduler, application.topology, placed.places, answer.communication_schedule)
-    return Placed(placed.placement, answer, gates)
+    return dataclasses.replace(placed, gates=gates)

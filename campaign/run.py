@@ -167,6 +167,7 @@ class Execution:
             "seed": run.seed,
             "tier": self._conditions.tier,
             "placement": self._job.placed.answer,
+            "not_given": self._job.placed.not_given,
             "gates": self._job.placed.gates,
             "cpu_settings": run.cpu or None,
             "cpu": self._cpus.rows,
