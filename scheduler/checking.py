@@ -11,6 +11,7 @@ from inventory.documents import Document, Steps
 from inventory.errors import InputError, MillraceError, ParameterError, RunError
 from inventory.flops import LackingNodeError
 from inventory.params import as_plain, where_written
+from inventory.plugins import raised_at
 from inventory.power_index import power_index
 from scheduler.faults import plan_faults
 from scheduler.loads import Loads
@@ -89,7 +90,10 @@ class Checked:
         except MillraceError:
             raise
         except Exception as fault:
-            raise RunError(f"the scheduler {self.name!r} broke down: {type(fault).__name__}: {fault}") from fault
+            place = raised_at(fault, type(self._inner))
+            raise RunError(
+                f"the scheduler {self.name!r} broke down: {type(fault).__name__}: {fault} ({place})"
+            ) from fault
         if faults:
             raise WrongAnswerError(self.name, faults)
         return plan

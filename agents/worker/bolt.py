@@ -70,10 +70,12 @@ class BoltExecutor(Running):
         return True
 
     def snapshot(self) -> Snapshot:
-        return Snapshot(self.bolt.snapshot())
+        with self.guarded():
+            return Snapshot(self.bolt.snapshot())
 
     def restore(self, snapshot: Snapshot) -> None:
-        self.bolt.restore(snapshot.operator)
+        with self.guarded():
+            self.bolt.restore(snapshot.operator)
 
     def _take(self, delivery: Delivery) -> None:
         channel, rows, stamps, nbytes, _ = delivery

@@ -1,15 +1,20 @@
 """What all executors have in common: an operator, a router, and what their turns cost."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from traceback import extract_tb
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from agents.worker.marks import Barrier
 from agents.worker.router import Router
 from agents.worker.snapshot import Snapshot
 from inventory.errors import MillraceError, RunError
+from inventory.plugins import raised_at
 from workloads.operators import Operator
 from workloads.topology import Executor
+
+
+class OperatorError(RunError):
+    """An operator has failed; the message names its executor and the line of its code."""
 
 
 class Meter:
@@ -87,13 +92,21 @@ class Running(ABC):
         self.router.mark(Barrier(number))
         self.on_barrier(self, number)
 
-    def _fault(self, fault: Exception) -> RunError:
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Turn what the operator raises in the block into an `OperatorError`."""
+        try:
+            yield
+        except Exception as fault:
+            raise self._fault(fault) from fault
+
+    def _fault(self, fault: Exception) -> OperatorError:
+        if isinstance(fault, OperatorError):
+            return fault
         if isinstance(fault, MillraceError):
-            return RunError(f"{self.executor.name}: {fault}")
-        place = extract_tb(fault.__traceback__)[-1]
-        return RunError(
-            f"{self.executor.name} failed: {type(fault).__name__}: {fault} ({place.filename}:{place.lineno})"
-        )
+            return OperatorError(f"{self.executor.name}: {fault}")
+        place = raised_at(fault, type(self.operator))
+        return OperatorError(f"{self.executor.name} failed: {type(fault).__name__}: {fault} ({place})")
 
 
 def _unexpected(running: Running, number: int) -> None:

@@ -391,8 +391,9 @@ def _has_ended(running: Running) -> bool:
 def _settled(bolt: BoltExecutor, last: bool) -> list[Settled]:
     """Rows of a sink's answer that are settled, by table; at the `last` all the rest too, of every table."""
     found: list[Settled] = []
-    for table in bolt.bolt.tables():
-        rows = [*table.settled(), *(table.answer() if last else ())]
-        if rows or last:
-            found.append(Settled(table.answer_table, table.answer_schema, rows))
+    with bolt.guarded():
+        for table in bolt.bolt.tables():
+            rows = [*table.settled(), *(table.answer() if last else ())]
+            if rows or last:
+                found.append(Settled(table.answer_table, table.answer_schema, rows))
     return found

@@ -138,10 +138,12 @@ class SpoutExecutor(Running):
         return True
 
     def snapshot(self) -> Snapshot:
-        return Snapshot(self._spout.snapshot(), self.position, self.next_tick)
+        with self.guarded():
+            return Snapshot(self._spout.snapshot(), self.position, self.next_tick)
 
     def restore(self, snapshot: Snapshot) -> None:
-        self._spout.restore(snapshot.operator)
+        with self.guarded():
+            self._spout.restore(snapshot.operator)
         self.position, self.next_tick = snapshot.position, snapshot.next_tick
         self._sampler.skip(self.position)
 
