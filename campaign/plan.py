@@ -19,6 +19,7 @@ from campaign.agenda import Agenda, SchedulerEntry, WorkloadEntry
 from campaign.cpu.entry import ByNode, settings_of
 from campaign.gating import Gating, check_targets, gating_of
 from campaign.order import Run, runs_of
+from campaign.patience import patience
 from campaign.timeline import check_timeline
 from inventory.ansible_hosts import ClusterOfHosts, Hosts
 from inventory.cluster import Cluster
@@ -265,9 +266,11 @@ def _scheduler(document: Document, at: int, name: str) -> Checked:
 def _place(scheduler: Checked, application: Application, cluster: Cluster) -> Placed:
     topology = application.topology
     problem = Problem(cluster, (topology,))
-    begun = time.perf_counter()
-    plan = scheduler.place(problem)
-    answer = answer_of(scheduler.name, scheduler.params, problem, plan, time.perf_counter() - begun)
+    with patience(scheduler.name):
+        begun = time.perf_counter()
+        plan = scheduler.place(problem)
+        elapsed_s = time.perf_counter() - begun
+    answer = answer_of(scheduler.name, scheduler.params, problem, plan, elapsed_s)
     placement = plan.placements[topology.id]
     if placement.status != "placed":
         left = len(topology.executors) - len(placement.assignments)

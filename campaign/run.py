@@ -33,6 +33,7 @@ from campaign.energy.machines import machines_of
 from campaign.job import Conditions, Job
 from campaign.latency_log import LATENCY_LOG, write_latency_log
 from campaign.live import Board
+from campaign.loop import in_daemon_thread
 from campaign.measured import measure
 from campaign.plan import Placed
 from campaign.reach import Reach
@@ -263,7 +264,7 @@ class Execution:
             await self._cpus.set_again(agents, node)
 
         async def place(lost: Set[str]) -> Seats:
-            placed = await asyncio.to_thread(self._job.place_without, lost)
+            placed = await in_daemon_thread(partial(self._job.place_without, lost))
             await self._cpus.set_clocks(agents, self._clocks_of(placed), lost)
             return Seats(placed.places, placed.gates)
 

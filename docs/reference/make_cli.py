@@ -26,7 +26,8 @@ Written by `docs/reference/make_cli.py` from what `--help` says.
 | 130 | interrupted, in an orderly way |
 
 With `--json`, standard output is one JSON document and nothing else; messages go to standard error. A traceback is
-only shown with `--debug`, which comes before the command: `millrace --debug run demo`.
+only shown with `--debug`. The options of `millrace` itself may also stand behind the command:
+`millrace run demo --debug`.
 """
 
 

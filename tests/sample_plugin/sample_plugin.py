@@ -1,4 +1,4 @@
-"""Third-party parts of Millrace: two schedulers (one of them wrong), a workload and a sensor."""
+"""Third-party parts of Millrace: three schedulers (one is right), a workload and a sensor."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,6 +64,16 @@ class Wrong(FirstFit):
     def place(self, problem: Problem) -> Plan:
         nowhere = Slot(problem.cluster.nodes[0].id, 99)
         return Plan({t.id: Placement(dict.fromkeys(t.executors, nowhere)) for t in problem.topologies})
+
+
+class Endless(FirstFit):
+    """Never comes to an answer."""
+
+    name: ClassVar[str] = "sample-endless"
+
+    def place(self, problem: Problem) -> Plan:
+        while True:
+            problem.cluster.by_id.get("")
 
 
 class Counting(Spout):
