@@ -87,6 +87,12 @@ class Counting(Spout):
         self.next += self.step * len(rows)
         return rows
 
+    def snapshot(self) -> bytes:
+        return str(self.next).encode()
+
+    def restore(self, state: bytes) -> None:
+        self.next = int(state)
+
 
 class Total(Bolt):
     """Adds up what it receives."""
@@ -100,6 +106,12 @@ class Total(Bolt):
     def process(self, batch: Batch) -> Emitted:
         self.sum += sum(number for (number,) in batch.rows)
         return NOTHING
+
+    def snapshot(self) -> bytes:
+        return str(self.sum).encode()
+
+    def restore(self, state: bytes) -> None:
+        self.sum = int(state)
 
     def answer(self) -> Iterable[Row]:
         return [("all", self.sum)]
