@@ -24,6 +24,7 @@ def notes_of(campaign: Campaign, tables: Mapping[str, Rows], counted: Rows) -> l
     return [
         ("Energy", _energy(tables["energy"], tables["events"])),
         *_suspect(counted),
+        *_not_given(counted),
         ("Sources", _sources(counted)),
         ("Cost of measuring", _cost(campaign, tables["events"], counted)),
         *_quarantined(campaign),
@@ -71,6 +72,22 @@ def _suspect(counted: Rows) -> list[tuple[str, str]]:
     listed = ", ".join(found[:_MOST_NAMED]) + (", …" if len(found) > _MOST_NAMED else "")
     words = f"{len(found)} of {len(counted)} runs, marked in every table and hollow in figures of energy: {listed}."
     return [("Suspect runs", words)]
+
+
+_OBSERVED = {"traffic": "observed traffic", "load": "observed loads", "hardware": "clock and FLOPs of all nodes"}
+
+
+def _not_given(counted: Rows) -> list[tuple[str, str]]:
+    """Schedulers that placed without something that they would use."""
+    found = {row["scheduler"]: row["not_given"].split(", ") for row in counted if row["not_given"]}
+    listed = [
+        f"{scheduler} would use {', '.join(_OBSERVED.get(what, what) for what in lacking)}"
+        for scheduler, lacking in sorted(found.items())
+    ]
+    if not listed:
+        return []
+    words = f"{'; '.join(listed)}: none was given, so that this is what it places without, not what it is meant for."
+    return [("Not given", words)]
 
 
 def _sources(counted: Rows) -> str:

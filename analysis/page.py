@@ -63,6 +63,11 @@ class Group:
         return sum(bool(row["saturated"]) for row in self.runs)
 
     @property
+    def not_given(self) -> str:
+        """What the scheduler would use and did not get; empty when it got everything."""
+        return next((row["not_given"] for row in self.runs if row["not_given"]), "")
+
+    @property
     def suspect(self) -> int:
         """In how many runs something happened to the nodes that makes their figures doubtful."""
         return sum(bool(row["suspect"]) for row in self.runs)
@@ -114,6 +119,10 @@ class Section:
         """Whether differences in a metric were asked for, and not found: of what was due, and was emitted when due."""
         has_schedule = any(DUE in row for row in self.differences.values())
         return metric.name == DUE or (metric.name == EMITTED and has_schedule)
+
+    def not_given(self, scheduler: str) -> str:
+        """What a scheduler would use and did not get; empty when it got everything."""
+        return next(group.not_given for group in self.groups if group.scheduler == scheduler)
 
     def placed(self, seats: Seats) -> list[str]:
         """Components that have executors in a placement, in its order."""

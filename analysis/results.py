@@ -116,6 +116,7 @@ class RunFile(Struct, frozen=True):
     attempt: int | None = None
     tier: int | str | None = None
     placement: Any = None
+    not_given: Sequence[str] = ()
     inputs: Sequence[InputFile] = ()
     times: Times = Times()
     verification: Verification = Verification()
@@ -188,6 +189,11 @@ class Run:
     def suspect(self) -> str:
         """What happened to its nodes that makes its figures doubtful; empty when nothing did."""
         return "; ".join(self.file.suspect) if self.file else ""
+
+    @property
+    def not_given(self) -> str:
+        """What its scheduler would use and did not get; empty when it got everything."""
+        return ", ".join(self.file.not_given) if self.file else ""
 
     @cached_property
     def slots(self) -> dict[tuple[str, int], list[str]]:

@@ -72,6 +72,7 @@ def run_rows(campaign: Campaign, tables: Mapping[str, Rows]) -> Rows:
             "checked_rows": run.file.verification.checked if run.file else None,
             "saturated": run.file.measured.saturated if run.file and run.file.measured else None,
             "suspect": run.suspect,
+            "not_given": run.not_given,
             **_figures(run, {name: groups.get(run.id, []) for name, groups in by_run.items()}),
         }
         for run in campaign.runs
@@ -225,7 +226,7 @@ def _figure_names() -> list[str]:
 
 RUN_COLUMNS = (
     *("run", "workload", "scheduler", "repetition", "status", "counts", "reason"),
-    *("verification", "checked_rows", "saturated", "suspect"),
+    *("verification", "checked_rows", "saturated", "suspect", "not_given"),
     *_figure_names(),
 )
 COMPARISON_COLUMNS = (

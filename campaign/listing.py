@@ -46,6 +46,7 @@ def _scheduler(name: str) -> Entry:
         "resources": needs.resources,
         "hardware": needs.hardware,
         "traffic": needs.traffic,
+        "load": needs.load,
         "cycles": needs.cycles,
         "ignores": needs.ignores,
         "params": described(kind.Params),

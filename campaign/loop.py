@@ -5,7 +5,8 @@ turn, so that nodes go on being told that we are here.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager
 from threading import RLock, Thread
 from types import TracebackType
@@ -93,6 +94,21 @@ class _Turning:
         self._loop.call_soon_threadsafe(self._over.set)
         with self._held:
             pass
+
+
+async def in_daemon_thread(work: Callable[[], T]) -> T:
+    """Do `work`, which may never return, in a thread that nobody waits for once this is cancelled."""
+    result: Future[T] = Future()
+
+    def do() -> None:
+        result.set_running_or_notify_cancel()
+        try:
+            result.set_result(work())
+        except Exception as fault:  # noqa: BLE001 - raised where the result is awaited
+            result.set_exception(fault)
+
+    Thread(target=do, name="deciding", daemon=True).start()
+    return await asyncio.wrap_future(result)
 
 
 async def _result_of(task: asyncio.Task[T]) -> T:

@@ -6,6 +6,7 @@ from time import perf_counter
 
 from msgspec import UNSET, UnsetType
 
+from campaign.patience import patience
 from inventory.documents import Document
 from inventory.errors import InputError, MillraceError, RunError, UnfitError, nearest
 from inventory.flops import LackingNodeError
@@ -77,13 +78,14 @@ def place(ready: Checked, given: Round, least: Least | None = None) -> Placed:
         MillraceError: the files are wrong, the scheduler cannot place such a round, or it broke down.
     """
     problem = given.posed(ready.needs)
-    start = perf_counter()
     try:
-        plan = ready.place(problem)
+        with patience(ready.name):
+            start = perf_counter()
+            plan = ready.place(problem)
+            elapsed_s = perf_counter() - start
     except LackingNodeError as fault:
         at = [node.id for node in problem.cluster.nodes].index(fault.node)
         raise given.cluster.error(("nodes", at), str(fault)) from None
-    elapsed_s = perf_counter() - start
     account: Account | UnsetType = UNSET
     if given.explain:
         account = account_of(problem, plan, least_of(problem) if least is None else least)

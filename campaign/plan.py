@@ -4,6 +4,7 @@ Nothing is started and no node is touched here. A placement depends on the workl
 is computed once and serves all repetitions.
 """
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from campaign.agenda import Agenda, SchedulerEntry, WorkloadEntry
 from campaign.cpu.entry import ByNode, settings_of
 from campaign.gating import Gating, check_targets, gating_of
 from campaign.order import Run, runs_of
+from campaign.patience import patience
 from campaign.timeline import check_timeline
 from inventory.ansible_hosts import ClusterOfHosts, Hosts
 from inventory.cluster import Cluster
@@ -62,10 +64,18 @@ class Application:
 
 @dataclass(frozen=True)
 class Placed:
-    """Where a scheduler puts a workload, the document that says so, and the communication schedule that runs follow."""
+    """Where a scheduler puts a workload.
+
+    Attributes:
+        placement: executor -> slot.
+        answer: the document that says so.
+        not_given: what the scheduler would use and did not get: `traffic`, `load`, `hardware`.
+        gates: the communication schedule that runs follow.
+    """
 
     placement: Placement
     answer: Answer
+    not_given: tuple[str, ...]
     gates: Gates | None = None
 
     @property
@@ -265,9 +275,11 @@ def _scheduler(document: Document, at: int, name: str) -> Checked:
 def _place(scheduler: Checked, application: Application, cluster: Cluster) -> Placed:
     topology = application.topology
     problem = Problem(cluster, (topology,))
-    begun = time.perf_counter()
-    plan = scheduler.place(problem)
-    answer = answer_of(scheduler.name, scheduler.params, problem, plan, time.perf_counter() - begun)
+    with patience(scheduler.name):
+        begun = time.perf_counter()
+        plan = scheduler.place(problem)
+        elapsed_s = time.perf_counter() - begun
+    answer = answer_of(scheduler.name, scheduler.params, problem, plan, elapsed_s)
     placement = plan.placements[topology.id]
     if placement.status != "placed":
         left = len(topology.executors) - len(placement.assignments)
@@ -275,7 +287,7 @@ def _place(scheduler: Checked, application: Application, cluster: Cluster) -> Pl
             f"the scheduler {scheduler.name!r} finds no place for {left} of {len(topology.executors)} executors of "
             f"{application.label!r}: {placement.message or placement.status}"
         )
-    return Placed(placement, answer)
+    return Placed(placement, answer, scheduler.not_given(problem))
 
 
 def _gated(placed: Placed, application: Application, gating: Gating | None) -> Placed:
@@ -284,4 +296,4 @@ def _gated(placed: Placed, application: Application, gating: Gating | None) -> P
         return placed
     answer = placed.answer
     gates = gating.gates(answer.scheduler, application.topology, placed.places, answer.communication_schedule)
-    return Placed(placed.placement, answer, gates)
+    return dataclasses.replace(placed, gates=gates)

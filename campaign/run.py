@@ -36,6 +36,7 @@ from campaign.energy.machines import machines_of
 from campaign.job import Conditions, Job
 from campaign.latency_log import LATENCY_LOG, write_latency_log
 from campaign.live import Board
+from campaign.loop import in_daemon_thread
 from campaign.measured import measure
 from campaign.plan import Placed
 from campaign.reach import Reach
@@ -181,6 +182,7 @@ class Execution:
             "seed": run.seed,
             "tier": self._conditions.tier,
             "placement": self._job.placed.answer,
+            "not_given": self._job.placed.not_given,
             "gates": self._job.placed.gates,
             "cpu_settings": run.cpu or None,
             "cpu": self._cpus.rows,
@@ -277,7 +279,7 @@ class Execution:
             await self._cpus.set_again(agents, node)
 
         async def place(lost: Set[str]) -> Seats:
-            placed = await asyncio.to_thread(self._job.place_without, lost)
+            placed = await in_daemon_thread(partial(self._job.place_without, lost))
             await self._cpus.set_clocks(agents, self._clocks_of(placed), lost)
             return Seats(placed.places, placed.gates)
 

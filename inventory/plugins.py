@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from traceback import walk_tb
 from typing import Any
 
 from inventory.errors import InputError, UnfitError, nearest
@@ -39,3 +40,28 @@ def load_plugin(group: str, name: str) -> Any:
         return entry.load()
     except Exception as fault:
         raise UnfitError(f"the {kind} {name!r} ({entry.value}) cannot be loaded: {fault}") from fault
+
+
+def raised_at(fault: BaseException, kind: type) -> str:
+    """Return `file:line` where a plug-in's own code has led to `fault`, which may have arisen in a library below it.
+
+    Args:
+        fault: was raised, and caught.
+        kind: the plug-in's class. Its package counts before those of its base classes; where no code of theirs is in
+            the traceback, its innermost line is returned.
+    """
+    lines = [
+        (_package(frame.f_globals.get("__name__", "")), frame, line) for frame, line in walk_tb(fault.__traceback__)
+    ]
+    for owner in dict.fromkeys(_package(base.__module__) for base in kind.__mro__):
+        mine = [(frame, line) for package, frame, line in lines if package == owner]
+        if mine:
+            frame, line = mine[-1]
+            break
+    else:
+        _, frame, line = lines[-1]
+    return f"{frame.f_code.co_filename}:{line}"
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]

@@ -58,7 +58,9 @@ class AnielloOnline:
 
     name: ClassVar[str] = "aniello-online"
     paper: ClassVar[str] = "Aniello, Baldoni, Querzoni: Adaptive Online Scheduling in Storm, DEBS 2013 (online)"
-    needs: ClassVar[Needs] = Needs(traffic="required", online=True, cycles=True, ignores="memory, hardware, groupings")
+    needs: ClassVar[Needs] = Needs(
+        traffic="required", load=True, online=True, cycles=True, ignores="memory, hardware, groupings"
+    )
     Params: ClassVar[type] = AnielloOnlineParams
 
     def __init__(self, params: AnielloOnlineParams) -> None:

@@ -9,9 +9,14 @@ from typing import Any
 
 from inventory.documents import Document, Steps
 from inventory.errors import InputError, MillraceError, ParameterError, RunError
+from inventory.flops import LackingNodeError
 from inventory.params import as_plain, where_written
+from inventory.plugins import raised_at
+from inventory.power_index import power_index
 from scheduler.faults import plan_faults
+from scheduler.loads import Loads
 from scheduler.problem import Needs, Plan, Problem, Scheduler
+from workloads.traffic import Traffic
 
 MOST_SHOWN = 20
 
@@ -53,6 +58,16 @@ class Checked:
         self.params: Mapping[str, Any] = as_plain(params)
         self.needs: Needs = kind.needs
 
+    def not_given(self, problem: Problem) -> tuple[str, ...]:
+        """What the scheduler would use of `traffic`, `load` and `hardware`, and `problem` does not say."""
+        observed = problem.traffic or Traffic()
+        lacking = {
+            "traffic": self.needs.traffic != "ignored" and not observed.edges,
+            "load": self.needs.load and not observed.load and Loads(problem).unit == "points",
+            "hardware": self.needs.hardware and not _knows_hardware(problem),
+        }
+        return tuple(what for what, lacks in lacking.items() if lacks)
+
     def place(self, problem: Problem) -> Plan:
         """Ask the scheduler, and pass its plan on if nothing is wrong with it.
 
@@ -75,7 +90,19 @@ class Checked:
         except MillraceError:
             raise
         except Exception as fault:
-            raise RunError(f"the scheduler {self.name!r} broke down: {type(fault).__name__}: {fault}") from fault
+            place = raised_at(fault, type(self._inner))
+            raise RunError(
+                f"the scheduler {self.name!r} broke down: {type(fault).__name__}: {fault} ({place})"
+            ) from fault
         if faults:
             raise WrongAnswerError(self.name, faults)
         return plan
+
+
+def _knows_hardware(problem: Problem) -> bool:
+    """Whether every available node says its clock and FLOPs per cycle."""
+    try:
+        power_index(problem.cluster.nodes)
+    except LackingNodeError:
+        return False
+    return True

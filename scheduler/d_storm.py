@@ -46,7 +46,12 @@ class DStorm:
     name: ClassVar[str] = "d-storm"
     paper: ClassVar[str] = "Liu, Buyya: D-Storm, ICPADS 2017; our re-implementation from published descriptions"
     needs: ClassVar[Needs] = Needs(
-        resources=True, traffic="used", online=True, cycles=True, ignores="workers asked for, hardware, groupings"
+        resources=True,
+        traffic="used",
+        load=True,
+        online=True,
+        cycles=True,
+        ignores="workers asked for, hardware, groupings",
     )
     Params: ClassVar[type] = DStormParams
 

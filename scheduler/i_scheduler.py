@@ -58,7 +58,7 @@ class IScheduler:
     name: ClassVar[str] = "i-scheduler"
     paper: ClassVar[str] = "Eskandari, Mair, Huang, Eyers: I-Scheduler, 2020"
     needs: ClassVar[Needs] = Needs(
-        resources=True, traffic="used", cycles=True, ignores="memory, hardware, requested workers"
+        resources=True, traffic="used", load=True, cycles=True, ignores="memory, hardware, requested workers"
     )
     Params: ClassVar[type] = ISchedulerParams
 

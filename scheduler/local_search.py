@@ -57,7 +57,7 @@ class LocalSearch:
     name: ClassVar[str] = "local-search"
     paper: ClassVar[str] = "Millrace's own"
     needs: ClassVar[Needs] = Needs(
-        resources=True, traffic="used", cycles=True, ignores="hardware, requested workers, network distance"
+        resources=True, traffic="used", load=True, cycles=True, ignores="hardware, requested workers, network distance"
     )
     Params: ClassVar[type] = LocalSearchParams
 

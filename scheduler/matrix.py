@@ -42,7 +42,11 @@ class Matrix:
         "our re-implementation from published descriptions"
     )
     needs: ClassVar[Needs] = Needs(
-        traffic="used", online=True, cycles=True, ignores="workers asked for, CPU of nodes, memory, hardware, groupings"
+        traffic="used",
+        load=True,
+        online=True,
+        cycles=True,
+        ignores="workers asked for, CPU of nodes, memory, hardware, groupings",
     )
     Params: ClassVar[type] = MatrixParams
 

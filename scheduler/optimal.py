@@ -38,7 +38,11 @@ class Optimal:
     name: ClassVar[str] = "optimal"
     paper: ClassVar[str] = "exact minimum of the objective of Eskandari et al.: I-Scheduler, 2020"
     needs: ClassVar[Needs] = Needs(
-        resources=True, traffic="used", cycles=True, ignores="memory, hardware, requested workers, traffic in a node"
+        resources=True,
+        traffic="used",
+        load=True,
+        cycles=True,
+        ignores="memory, hardware, requested workers, traffic in a node",
     )
     Params: ClassVar[type] = OptimalParams
 

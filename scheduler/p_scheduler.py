@@ -39,7 +39,7 @@ class PScheduler:
         "Eskandari, Huang, Eyers: P-Scheduler, ACSW 2016; our re-implementation from published descriptions"
     )
     needs: ClassVar[Needs] = Needs(
-        traffic="required", online=True, cycles=True, ignores="memory, hardware, groupings, racks"
+        traffic="required", load=True, online=True, cycles=True, ignores="memory, hardware, groupings, racks"
     )
     Params: ClassVar[type] = PSchedulerParams
 

@@ -121,6 +121,7 @@ class Needs:
         resources: uses CPU and memory demands.
         hardware: uses clock, FLOPs per cycle and RAM of the nodes.
         traffic: uses measured rates (`required`, `used`, or `ignored`).
+        load: uses measured loads of executors, where nodes have no `capacity` that counts executors.
         online: meant to be asked again while topologies run.
         cycles: its definition allows topologies with cycles; the others are never given one.
         shrinks: its definition says what becomes of running executors beyond a component's parallelism; the others
@@ -131,6 +132,7 @@ class Needs:
     resources: bool = False
     hardware: bool = False
     traffic: Literal["required", "used", "ignored"] = "ignored"
+    load: bool = False
     online: bool = False
     cycles: bool = False
     shrinks: bool = False

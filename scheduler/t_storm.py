@@ -40,7 +40,9 @@ class TStorm:
 
     name: ClassVar[str] = "t-storm"
     paper: ClassVar[str] = "Xu, Chen, Tang, Su: T-Storm, ICDCS 2014; our re-implementation from published descriptions"
-    needs: ClassVar[Needs] = Needs(traffic="used", online=True, cycles=True, ignores="memory, hardware, groupings")
+    needs: ClassVar[Needs] = Needs(
+        traffic="used", load=True, online=True, cycles=True, ignores="memory, hardware, groupings"
+    )
     Params: ClassVar[type] = TStormParams
 
     def __init__(self, params: TStormParams) -> None:

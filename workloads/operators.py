@@ -190,4 +190,5 @@ def per_tuple(function: Callable[..., Iterable[Row]]) -> type[Bolt]:
         take = staticmethod(function)
 
     PerTuple.__name__ = PerTuple.__qualname__ = function.__name__
+    PerTuple.__module__ = function.__module__
     return PerTuple

@@ -4,18 +4,18 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from traceback import extract_tb
 
 from agents.worker.marks import Barrier
 from agents.worker.router import Router
 from agents.worker.snapshot import Snapshot
 from inventory.errors import MillraceError, RunError
+from inventory.plugins import raised_at
 from workloads.operators import Operator
 from workloads.topology import Executor
 
 
 class OperatorError(RunError):
-    """What an operator did wrong, with the name of its executor."""
+    """An operator has failed; the message names its executor and the line of its code."""
 
 
 class Meter:
@@ -125,10 +125,8 @@ class Running(ABC):
             return fault
         if isinstance(fault, MillraceError):
             return OperatorError(f"{self.executor.name}: {fault}")
-        place = extract_tb(fault.__traceback__)[-1]
-        return OperatorError(
-            f"{self.executor.name} failed: {type(fault).__name__}: {fault} ({place.filename}:{place.lineno})"
-        )
+        place = raised_at(fault, type(self.operator))
+        return OperatorError(f"{self.executor.name} failed: {type(fault).__name__}: {fault} ({place})")
 
 
 def replays(before: int, rows: int, seen: int) -> int:

@@ -18,6 +18,7 @@ from agents.worker.running import Running
 from agents.worker.spout import SpoutExecutor
 from agents.worker.time_slots import TimeSlots
 from inventory.errors import RunError
+from inventory.plugins import raised_at
 from workloads.operators import Bolt, Combine, Combining, Context, Operator, Spout
 from workloads.rates import Rate
 from workloads.source_clock import source_clock
@@ -143,7 +144,8 @@ class Wiring:
         try:
             operator.open(context)
         except Exception as fault:
-            raise RunError(f"{executor.name} cannot be opened: {type(fault).__name__}: {fault}") from fault
+            place = raised_at(fault, type(operator))
+            raise RunError(f"{executor.name} cannot be opened: {type(fault).__name__}: {fault} ({place})") from fault
         if inputs is None and isinstance(operator, Spout):
             # One schedule for all sources, whatever components they belong to: a rate is their total.
             sources = [at for at in range(len(plan.executors)) if not plan.is_bolt(at)]

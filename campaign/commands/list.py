@@ -69,7 +69,8 @@ def _told(entry: Entry) -> str:
         "used": "traffic, where it was observed",
         "ignored": None,
     }[entry["traffic"]]
-    return "; ".join(filter(None, (resources, hardware, traffic))) or "nothing but topologies, nodes and slots"
+    load = "loads of executors, where they were observed" if entry["load"] else None
+    return "; ".join(filter(None, (resources, hardware, traffic, load))) or "nothing but topologies, nodes and slots"
 
 
 def _value(default: Any) -> str:

@@ -168,10 +168,11 @@ def _show(opened: Opened, runs: list[Run]) -> None:
     for run in runs:
         click.echo(f"{run.name:<{widest}}  seed {run.seed}")
     for workload, scheduler in dict.fromkeys((run.workload, run.scheduler) for run in runs):
-        answer = plan.placed[workload, scheduler].answer
-        cost = answer.cost
+        placed = plan.placed[workload, scheduler]
+        answer, cost = placed.answer, placed.answer.cost
+        lacks = f" (not given: {', '.join(placed.not_given)})" if placed.not_given else ""
         click.echo(
-            f"\n{workload} by {scheduler}: {cost.nodes_used} nodes, {cost.slots_used} slots, "
+            f"\n{workload} by {scheduler}{lacks}: {cost.nodes_used} nodes, {cost.slots_used} slots, "
             f"{cost.inter_node_edges} executor pairs between nodes"
         )
         slots: dict[tuple[str, int], list[str]] = {}

@@ -26,9 +26,9 @@ Written by `docs/reference/make_cli.py` from what `--help` says.
 | 130 | interrupted, in an orderly way |
 
 With `--json`, standard output is one JSON document and nothing else; messages go to standard error. A traceback is
-only shown with `--debug`, which comes before the command: `millrace --debug run demo`. Standard output that cannot be
-written is an error (status 3, and the reason); progress and messages that nobody takes are dropped, and change
-nothing.
+only shown with `--debug`. The options of `millrace` itself may also stand behind the command:
+`millrace run demo --debug`. Standard output that cannot be written is an error (status 3, and the reason); progress
+and messages that nobody takes are dropped, and change nothing.
 
 State files and locks of a user's campaigns are in `$XDG_STATE_HOME/millrace/<machine id>`; without the variable in
 `~/.local/state/millrace/<machine id>`, for root in `/var/lib/millrace/<machine id>`. They outlive the session: after

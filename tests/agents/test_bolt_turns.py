@@ -1,7 +1,9 @@
 """A bolt's turn: one batch or one mark when there is input and credit, stamps inherited, and errors with names."""
 
+import inspect
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -19,7 +21,7 @@ from agents.worker.router import Router
 from agents.worker.running import Running
 from agents.worker.snapshot import Snapshot
 from inventory.errors import RunError
-from workloads.operators import Batch, Bolt, Emitted, Row
+from workloads.operators import Batch, Bolt, Emitted, Row, per_tuple
 from workloads.topology import Executor
 
 ME = Executor("b", 1)
@@ -227,6 +229,44 @@ def test_an_operators_failure_names_the_executor_and_the_line(fault: Exception, 
     channel_into(inputs).deliver_mark(Tick(1, 5, 5))
     with pytest.raises(RunError, match=message):
         BoltExecutor(0, ME, Broken(fault), Below().router, inputs).turn(0)
+
+
+class InALibrary(Echo):
+    """Fails below its own code, wherever it is asked for something."""
+
+    def process(self, batch: Batch) -> Emitted:
+        return {"default": [json.loads("{")]}
+
+    def snapshot(self) -> bytes:
+        return bytes(json.loads("{"))
+
+    def restore(self, state: bytes) -> None:
+        json.loads("{")
+
+
+@pytest.mark.parametrize(
+    ("ask", "line"),
+    [
+        (lambda bolt: bolt.turn(0), "process"),
+        (lambda bolt: bolt.snapshot(), "snapshot"),
+        (lambda bolt: bolt.restore(Snapshot(b"")), "restore"),
+    ],
+)
+def test_an_operator_that_fails_in_a_library_is_shown_by_its_own_line(
+    ask: Callable[[BoltExecutor], object], line: str
+) -> None:
+    written = inspect.getsourcelines(getattr(InALibrary, line))[1] + 1
+    with pytest.raises(RunError, match=rf"^b\[1\] failed: JSONDecodeError: .* \({__file__}:{written}\)$"):
+        ask(bolt_with([(1,)], (), Below(), InALibrary()))
+
+
+def test_a_function_of_one_row_that_fails_is_shown_by_its_own_line() -> None:
+    @per_tuple
+    def halved(number: int) -> list[tuple[float]]:
+        return [(number / 0,)]
+
+    with pytest.raises(RunError, match=rf"\({__file__}:{inspect.currentframe().f_lineno - 2}\)$"):  # type: ignore[union-attr]
+        bolt_with([(1,)], (), Below(), halved()).turn(0)
 
 
 def test_an_undeclared_stream_is_named_with_the_nearest_one() -> None:

@@ -61,6 +61,7 @@ class Made:
     modelled: Sequence[tuple[str, str, int]] = ()
     gap: Sequence[tuple[str, str, int]] = ()
     suspect: Sequence[tuple[str, str, int]] = ()
+    not_given: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def energy(self, key: tuple[str, str, int]) -> Invented | None:
         """Of a run of a metered workload: the first scheduler costs a third more."""
@@ -143,6 +144,7 @@ def _make_run(folder: Path, made: Made, workload: str, scheduler: str, repetitio
             "topologies": {workload: {"status": "placed", "message": "", "assignments": assignments, "unassigned": []}},
             "nodes": [{"id": node, "computing_power": 10.0, "index": 1} for node in NODES],
         },
+        "not_given": list(made.not_given.get(scheduler, ())),
         "inputs": [{"name": "text", "sha256": "0" * 64, "records": 11452, "origin": "invented words"}],
         "times": {
             "created_utc": "2026-03-01T10:00:00Z",
@@ -374,6 +376,7 @@ def small_campaign(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Cal
         metered=["wordcount"],
         gap=[("wordcount", "top-storm", 3)],
         suspect=[("wordcount", "even", 2)],
+        not_given={"top-storm": ["traffic", "load"]},
     )
 
 

@@ -24,6 +24,8 @@ def run(**changes: object) -> Row:
         "run": "001",
         "saturated": False,
         "suspect": "",
+        "scheduler": "even",
+        "not_given": "",
         "worst_late_ms": 1.5,
         "agent_cores": 0.02,
         "host_cores": 0.9,
@@ -58,6 +60,13 @@ def test_energy_names_its_sources_and_what_is_modelled_or_missing(campaign: Camp
     assert words.startswith(
         "measured by rapl in 3 of 5 runs; modelled and not measured, by model in 1 of 5 runs; missing in 1, where it is"
     )
+
+
+def test_a_scheduler_that_placed_without_what_it_would_use_is_named_once(campaign: Campaign) -> None:
+    assert note(campaign, "Not given", run()) == ""
+    lacking = run(scheduler="t-storm", not_given="traffic, load")
+    words = note(campaign, "Not given", run(), lacking, lacking)
+    assert words.startswith("t-storm would use observed traffic, observed loads: none was given")
 
 
 def test_suspect_runs_are_named_with_what_happened(campaign: Campaign) -> None:

@@ -114,9 +114,19 @@ def test_below_ten_repetitions_the_page_names_no_winner(page: Reader) -> None:
     said = page.said
     assert "every run is shown with the range over the runs; no interval is inferred and no winner is named" in said
     assert "even, range, n = 2" in said
-    assert "top-storm, range, n = 3" in said
+    assert "top-storm (not given: traffic, load) , range, n = 3" in said
     assert not re.search(r"\b(faster|slower|better|best|worse|wins|beats)\b", said)
     assert "95 %" not in said
+
+
+@pytest.mark.spark
+def test_what_a_scheduler_was_not_given_stands_beside_its_name(page: Reader, small_report: Path) -> None:
+    assert "top-storm would use observed traffic, observed loads: none was given" in page.said
+    assert "top-storm (not given: traffic, load) 2 nodes, 5 workers" in page.said
+    assert "even (not given" not in page.said
+    with (small_report / "tables" / "runs.csv").open() as file:
+        lacking = {(row["scheduler"], row["not_given"]) for row in csv.DictReader(file)}
+    assert lacking == {("even", ""), ("top-storm", "traffic, load")}
 
 
 @pytest.mark.spark

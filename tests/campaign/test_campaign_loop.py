@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from campaign.loop import Loop
+from campaign.loop import Loop, in_daemon_thread
 
 LONG_S = 60.0
 
@@ -119,3 +119,21 @@ def test_an_interrupt_at_any_moment_leaves_a_loop_that_can_be_used_and_closed() 
             break
     assert at > 8
     assert not [thread for thread in threading.enumerate() if thread.name == "loop" and thread.is_alive()]
+
+
+def test_work_that_never_returns_holds_up_neither_its_cancellation_nor_the_end() -> None:
+    never = threading.Event()
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(in_daemon_thread(never.wait), 0.05)
+
+    with Loop() as loop:
+        loop.run(give_up())
+    never.set()
+
+
+def test_what_work_in_a_daemon_thread_returns_or_raises_is_passed_on(loop: Loop) -> None:
+    assert loop.run(in_daemon_thread(lambda: 3)) == 3
+    with pytest.raises(ZeroDivisionError):
+        loop.run(in_daemon_thread(lambda: 1 // 0))

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,30 @@ def test_a_wrong_answer_of_its_is_refused_with_every_fault(site: Path, topology:
     assert (refused.returncode, refused.stdout) == (1, "")
     assert all(f"a[{index}]: slot 99 is beyond the 4 slots of 'n1'" in refused.stderr for index in range(6))
     assert "Traceback" not in refused.stderr
+
+
+IMPATIENT = "import sys, campaign.patience as p; p.PATIENCE_S = 0.5; from campaign.cli import main; main(sys.argv[1:])"
+
+
+def test_a_scheduler_that_never_answers_is_told_of_and_ended_by_an_interrupt(site: Path, topology: Path) -> None:
+    asked = ("place", "--cluster", "loopback", "--topology", str(topology), "--scheduler", "sample-endless")
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    command = [sys.executable, "-P", "-c", IMPATIENT, *asked]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    assert said == "millrace: the scheduler 'sample-endless' is still deciding, Ctrl-C ends it\n"
+    assert (process.returncode, rest.split()) == (130, ["interrupted"])
+
+
+@pytest.mark.parametrize("place", ["before", "behind"])
+def test_a_traceback_is_shown_wherever_debug_stands(topology: Path, place: str) -> None:
+    asked = ["place", "--cluster", "loopback", "--topology", str(topology), "--scheduler", "evn"]
+    at = {"before": 0, "behind": len(asked)}[place]
+    assert "Traceback" not in millrace(*asked).stderr
+    assert "Traceback" in millrace(*asked[:at], "--debug", *asked[at:]).stderr
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ def test_two_workloads_race_under_two_schedulers_on_five_nodes(desk: Any) -> Non
         assert run["verification"]["checked"] > 0
         assert run["attempt"] == 1
         assert run["tier"] == 1
+        assert run["not_given"] == (["traffic"] if run["scheduler"] == "top-storm" else [])
         times = run["times"]
         assert times["source_start_ns"] < times["measure_start_ns"] < times["measure_end_ns"] <= times["stopped_ns"]
         assert run["measured"]["source_tuples_per_s"] > 0
@@ -144,8 +145,10 @@ def test_sources_that_cannot_keep_their_schedule_are_called_saturated(desk: Any)
 
 
 def test_a_dry_run_shows_runs_and_placements_and_starts_and_writes_nothing(desk: Any) -> None:
-    outcome = desk.run("run", desk.agenda(), "--dry-run")
+    outcome = desk.run("run", desk.agenda(schedulers=["even", "t-storm"]), "--dry-run")
     assert outcome.status == 0, outcome
+    assert "\nwordcount by even: " in outcome.out
+    assert "\nwordcount by t-storm (not given: traffic, load): " in outcome.out
     assert "001-wordcount-even-r1" in outcome.out
     assert "n1 slot 0: spout[0]" in outcome.out
     assert not (desk.folder / "results").exists()

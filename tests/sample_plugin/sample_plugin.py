@@ -1,4 +1,4 @@
-"""Third-party parts of Millrace: two schedulers (one of them wrong), a workload and a sensor."""
+"""Third-party parts of Millrace: three schedulers (one is right), a workload and a sensor."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,6 +66,16 @@ class Wrong(FirstFit):
         return Plan({t.id: Placement(dict.fromkeys(t.executors, nowhere)) for t in problem.topologies})
 
 
+class Endless(FirstFit):
+    """Never comes to an answer."""
+
+    name: ClassVar[str] = "sample-endless"
+
+    def place(self, problem: Problem) -> Plan:
+        while True:
+            problem.cluster.by_id.get("")
+
+
 class Counting(Spout):
     """Emits 0, 1, 2, ...; executor i of n emits the numbers i, i + n, ..."""
 
@@ -76,6 +86,12 @@ class Counting(Spout):
         rows = [(n,) for n in range(self.next, self.limit, self.step)][:limit]
         self.next += self.step * len(rows)
         return rows
+
+    def snapshot(self) -> bytes:
+        return str(self.next).encode()
+
+    def restore(self, state: bytes) -> None:
+        self.next = int(state)
 
 
 class Total(Bolt):
@@ -90,6 +106,12 @@ class Total(Bolt):
     def process(self, batch: Batch) -> Emitted:
         self.sum += sum(number for (number,) in batch.rows)
         return NOTHING
+
+    def snapshot(self) -> bytes:
+        return str(self.sum).encode()
+
+    def restore(self, state: bytes) -> None:
+        self.sum = int(state)
 
     def answer(self) -> Iterable[Row]:
         return [("all", self.sum)]

@@ -66,6 +66,12 @@ def test_it_places_rack_by_rack(site: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_it_passes_its_check(site: Path) -> None:
+    done = millrace("check", "scheduler", "rack-by-rack", "--json", path=site)
+    assert [check for check in json.loads(done.stdout)["checks"] if not check["ok"]] == []
+    assert done.returncode == 0
+
+
 def test_without_a_free_slot_it_answers_with_its_reason(site: Path, tmp_path: Path) -> None:
     (tmp_path / "c.yml").write_text("nodes: [{id: n1, slots: 0}]")
     (tmp_path / "t.yml").write_text(TOPOLOGY)
@@ -79,5 +85,5 @@ def test_without_a_free_slot_it_answers_with_its_reason(site: Path, tmp_path: Pa
 
 
 def test_what_the_page_names_exists() -> None:
-    for name in re.findall(r"^\| `([a-z_.]+)` \|", GUIDE, re.MULTILINE):
+    for name in re.findall(r"^\| `([a-z_]+\.[a-z_.]+)` \|", GUIDE, re.MULTILINE):
         import_module(name)

@@ -1,8 +1,10 @@
+import os
 import re
 from pathlib import Path
 
 import pytest
 
+from campaign.cli import run
 from workloads.registry import load_workload
 
 GUIDE = Path(__file__).parents[2] / "docs" / "add-a-workload.md"
@@ -35,3 +37,13 @@ def test_a_wrong_answer_to_the_guide_s_workload_is_found(lengths, simulated, tmp
     (length, lines), *others = answer["lengths"]
     wrong = {"lengths": [(length, lines + 1), *others]}
     assert f"({length},) = ({lines + 1},), the reference has ({lines},)" in workload.compare(wrong, reference).message
+
+
+@pytest.mark.long
+@pytest.mark.loopback
+def test_the_guide_s_workload_passes_its_check(lengths, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / lengths) + os.pathsep + os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    status = run(["check", "workload", lengths])
+    assert "NOT OK" not in capfd.readouterr().out
+    assert status == 0

@@ -1,0 +1,1 @@
+"""`millrace check`: what a scheduler or a workload owes, asked of it before a campaign relies on it."""

@@ -1,0 +1,76 @@
+"""What a scheduler owes: right plans, the same for the same problem, in time, by what it says it needs."""
+
+from collections.abc import Iterator
+
+from campaign.checks.outcome import Check, why_not_made
+from campaign.checks.scheduler_trial import NEEDS, PLANS, PROBLEM, PURE, difference
+from campaign.checks.trial import CALL_S, Trial, tried
+from inventory.errors import RunError, UnfitError
+from scheduler.registry import make_scheduler, scheduler_class
+
+PARTS = ("all", "answers")
+"""What the two processes do, each with a hash seed of its own."""
+
+HOLDS = {
+    PURE: "the same answer from the same instance, from a second one, and in another process",
+    PROBLEM: "every problem is left as it was",
+    NEEDS: "what `needs` says it ignores decides nothing",
+}
+
+
+def check_scheduler(name: str) -> Iterator[Check]:
+    """Check the scheduler `name` with its default parameters.
+
+    Raises:
+        InputError: no such scheduler.
+    """
+    try:
+        kind = scheduler_class(name)
+        fault = why_not_made(kind, lambda: make_scheduler(name))
+    except UnfitError as unfit:
+        fault = str(unfit)
+    if fault:
+        yield Check("interface", False, fault)
+        return
+    yield Check("interface", True, "it is a scheduler, and every parameter has a default")
+    trials = []
+    for seed, part in enumerate(PARTS, 1):
+        try:
+            trials.append(tried(["scheduler", name, part], seed))
+        except RunError as died:
+            yield Check(PLANS, False, str(died))
+            return
+        if trials[-1].calling or trials[-1].faults:
+            break
+    first = trials[0]
+    wrong = first.fault_of(PLANS)
+    yield Check(PLANS, not wrong, wrong or first.notes.get(PLANS, "every plan that it gave is right"))
+    yield _in_time(trials)
+    yield _unless(PURE, first.fault_of(PURE) or _apart(trials), trials)
+    for check in (PROBLEM, NEEDS):
+        yield _unless(check, first.fault_of(check), trials)
+
+
+def _in_time(trials: list[Trial]) -> Check:
+    overdue = next((trial.calling for trial in trials if trial.calling), "")
+    if overdue:
+        return Check("time", False, f"{overdue}: no answer within {CALL_S:g} s")
+    seconds, what = max(trial.longest for trial in trials)
+    return Check("time", True, f"at most {seconds:.3f} s ({what}); {CALL_S:g} s are allowed")
+
+
+def _apart(trials: list[Trial]) -> str:
+    """What two processes have answered differently."""
+    one, *others = (trial.answers for trial in trials)
+    for other in others:
+        for label in one:
+            if label in other and one[label] != other[label]:
+                how = difference(one[label], other[label])
+                return f"{label}: another process with another hash seed answers differently: {how}"
+    return ""
+
+
+def _unless(name: str, fault: str, trials: list[Trial]) -> Check:
+    if not fault and any(trial.calling for trial in trials):
+        return Check(name, False, "not known: a call took too long")
+    return Check(name, not fault, fault or HOLDS[name])

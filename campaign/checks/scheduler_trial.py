@@ -1,0 +1,140 @@
+"""A scheduler asked about every round, more than once: what its process finds by itself."""
+
+import msgspec
+from msgspec.structs import replace
+
+from campaign.checks.rounds import Round, rounds_for
+from campaign.checks.trial import Speaker
+from inventory.cluster import Cluster
+from inventory.documents import to_plain
+from inventory.errors import InputError, MillraceError
+from scheduler.answer import answer_of
+from scheduler.checking import Checked
+from scheduler.problem import Needs, Problem
+from scheduler.registry import make_scheduler
+from workloads.traffic import Traffic
+
+PLANS, PURE, PROBLEM, NEEDS = "plans", "purity", "problem", "needs"
+
+NOTHING_PLACED = ""
+"""The placements of a round that a scheduler has refused."""
+
+
+def try_scheduler(name: str, speaker: Speaker, only_answers: bool) -> None:
+    """Ask the scheduler `name`; say what it answers and, unless only that is wanted, what is wrong with it."""
+    needs = make_scheduler(name).needs
+    placed, rounds = 0, rounds_for(needs)
+    for label, made in rounds.items():
+        asked = _Asked(name, label, speaker)
+        ready, problem = make_scheduler(name), made()
+        first = asked.answer(ready, problem)
+        speaker.answer(label, first)
+        if only_answers:
+            continue
+        placed += '"assignments":[{' in first
+        changed = _changed(problem, made())
+        if changed:
+            speaker.fault(PROBLEM, f"{label}: it has changed {changed}")
+        for whom, other in (("the same instance", ready), ("a second instance", make_scheduler(name))):
+            again = asked.answer(other, made())
+            if again != first:
+                speaker.fault(PURE, f"{label}: {whom} answers differently the second time: {difference(first, again)}")
+        _try_needs(asked, needs, made, first)
+    if not placed:
+        speaker.fault(PLANS, f"it has placed nothing in any of {len(rounds)} rounds")
+    speaker.note(PLANS, f"{len(rounds)} rounds, something placed in {placed}")
+
+
+class _Asked:
+    """A round that is asked about; what is wrong with its plan is said once."""
+
+    def __init__(self, name: str, label: str, speaker: Speaker) -> None:
+        self.label, self.speaker = label, speaker
+        self._name = name
+        self._failed = False
+
+    def answer(self, ready: Checked, problem: Problem) -> str:
+        """The placement document without the time that it took, or why there is none."""
+        try:
+            with self.speaker.call(self.label):
+                plan = ready.place(problem)
+            document = to_plain(answer_of(ready.name, ready.params, problem, plan, 0.0))
+        except InputError as fault:
+            return f"refused: {fault}"
+        except MillraceError as fault:
+            if not self._failed:
+                self.speaker.fault(PLANS, f"{self.label}: {fault}")
+            self._failed = True
+            return f"failed: {type(fault).__name__}"
+        return msgspec.json.encode(document).decode()
+
+    def again(self, problem: Problem) -> str:
+        """The answer of a new instance."""
+        return self.answer(make_scheduler(self._name), problem)
+
+
+def _try_needs(asked: _Asked, needs: Needs, made: Round, usual: str) -> None:
+    """Whether something that the scheduler is said to ignore decides where it places."""
+    problem = made()
+    traffic = problem.traffic
+    without: dict[str, Problem] = {}
+    if traffic is not None and needs.traffic == "ignored":
+        without["traffic"] = Problem(problem.cluster, problem.topologies)
+    elif traffic is not None and not needs.load:
+        without["load"] = Problem(problem.cluster, problem.topologies, Traffic(traffic.edges))
+    if not needs.hardware:
+        without["hardware"] = Problem(_bare(problem.cluster), problem.topologies, traffic)
+    for what, poorer in without.items():
+        if _placements(asked.again(poorer)) != _placements(usual):
+            declared = 'traffic="used"' if what == "traffic" else f"{what}=True"
+            asked.speaker.fault(
+                NEEDS, f"{asked.label}: without {what} it places differently, and `needs` does not say {declared}"
+            )
+
+
+def _placements(answer: str) -> object:
+    """Only who is where."""
+    return msgspec.json.decode(answer)["topologies"] if answer[0] == "{" else answer
+
+
+def _bare(cluster: Cluster) -> Cluster:
+    nodes = tuple(replace(node, ghz=None, flops_per_cycle=None, ram_gb=None) for node in cluster.nodes)
+    return replace(cluster, nodes=nodes)
+
+
+def _changed(problem: Problem, fresh: Problem) -> str:
+    """What of a problem is not as it was made; views that it derives and keeps are part of it."""
+    pairs = [
+        ("the cluster", problem.cluster, fresh.cluster),
+        *(("a node", *pair) for pair in zip(problem.cluster.nodes, fresh.cluster.nodes, strict=True)),
+        *(("a topology", *pair) for pair in zip(problem.topologies, fresh.topologies, strict=True)),
+        ("the traffic", problem.traffic, fresh.traffic),
+    ]
+    for what, now, before in pairs:
+        if now is None or before is None:
+            continue
+        if now != before:
+            return what
+        for view, value in vars(now).items():
+            if value != getattr(before, view):
+                return f"{what}: its view {view!r}"
+    return ""
+
+
+def difference(one: str, other: str) -> str:
+    """What two answers differ in, in words."""
+    if one[0] != "{" or other[0] != "{":
+        return f"{_short(one)}; then {_short(other)}"
+    first, second = msgspec.json.decode(one), msgspec.json.decode(other)
+    for topology, entry in first["topologies"].items():
+        here = {a["executor"]: f"{a['node']}/{a['slot']}" for a in entry["assignments"]}
+        there = {a["executor"]: f"{a['node']}/{a['slot']}" for a in second["topologies"][topology]["assignments"]}
+        for executor in sorted({*here, *there}):
+            places = here.get(executor, "nowhere"), there.get(executor, "nowhere")
+            if places[0] != places[1]:
+                return f"{executor} of {topology} is on {places[0]}, then on {places[1]}"
+    return "in " + ", ".join(repr(key) for key in first if first[key] != second[key])
+
+
+def _short(answer: str) -> str:
+    return "a plan" if answer[0] == "{" else answer

@@ -1,0 +1,341 @@
+"""A workload's operators in one process: each three times, and one of the three is restored again and again.
+
+Components take their turns from upstream to downstream, and behind every stretch of stream time comes its tick, as in a
+run. The three get the same batches. At random moments one of them is put away as bytes and taken up again by a new
+operator; from then on it must still emit what the others do.
+"""
+
+import random
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from zlib import crc32
+
+from campaign.checks.emissions import Emissions, Rows
+from campaign.checks.trial import Speaker
+from inventory.params import as_plain
+from inventory.plugins import raised_at
+from workloads.keys import KeyRouter, codec_bytes
+from workloads.operators import Batch, Bolt, Combining, Context, Emitted, Operator, Row, Spout
+from workloads.rates import Max
+from workloads.source_clock import SourceClock, source_clock
+from workloads.topology import ACKER, DEFAULT_STREAM, Executor, Input
+from workloads.workload import Answer, PreparedInput, Workload
+
+INPUT, OPERATORS, SNAPSHOT, RESTORE, PURE, ANSWER = "input", "operators", "snapshot", "restore", "purity", "answer"
+
+ROWS, TICKS, MOST_ROWS, MOST_STRETCHES = 2000, 3, 200_000, 400
+"""A trial ends behind so many rows of the sources and so many ticks with rows, or behind so many rows or stretches."""
+
+BATCH = 40
+RESTORED, SETTLED = 0.25, 0.5
+"""Shares of turns before which a twin is restored, and of those at which the answer is asked for settled rows."""
+
+SEED = 20
+
+
+class BrokenError(Exception):
+    """Something was found that makes going on pointless; it has been said."""
+
+
+class Triplet:
+    """An operator of an executor, another one of the same, and one that is restored again and again."""
+
+    def __init__(self, stage: "Stage", executor: Executor) -> None:
+        self._stage, self.executor = stage, executor
+        self.constant, self.control, self.restored = self._opened(), self._opened(), self._opened()
+        self.restores = 0
+        self.settled: dict[str, list[Row]] = {}
+
+    @property
+    def operators(self) -> tuple[Operator, Operator, Operator]:
+        """All three."""
+        return self.constant, self.control, self.restored
+
+    def _opened(self) -> Operator:
+        stage, executor = self._stage, self.executor
+        parallelism = stage.topology.component[executor.component].parallelism
+        with stage.asked(executor, "open"):
+            operator = stage.workload.operator(executor.component)
+            context = Context(
+                executor.component, executor.index, parallelism, as_plain(stage.workload.params), SEED, stage.inputs
+            )
+            operator.open(context)
+        return operator
+
+    def restore(self) -> None:
+        """Put the restored twin away and take its state up by a new operator."""
+        stage, operator = self._stage, self.restored
+        if isinstance(operator, Bolt) and stage.random.random() < SETTLED:
+            with stage.asked(self.executor, "settled"):
+                for table in operator.tables():
+                    self.settled.setdefault(table.answer_table, []).extend(table.settled())
+        with stage.asked(self.executor, "snapshot"):
+            state = operator.snapshot()
+        if not isinstance(state, bytes):
+            stage.broken(SNAPSHOT, f"{self.executor.name}: snapshot() returns {type(state).__name__}, not bytes")
+        with stage.asked(self.executor, "close"):
+            operator.close()
+        again = self._opened()
+        with stage.asked(self.executor, "restore"):
+            again.restore(state)
+        self.restored = again
+        self.restores += 1
+
+    def compare(self, one: Rows, control: Rows, restored: Rows) -> None:
+        """Compare what the three gave, and count it."""
+        stage, component = self._stage, self.executor.component
+        try:
+            stage.emissions.add(component, one)
+        except (TypeError, OverflowError) as fault:
+            stage.broken(OPERATORS, f"{self.executor.name} emits what cannot be sent: {fault}")
+        apart = stage.emissions.apart(component, one, control)
+        if apart:
+            stage.broken(PURE, f"{self.executor.name}: two instances give {apart} for the same input")
+        lost = stage.emissions.lost(component, one, restored)
+        if lost:
+            after = f"after {self.restores} restores" if self.restores else "in another instance"
+            stage.broken(RESTORE, f"{self.executor.name}: {after} {lost}: something is not part of its snapshot")
+
+
+class Stage:
+    """All executors of a topology, and what is on its way between them."""
+
+    def __init__(self, workload: Workload, inputs: Sequence[PreparedInput], speaker: Speaker) -> None:
+        self.workload, self.speaker = workload, speaker
+        self.inputs = {entry.name: str(entry.path) for entry in inputs}
+        self.random = random.Random(SEED)  # noqa: S311 - repeatable, no secret
+        self.topology = workload.topology()
+        executors = [e for e in self.topology.executors if e.component != ACKER]
+        self.triplets = {executor: Triplet(self, executor) for executor in executors}
+        self.combiners = {
+            component.id: made
+            for component in self.topology.components
+            if component.id != ACKER and isinstance(made := workload.operator(component.id), Combining)
+        }
+        self.spouts = [e for e in executors if self.topology.component[e.component].kind == "spout"]
+        for executor in executors:
+            kind = Spout if executor in self.spouts else Bolt
+            if not isinstance(self.triplets[executor].constant, kind):
+                given = type(self.triplets[executor].constant).__name__
+                self.broken(OPERATORS, f"{executor.component}: {given} is no {kind.__name__}")
+        self.positions = dict.fromkeys(self.spouts, 0)
+        self.ended: set[Executor] = set()
+        self.channels: dict[Executor, dict[tuple[Executor, str], deque[list[Row]]]] = {e: {} for e in executors}
+        self.emissions = Emissions()
+
+    def asked(self, executor: Executor, what: str) -> "_Asked":
+        """Around a call of an operator."""
+        return _Asked(self, executor, what)
+
+    def broken(self, check: str, message: str) -> None:
+        """Say what is wrong, and end the trial.
+
+        Raises:
+            BrokenError: always.
+        """
+        self.speaker.fault(check, message)
+        raise BrokenError(message)
+
+    def play(self) -> None:
+        """Take the operators through the input."""
+        clocks = {
+            spout: source_clock(Max(), self._spout(spout), at, len(self.spouts), SEED)
+            for at, spout in enumerate(self.spouts)
+        }
+        first = self._spout(self.spouts[0])
+        tick_ns, number = first.tick_ns, first.origin_ns // first.tick_ns + 1 if first.tick_ns else 0
+        ticks = 0
+        for _ in range(MOST_STRETCHES if not tick_ns else MOST_ROWS):
+            emitted = self._emit(clocks, number * tick_ns if tick_ns else None)
+            ticks += emitted > 0
+            for component in self.topology.order:
+                for executor in self.topology.executors_of(component):
+                    if executor in self.triplets:
+                        self._process(executor)
+                        if tick_ns and executor not in self.positions:
+                            self._tick(executor, number * tick_ns)
+            number += 1
+            rows = sum(self.positions.values())
+            enough = rows >= ROWS and (not tick_ns or ticks >= TICKS)
+            if len(self.ended) == len(self.spouts) or (emitted and (enough or rows >= MOST_ROWS)):
+                return
+
+    def _spout(self, executor: Executor) -> Spout:
+        operator = self.triplets[executor].constant
+        if not isinstance(operator, Spout):
+            raise TypeError(f"{executor.name} is no spout")
+        return operator
+
+    def _emit(self, clocks: Mapping[Executor, SourceClock], before_ns: int | None) -> int:
+        """Have sources emit a few rows each, or all of them that lie before a tick; return how many these are."""
+        total = 0
+        for spout in self.spouts:
+            due = self.random.randint(1, BATCH)
+            if before_ns is not None:
+                due = clocks[spout].stream_count(before_ns) - self.positions[spout]
+            while due > 0 and spout not in self.ended:
+                count = min(due, self.random.randint(1, 25 * BATCH))
+                rows = self._next(spout, count)
+                if not rows:
+                    self.ended.add(spout)
+                    break
+                due -= len(rows)
+                total += len(rows)
+                self.positions[spout] += len(rows)
+                self._forward(spout, DEFAULT_STREAM, rows)
+            if before_ns is not None and clocks[spout].stream_ns(self.positions[spout]) is None:
+                self.ended.add(spout)
+        return total
+
+    def _next(self, spout: Executor, count: int) -> list[Row]:
+        given = []
+        self._restore_now_and_then(spout)
+        for operator in self.triplets[spout].operators:
+            with self.asked(spout, "next_batch"):
+                given.append(list(operator.next_batch(count)))  # type: ignore[attr-defined]  # checked at the start
+        if len(given[0]) > count:
+            self.broken(OPERATORS, f"{spout.name}: next_batch({count}) gives {len(given[0])} rows")
+        self.triplets[spout].compare(*({DEFAULT_STREAM: rows} for rows in given))
+        return given[0]
+
+    def _process(self, executor: Executor) -> None:
+        waiting = self.channels[executor]
+        while waiting:
+            channel = self.random.choice(list(waiting))
+            rows = waiting[channel].popleft()
+            if not waiting[channel]:
+                del waiting[channel]
+            (sender, stream) = channel
+            self._restore_now_and_then(executor)
+            given = []
+            for operator in self.triplets[executor].operators:
+                with self.asked(executor, "process"):
+                    given.append(_kept(operator.process(Batch(sender.component, stream, list(rows)))))  # type: ignore[attr-defined]
+            self._pass_on(executor, *given)
+
+    def _tick(self, executor: Executor, time_ns: int) -> None:
+        self._restore_now_and_then(executor)
+        given = []
+        for operator in self.triplets[executor].operators:
+            with self.asked(executor, "on_tick"):
+                given.append(_kept(operator.on_tick(time_ns)))  # type: ignore[attr-defined]  # checked at the start
+        self._pass_on(executor, *given)
+
+    def _pass_on(self, executor: Executor, one: Rows, control: Rows, restored: Rows) -> None:
+        declared = self.topology.component[executor.component].outputs or {}
+        for stream, rows in one.items():
+            if stream not in declared:
+                self.broken(
+                    OPERATORS, f"{executor.name} emits on {stream!r}, which {executor.component} does not declare"
+                )
+            for row in rows:
+                if len(row) != len(declared[stream]):
+                    fields = ", ".join(declared[stream])
+                    self.broken(OPERATORS, f"{executor.name} emits {row!r} on {stream!r}, whose fields are {fields}")
+        self.triplets[executor].compare(one, control, restored)
+        for stream, rows in one.items():
+            self._forward(executor, stream, rows)
+
+    def _restore_now_and_then(self, executor: Executor) -> None:
+        if self.random.random() < RESTORED:
+            self.triplets[executor].restore()
+
+    def _forward(self, sender: Executor, stream: str, rows: Sequence[Row]) -> None:
+        declared = self.topology.component[sender.component].outputs or {}
+        for source, destination, entry in self.topology.links():
+            if (source.id, entry.stream) != (sender.component, stream) or destination.id == ACKER or not rows:
+                continue
+            combiner = self.combiners.get(destination.id) if entry.grouping == "fields" else None
+            # Rows that are sampled go past a combiner.
+            cut = self.random.randint(0, len(rows)) if combiner is not None else 0
+            dealt = rows
+            if combiner is not None and cut:
+                with self.asked(Executor(destination.id, 0), "combine"):
+                    dealt = [*combiner.combine(rows[:cut]), *rows[cut:]]
+            parts = _parts(entry, list(declared[stream]), dealt, destination.parallelism)
+            if parts is None:
+                self.broken(OPERATORS, f"{sender.name} sends directly to an executor that {destination.id!r} has not")
+            for index, part in enumerate(parts or ()):
+                waiting = self.channels[Executor(destination.id, index)].setdefault((sender, stream), deque())
+                while part:
+                    count = self.random.randint(1, 25 * BATCH)
+                    waiting.append(part[:count])
+                    part = part[count:]
+                if not waiting:
+                    del self.channels[Executor(destination.id, index)][sender, stream]
+
+    def answer(self) -> Answer:
+        """The sinks' answer, the same from all three."""
+        tables: dict[str, list[Row]] = {}
+        for executor, triplet in self.triplets.items():
+            given: list[dict[str, list[Row]]] = [{}, {}, triplet.settled]
+            for operator, found in zip(triplet.operators, given, strict=True):
+                with self.asked(executor, "answer"):
+                    for table in operator.tables() if isinstance(operator, Bolt) else ():
+                        found.setdefault(table.answer_table, []).extend([*table.settled(), *table.answer()])
+            triplet.compare(*given)
+            for name, rows in given[2].items():
+                tables.setdefault(name, []).extend(rows)
+        return tables
+
+    def close(self) -> None:
+        """Close all operators."""
+        for executor, triplet in self.triplets.items():
+            for operator in triplet.operators:
+                with self.asked(executor, "close"):
+                    operator.close()
+
+
+class _Asked:
+    """A call of an operator: timed, and ended by what the operator raises."""
+
+    def __init__(self, stage: Stage, executor: Executor, what: str) -> None:
+        self._stage, self._executor, self._what = stage, executor, what
+        self._call = stage.speaker.call(f"{what} of {executor.name}")
+
+    def __enter__(self) -> None:
+        self._call.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> None:
+        if fault is not None and not isinstance(fault, Exception):
+            return
+        self._call.__exit__(None, None, None)
+        if fault is not None:
+            made = self._stage.workload.operator(self._executor.component)
+            place = raised_at(fault, type(made))
+            message = f"{self._what} of {self._executor.name} fails: {type(fault).__name__}: {fault} ({place})"
+            self._stage.broken(SNAPSHOT if self._what in ("snapshot", "restore") else OPERATORS, message)
+
+
+def _parts(entry: Input, fields: list[str], rows: Sequence[Row], parallelism: int) -> list[list[Row]] | None:
+    """Rows by the executor that gets them; None when there is no such executor.
+
+    Where any may get a row, its content decides, so that order does not.
+    """
+    if entry.grouping == "all":
+        return [list(rows) for _ in range(parallelism)]
+    parts: list[list[Row]] = [[] for _ in range(parallelism)]
+    route = KeyRouter(parallelism)
+    places = [fields.index(name) for name in entry.fields]
+    for row in rows:
+        match entry.grouping:
+            case "fields":
+                at = route(tuple(row[place] for place in places))
+            case "global":
+                at = 0
+            case "direct":
+                at = row[places[0] if places else 0]
+                if at not in range(parallelism):
+                    return None
+            case _:
+                at = crc32(_bytes(row)) % parallelism
+        parts[at].append(row)
+    return parts
+
+
+def _kept(emitted: Emitted) -> dict[str, list[Row]]:
+    return {stream: list(rows) for stream, rows in emitted.items()}
+
+
+def _bytes(row: Iterable[object]) -> bytes:
+    return codec_bytes(tuple(row))

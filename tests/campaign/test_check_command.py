@@ -1,0 +1,293 @@
+"""`millrace check` lets good plug-ins pass and names what bad ones do; plug-ins are packages of somebody else's."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from campaign.cli import run
+from inventory.plugins import plugins
+from scheduler.registry import scheduler_names
+from workloads.registry import GROUP as WORKLOADS
+
+SAMPLE = Path(__file__).parents[1] / "sample_plugin" / "sample_plugin.py"
+
+SCHEDULERS = """
+import os, sys, time
+from scheduler.even import Even
+from scheduler.problem import Placement, Plan, Slot
+
+class Named(Even):
+    def on(self, problem, number):
+        nodes = problem.cluster.available
+        slot = Slot(nodes[number % len(nodes)].id, 0)
+        return Plan({t.id: Placement({e: slot for e in t.executors}) for t in problem.topologies[:1]} |
+                    {t.id: Placement({}, "failed", "no room") for t in problem.topologies[1:]})
+
+class Counting(Named):
+    name = "bad-counting"
+    asked = 0
+    def place(self, problem):
+        if problem.existing or len(problem.cluster.nodes) < 2:
+            return super().place(problem)
+        Counting.asked += 1
+        return self.on(problem, Counting.asked)
+
+class Hashing(Named):
+    name = "bad-hashing"
+    def place(self, problem):
+        if problem.existing or len(problem.cluster.nodes) < 2:
+            return super().place(problem)
+        return self.on(problem, hash("hashing"))
+
+class Mutating(Named):
+    name = "bad-mutating"
+    def place(self, problem):
+        plan = super().place(problem)
+        if problem.traffic is not None:
+            problem.traffic.load.clear()
+        return plan
+
+class Clearing(Named):
+    name = "bad-clearing"
+    def place(self, problem):
+        plan = super().place(problem)
+        problem.cluster.by_id["n9"] = None
+        return plan
+
+class Slow(Named):
+    name = "bad-slow"
+    def place(self, problem):
+        time.sleep(60)
+
+class Wrong(Named):
+    name = "bad-plan"
+    def place(self, problem):
+        return Plan({t.id: Placement({e: Slot("n1", 99) for e in t.executors}) for t in problem.topologies})
+
+class Broken(Named):
+    name = "bad-broken"
+    def place(self, problem):
+        return {}["nothing"]
+
+class Dying(Named):
+    name = "bad-dying"
+    def place(self, problem):
+        sys.exit("that was it")
+
+class Fastest(Named):
+    name = "bad-needs"
+    def place(self, problem):
+        if problem.existing or len(problem.cluster.nodes) < 2:
+            return super().place(problem)
+        speeds = [node.ghz or 0 for node in problem.cluster.available]
+        return self.on(problem, speeds.index(max(speeds)))
+"""
+
+OPERATORS = """
+import itertools, json, random
+from sample_plugin import Counting, Numbers, Total
+from workloads.operators import NOTHING
+
+class Bad(Numbers):
+    total = Total
+    counting = Counting
+    def operator(self, component):
+        return {"numbers": self.counting, "total": self.total}[component]()
+
+def bad(called, **methods):
+    made = type(called, (Total,), {**methods, "__module__": __name__})
+    return type(called, (Bad,), {"name": f"bad-{called}", "total": made})
+
+def forget(self, state):
+    pass
+
+def fail(self, batch):
+    json.loads("{")
+
+def never(self, batch):
+    while True:
+        pass
+
+KEPT, TOKENS = {}, itertools.count()
+
+def hide(self):
+    token = str(next(TOKENS))
+    KEPT[token] = self.sum
+    return token.encode()
+
+def find(self, state):
+    self.sum = KEPT.get(state.decode(), 0)
+
+Forgetful = bad("forgetful", restore=forget)
+Speechless = bad("speechless", snapshot=lambda self: None)
+Failing = bad("failing", process=fail)
+Endless = bad("endless", process=never)
+Hiding = bad("hiding", snapshot=hide, restore=find)
+
+class Chancy(Counting):
+    def next_batch(self, limit):
+        return super().next_batch(random.randint(1, limit))
+
+class Chance(Bad):
+    name, counting = "bad-chance", Chancy
+
+class Wrong(Bad):
+    name = "bad-reference"
+    def reference(self, positions, inputs):
+        return {"total": [("all", sum(positions))]}
+"""
+
+FAILING_LINE = OPERATORS.splitlines().index('    json.loads("{")') + 1
+
+IMPATIENT = """
+import sys
+import campaign.checks.moves as m, campaign.checks.trial as t
+t.CALL_S, m.SECONDS, m.MOST_MOVES = 1.0, 2.5, 6
+from campaign.cli import main
+main(sys.argv[1:])
+"""
+
+
+def _package(site: Path, name: str, source: str, group: str, classes: dict[str, str]) -> None:
+    info = site / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (site / f"{name}.py").write_text(source)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    entries = "".join(f"{entry} = {name}:{made}\n" for entry, made in classes.items())
+    (info / "entry_points.txt").write_text(f"[{group}]\n{entries}")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which these packages are installed."""
+    folder = tmp_path_factory.mktemp("site")
+    made = {
+        f"bad-{name}": kind
+        for name, kind in {
+            "counting": "Counting", "hashing": "Hashing", "mutating": "Mutating", "clearing": "Clearing",
+            "slow": "Slow", "plan": "Wrong", "broken": "Broken", "dying": "Dying", "needs": "Fastest",
+            "missing": "Missing",
+        }.items()
+    }  # fmt: skip
+    _package(folder, "bad_schedulers", SCHEDULERS, "millrace.schedulers", made)
+    _package(folder, "sample_plugin", SAMPLE.read_text(), "millrace.workloads", {"sample-numbers": "Numbers"})
+    kinds = ("Forgetful", "Speechless", "Failing", "Endless", "Hiding", "Chance")
+    bad = {f"bad-{kind.lower()}": kind for kind in kinds} | {"bad-reference": "Wrong"}
+    _package(folder, "bad_workloads", OPERATORS, "millrace.workloads", bad)
+    return folder
+
+
+def check(site: Path, runtime: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """Run `millrace check` with short limits; return its status and its document."""
+    environment = {**os.environ, "PYTHONPATH": str(site), "XDG_RUNTIME_DIR": str(runtime), "TMPDIR": str(runtime)}
+    command = [sys.executable, "-P", "-c", IMPATIENT, "check", *arguments, "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout, done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(runtime.glob("millrace-*"))
+    return done.returncode, json.loads(done.stdout)
+
+
+def failing(document: dict[str, Any]) -> dict[str, str]:
+    assert document.keys() == {"ok", "checks"}
+    assert all(entry.keys() == {"name", "ok", "message"} for entry in document["checks"])
+    found = {entry["name"]: entry["message"] for entry in document["checks"] if not entry["ok"]}
+    assert document["ok"] == (not found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "check_name", "words"),
+    [
+        ("bad-counting", "purity", "the same instance answers differently the second time: a[0] of chain is on n"),
+        ("bad-hashing", "purity", "another process with another hash seed answers differently"),
+        ("bad-mutating", "problem", "with traffic: it has changed the traffic"),
+        ("bad-clearing", "problem", "it has changed the cluster: its view 'by_id'"),
+        ("bad-slow", "time", "a chain on five equal nodes: no answer within"),
+        ("bad-plan", "plans", "a[0]: slot 99 is beyond the 4 slots of 'n1'"),
+        ("bad-broken", "plans", "broke down: KeyError: 'nothing' ("),
+        ("bad-dying", "plans", "ended with status 1 in a chain on five equal nodes: that was it"),
+        ("bad-needs", "needs", "without hardware it places differently, and `needs` does not say hardware=True"),
+        ("bad-missing", "interface", "module 'bad_schedulers' has no attribute 'Missing'"),
+    ],
+)
+def test_what_is_wrong_with_a_scheduler_is_named(
+    site: Path, tmp_path: Path, name: str, check_name: str, words: str
+) -> None:
+    status, document = check(site, tmp_path, "scheduler", name)
+    assert status == 1
+    assert words in failing(document)[check_name]
+
+
+@pytest.mark.parametrize(
+    ("name", "check_name", "words"),
+    [
+        ("bad-forgetful", "restore", "total[0]: after "),
+        ("bad-speechless", "snapshot", "total[0]: snapshot() returns NoneType, not bytes"),
+        ("bad-failing", "operators", f"bad_workloads.py:{FAILING_LINE})"),
+        ("bad-endless", "time", "process of total[0] has not returned within"),
+        ("bad-chance", "purity", "numbers[0]: two instances give "),
+        ("bad-reference", "answer", "it is not that of the reference: ('all',) = "),
+        pytest.param("bad-hiding", "moves", "wrong answer: ('all',) = ", marks=pytest.mark.loopback),
+    ],
+)
+def test_what_is_wrong_with_a_workload_is_named(
+    site: Path, tmp_path: Path, name: str, check_name: str, words: str
+) -> None:
+    status, document = check(site, tmp_path, "workload", name)
+    assert status == 1
+    found = failing(document)
+    assert words in found[check_name]
+    assert (list(found) == ["moves"]) == (name == "bad-hiding")
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("name", ["sample-numbers", "wordcount"])
+def test_workloads_of_ours_and_of_somebody_else_pass_and_have_moved(site: Path, tmp_path: Path, name: str) -> None:
+    status, document = check(site, tmp_path, "workload", name)
+    assert failing(document) == {}
+    assert status == 0
+    moved = document["checks"][-1]
+    assert moved["name"] == "moves"
+    assert int(moved["message"].split()[0]) > 0
+
+
+@pytest.mark.parametrize("name", ["even", "t-storm"])
+def test_built_in_schedulers_pass(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    passes("scheduler", name, capfd)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", scheduler_names())
+def test_every_built_in_scheduler_passes(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    passes("scheduler", name, capfd)
+
+
+@pytest.mark.long
+@pytest.mark.loopback
+@pytest.mark.parametrize("name", list(plugins(WORKLOADS)))
+def test_every_built_in_workload_passes(
+    name: str, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    passes("workload", name, capfd)
+
+
+def passes(kind: str, name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    status = run(["check", kind, name])
+    shown = capfd.readouterr().out
+    assert "NOT OK" not in shown
+    assert status == 0
+    assert shown.startswith("interface ok ")
+
+
+def test_an_unknown_name_is_wrong_input_with_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", "scheduler", "evne"]) == 2
+    assert "unknown scheduler 'evne'; did you mean 'even'?" in capsys.readouterr().err
+    assert run(["check", "workload", "wordcuont"]) == 2
+    assert "did you mean 'wordcount'?" in capsys.readouterr().err
