@@ -83,9 +83,9 @@ def run(arguments: Sequence[str]) -> int:
     try:
         outcome = millrace.main(list(arguments), prog_name="millrace", standalone_mode=False)
     except click.ClickException as fault:
-        said = io.StringIO()
-        fault.show(said)
-        usage, error, message = said.getvalue().rstrip("\n").partition("Error: ")
+        shown = io.StringIO()
+        fault.show(shown)
+        usage, error, message = shown.getvalue().rstrip("\n").partition("Error: ")
         click.echo(f"{usage}{error}{printable_lines(message)}", err=True)
         return INPUT_WRONG
     except (KeyboardInterrupt, click.Abort):

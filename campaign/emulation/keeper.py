@@ -33,6 +33,7 @@ from campaign.emulation.node_init import NodePlan
 from campaign.process import identify
 from campaign.state import RunState, runtime_folder, this_owner
 from inventory.errors import MillraceError, RunError, UnfitError
+from inventory.foreign import printable
 
 KEEP = b"keep\n"
 READY = "ready"
@@ -233,7 +234,7 @@ def main() -> int:
         try:
             keeper.up()
         except MillraceError as fault:
-            tell(f"{fault.exit_status} {fault}")
+            tell(printable(f"{fault.exit_status} {fault}"))
             return fault.exit_status
         tell(READY)
         # Nobody reads our answers any more.
