@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import pyarrow.parquet
 
+from inventory.foreign import printable
 from workloads.rates import NS
 
 LATENCY_LOG = "latency.hlog"
@@ -123,7 +124,7 @@ def _intervals(table: Path, start_ns: int, offsets: Mapping[str, int]) -> Iterat
         last[writer] = end_ns
         counts = dict(row[4:] for row in rows)
         length_s = max(0, end_ns - begin_ns) / NS
-        tag = executor.replace(",", "_").replace(" ", "_")
+        tag = printable(executor).replace(",", "_").replace(" ", "_")
         text = f"Tag={tag},{begin_ns / NS:.3f},{length_s:.3f},{max(counts) / 1e6:.3f},{encoded(counts)}"
         yield _Interval(begin_ns, executor, text)
 

@@ -34,6 +34,7 @@ from campaign.process import identify
 from campaign.state import RunState, this_owner
 from campaign.state_folder import state_folder
 from inventory.errors import MillraceError, RunError, UnfitError
+from inventory.foreign import printable
 
 KEEP = b"keep\n"
 READY = "ready"
@@ -235,7 +236,7 @@ def main() -> int:
         try:
             keeper.up()
         except MillraceError as fault:
-            tell(f"{fault.exit_status} {fault}")
+            tell(printable(f"{fault.exit_status} {fault}"))
             return fault.exit_status
         tell(READY)
         # Nobody reads our answers any more.

@@ -242,11 +242,7 @@ def test_what_was_asked_for_is_never_bold_as_if_it_were_found(
     html = built(folder, tables)
     (part,) = re.findall(r"<h3>Difference to even.*?</table>", html, re.DOTALL)
     # Without a schedule what sources emit is what the placement let them.
-    assert re.findall(r'class="([^"]*)">(−500 [^<]*)<', part) == (
-        [("edge", "−500 [−500, −500]"), ("", "−500 [−500, −500]")]
-        if has_schedule
-        else [(" clear", "−500 [−500, −500]")]
-    )
+    assert re.findall(r'class="([^"]*)">−500 ', part) == (["edge", ""] if has_schedule else [" clear"])
 
 
 def test_what_only_the_order_of_adding_has_left_is_no_difference(campaign_maker: Maker, tmp_path: Path) -> None:
@@ -294,14 +290,13 @@ def test_names_of_others_steer_no_terminal_break_no_figure_and_are_no_formulas(
     }
     html = built(folder, {name: tidy(name, rows) for name, rows in tables.items()})
     check_self_contained(html)
-    files = [path for path in (folder / "report").rglob("*") if path.is_file()]
-    for path in files:
+    for path in (path for path in (folder / "report").rglob("*") if path.is_file()):
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", path.read_text(encoding="utf-8")), path
         if path.suffix == ".svg":
             ElementTree.parse(path)  # noqa: S314 - our own
         if path.suffix == ".csv":
-            cells = [cell for row in csv.reader(path.open(newline="")) for cell in row]
-            assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@")) and cell != "-5.0"], path
+            cells = [cell for row in csv.reader(path.open(newline="")) for cell in row if cell != "-5.0"]
+            assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@"))], path
     with (folder / "report/tables/components.csv").open(newline="") as file:
         (row,) = csv.DictReader(file)
     assert row["component"] == "'=cmd()\\x1b]0;title\\x07\\r\\n\\x9b2J\\u202e$\\frac{$<b>"

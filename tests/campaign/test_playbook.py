@@ -207,3 +207,13 @@ def test_options_that_change_nothing_or_leave_something_out_are_known(
     choice = playbook.Choice(options=options)
     assert (choice.only_looks, choice.is_partial) == (looks, partial)
     assert playbook.Choice(check=True).only_looks
+
+
+@pytest.mark.parametrize("verb", ["provision", "restore", "verify"])
+def test_a_misspelt_group_of_workers_is_told_with_the_nearest_before_anything_is_played(
+    verb: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lab.yml").write_text(INVENTORY.replace("workers", "worker").replace("PYTHON", sys.executable))
+    status, out, err = millrace(capfd, verb, str(tmp_path / "lab.yml"))
+    assert (status, out) == (2, "")
+    assert "the group 'workers' holds no host; did you mean 'worker'?" in err
