@@ -69,7 +69,7 @@ main()
 class Desk:
     """An operator's desk: a folder with an agenda, and campaigns started from it."""
 
-    whole, without_spark = MILLRACE, WITHOUT_SPARK
+    whole, without_report, without_spark = MILLRACE, WITHOUT_REPORT, WITHOUT_SPARK
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
