@@ -121,3 +121,42 @@ def test_a_lost_nodes_work_is_done_by_the_others_and_the_node_may_return(desk: A
     rows = pyarrow.parquet.read_table(desk.campaign / "runs" / RUN / "traces" / "throughput.parquet").to_pylist()
     last = {row["executor"]: (row["t_ns"], row["node"]) for row in sorted(rows, key=lambda row: row["t_ns"])}
     assert {node for _, node in last.values()} == {"n1"}
+
+
+NEVER_WITHOUT_A_NODE = """\
+import campaign.patience
+from scheduler.even import Even
+
+campaign.patience.PATIENCE_S = 0.5
+usual = Even.place
+
+def place(self, problem):
+    while not all(node.available for node in problem.cluster.nodes):
+        pass
+    return usual(self, problem)
+
+Even.place = place
+"""
+
+
+def test_a_scheduler_that_never_answers_after_a_loss_is_told_of_and_ended_with_the_campaign(desk: Any) -> None:
+    agenda = desk.agenda(schedulers=["even"], duration_s=60, checkpoint_s=CHECKPOINT_S)
+    campaign = desk.start("run", agenda, program=NEVER_WITHOUT_A_NODE + desk.without_report)
+    desk.wait_for_stage(1, "measuring")
+    (folder,) = desk.temporary.glob(f"millrace-*/{RUN}.1/n2")
+    away = folder.with_name(".away")
+    folder.rename(away)
+    agent = next(p for p in desk.processes("agent") if Path(f"/proc/{p.pid}/cwd").readlink() == away)
+    os.kill(agent.pid, signal.SIGKILL)
+    said = ""
+    while "is still deciding" not in said:
+        said = campaign.stderr.readline()
+        assert said, "the campaign has ended"
+    assert said == "millrace: the scheduler 'even' is still deciding, Ctrl-C ends it\n"
+    for _ in range(2):
+        campaign.send_signal(signal.SIGINT)
+        said = campaign.stderr.readline()
+    assert said == "stopping now\n"
+    assert desk.end_of(campaign).status == 130
+    desk.wait_for_silence()
+    assert not list(desk.temporary.iterdir())
