@@ -96,7 +96,10 @@ def listing(path: Path, meanwhile: Callable[[], object] = lambda: None) -> Listi
             ansible.kill()
     if ansible.returncode != 0:
         raise InputError(_explained(path, said.decode(errors="replace")))
-    data = json.loads(listed)
+    try:
+        data = json.loads(listed)
+    except (ValueError, RecursionError) as fault:
+        raise InputError(f"{path}: what Ansible lists of it cannot be read: {fault}") from None
     variables = data.pop("_meta", {}).get("hostvars", {})
     hosts = {group: tuple(parts.get("hosts", ())) for group, parts in data.items()}
     children = {group: tuple(parts.get("children", ())) for group, parts in data.items()}

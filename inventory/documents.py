@@ -6,7 +6,9 @@ frozen `msgspec.Struct` and translates what msgspec finds wrong into file, line,
 nearest valid choice.
 """
 
+import json
 import re
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -17,7 +19,7 @@ import yaml
 from inventory.errors import InputError, nearest
 from inventory.explaining import choices_at, description_at, in_words, keys_at, steps_of, type_at
 from inventory.foreign import printable
-from inventory.parsing import Core, lines_of, plain_data
+from inventory.parsing import Core, is_json, json_line, lines_of, yaml_data
 from inventory.parsing import Steps as Steps
 from inventory.parsing import dotted as dotted
 
@@ -35,21 +37,37 @@ class Document:
         data: dicts, lists and scalars.
     """
 
-    def __init__(self, source: str, data: Any, lines: dict[Steps, int] | None = None, text: str | None = None) -> None:
-        """Keep `data`; lines that are not given are worked out from `text` when a message needs them."""
+    def __init__(
+        self, source: str, data: Any, lines: dict[Steps, int] | None = None, json_text: str | None = None
+    ) -> None:
+        """Keep `data`, and the lines of its values.
+
+        Args:
+            source: the file.
+            data: as above; None with `json_text`.
+            lines: as far as they are known.
+            json_text: known to be JSON; data and lines are made from it when they are needed.
+        """
         self.source = source
-        self.data = data
-        self._text = text
-        if lines is not None:
-            self.lines = lines
+        self._json = json_text
+        if json_text is None:
+            self.data = data
+            self.lines = lines or {}
+
+    @cached_property
+    def data(self) -> Any:
+        """Dicts, lists and scalars."""
+        return json.loads(self._json or "null")
 
     @cached_property
     def lines(self) -> dict[Steps, int]:
         """The line of every value, as far as they are known."""
-        return {} if self._text is None else lines_of(self._text, self.source)
+        return lines_of(self._json or "", self.source)
 
     def where(self, steps: Steps) -> str:
         """`file:line` of the value at `steps`, or of its nearest parent that has one."""
+        if self._json is not None:
+            return f"{self.source}:{json_line(self._json, steps)}"
         while steps and steps not in self.lines:
             steps = steps[:-1]
         line = self.lines.get(steps)
@@ -76,6 +94,10 @@ class Document:
         Raises:
             InputError: a key is unknown or missing, or a value has the wrong type or range.
         """
+        if self._json is not None and not under:
+            # Straight from the text: no plain data are made, which take several times the memory.
+            with suppress(msgspec.DecodeError):
+                return msgspec.json.decode(self._json, type=kind)
         part = self.value(under)
         try:
             return msgspec.convert(part, kind)
@@ -135,7 +157,7 @@ def read(path: str | Path) -> Document:
     """Read a YAML or JSON file.
 
     Raises:
-        InputError: the file cannot be read, is not YAML/JSON, or gives a key twice.
+        InputError: the file cannot be read, is not YAML/JSON, is too long for what it is, or gives a key twice.
     """
     path = Path(path)
     name = printable(path)
@@ -154,8 +176,9 @@ def read(path: str | Path) -> Document:
 
 def parse(text: str, source: str = "<text>") -> Document:
     """Read a YAML or JSON document from `text`; `source` stands for the file in messages."""
-    data, lines = plain_data(text, source)
-    return Document(source, data, lines, text)
+    if is_json(text, source):
+        return Document(source, None, json_text=text)
+    return Document(source, *yaml_data(text, source))
 
 
 def to_plain(value: Any) -> Any:

@@ -1,14 +1,14 @@
 """From YAML or JSON text to plain data, and the line on which each value stands.
 
 Scalars follow YAML 1.2's core schema, of which JSON is a part: `no` is a string and `1e3` is a number,
-in a `.yaml` file as in a `.json` file. Text that is JSON is read by a JSON parser, many times faster; its lines are
-worked out only when a message needs them.
+in a `.yaml` file as in a `.json` file. Text that is JSON is read by a JSON parser, many times faster, and only checked
+at first; data and lines are made when somebody needs them. YAML takes half a kilobyte of memory per value: bounded.
 """
 
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import yaml
@@ -29,36 +29,112 @@ SAFELY_SHORT = 10_000
 """Text of so few characters cannot nest deeply enough to harm libyaml, nor hold many values by right."""
 
 
-def plain_data(text: str, source: str) -> tuple[Any, dict[Steps, int] | None]:
-    """Return the data of `text`, and the line of every value or None where that was not worked out.
+MOST_YAML = 1_000_000
+"""Characters of the longest YAML text; thousands of hosts or executors have room in it."""
+
+
+def is_json(text: str, source: str) -> bool:
+    """Whether `text` is JSON that can be used; what is not may be YAML.
+
+    Nothing of it is kept, so that this takes no memory to speak of.
 
     Raises:
-        InputError: it is neither YAML nor JSON, gives a key twice, nests too deep, or a number is not finite.
+        InputError: it begins like JSON, is not, and is too long to be YAML.
     """
-    if text.lstrip()[:1] in ("{", "["):
-        try:
-            data = json.loads(text, object_pairs_hook=_once, parse_float=_finite, parse_constant=_finite)
-            if _SURROGATE.search(text):
-                json.dumps(data, ensure_ascii=False).encode()  # half a character cannot be written anywhere
-            return data, None
-        except (ValueError, RecursionError):
-            pass  # YAML of that shape, or a mistake that the slower reader can name
+    if text.lstrip()[:1] not in ("{", "["):
+        return False
+    try:
+        levels = json.loads(text, object_pairs_hook=_levels, parse_float=_finite, parse_constant=_finite)
+        _level(levels)
+        if _SURROGATE.search(text):
+            json.dumps(json.loads(text), ensure_ascii=False).encode()  # half a character cannot be written anywhere
+        return True
+    except (ValueError, RecursionError) as fault:
+        # YAML of that shape, or a mistake that the slower reader can name.
+        if len(text) <= MOST_YAML:
+            return False
+        if isinstance(fault, json.JSONDecodeError):
+            raise InputError(f"{source}:{fault.lineno}: not valid JSON: {fault.msg}") from None
+        words = "nested too deep" if isinstance(fault, RecursionError) else fault
+        raise InputError(f"{source}: not JSON that can be used: {words}") from None
+
+
+def yaml_data(text: str, source: str) -> tuple[Any, dict[Steps, int]]:
+    """Return the data of YAML text, and the line of every value.
+
+    Raises:
+        InputError: it is too long or no YAML, gives a key twice, nests too deep, or a number is not finite.
+    """
+    if len(text) > MOST_YAML:
+        raise InputError(
+            f"{source}: {len(text) / 1e6:.1f} MB of YAML, of which at most {MOST_YAML / 1e6:g} MB are read; "
+            "write so much as JSON, which is read many times faster"
+        )
     return _Reader(text, source).read()
 
 
 def lines_of(text: str, source: str) -> dict[Steps, int]:
     """The line of every value of `text`, as far as they can be told."""
     try:
-        return _Reader(text, source).read()[1]
+        return yaml_data(text, source)[1]
     except InputError:
-        return {}  # JSON may hold characters that YAML does not
+        return {}  # JSON may hold characters that YAML does not, and be longer
 
 
-def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is given twice")
-    return found
+def json_line(text: str, steps: Steps) -> int:
+    """The line of the value at `steps` of JSON text, that of its key if it has one, or of its nearest parent."""
+    position = at = _SPACE.match(text).end()  # type: ignore[union-attr]  # it matches nothing, too
+    for step in steps:
+        for name, named_at, value_at in _entries(text, at):
+            if name == step:
+                position, at = named_at, value_at
+                break
+        else:
+            break
+    return text.count("\n", 0, position) + 1
+
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+def _entries(text: str, at: int) -> Iterator[tuple[str | int, int, int]]:
+    """Of an object or array at `at`: key or index, where the entry begins, and where its value does."""
+    decode = json.JSONDecoder().raw_decode
+
+    def behind(position: int) -> int:
+        return _SPACE.match(text, position).end()  # type: ignore[union-attr]
+
+    opened, number = text[at], 0
+    at = behind(at + 1)
+    while opened in "{[" and text[at] not in "}]":
+        begin, name = at, number
+        if opened == "{":
+            name, at = decode(text, at)
+            at = behind(behind(at) + 1)
+        yield name, begin, at
+        at = behind(decode(text, at)[1])
+        at, number = behind(at + 1) if text[at] == "," else at, number + 1
+
+
+class _Level(int):
+    """How deep an object nests, in place of the object."""
+
+
+def _levels(pairs: Sequence[tuple[str, Any]]) -> _Level:
+    if len(dict(pairs)) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} is given twice")
+    return _Level(1 + max((_level(value) for _, value in pairs), default=0))
+
+
+def _level(value: Any) -> int:
+    if isinstance(value, list):
+        deepest = 1 + max(map(_level, value), default=0)
+    else:
+        deepest = value if isinstance(value, _Level) else 0
+    if deepest > MOST_DEEP:
+        raise ValueError("nested too deep")
+    return deepest
 
 
 def _finite(text: str) -> float:
