@@ -26,6 +26,9 @@ def throughput(data: WorkloadData) -> Figure:
     axes.set_xlabel("seconds since the measured interval began")
     axes.set_ylabel("tuples/s at sinks")
     draw_series(axes, data.looks, data.throughput)
+    for scheduler, seconds in data.recoveries.items():
+        for second in seconds:
+            axes.axvline(second, color=data.looks[scheduler].colour.light, linestyle=":", linewidth=1.0, zorder=0.5)
     axes.set_ylim(0, max(y for line in data.throughput for _, y in line.points) * 1.08 or 1.0)
     axes.margins(x=0.01)
     if data.warmup_s > 0:
@@ -48,7 +51,7 @@ def latency(data: WorkloadData) -> Figure:
     axes.set_yscale("log")
     # A quantile beyond 1 - 1/n of n samples is the largest sample again.
     supported = [
-        Line(line.scheduler, line.repetition, [(_tail(q), ms) for q, ms in line.points if q <= most])
+        Line(line.scheduler, line.repetition, [(_tail(q), ms) for q, ms in line.points if q <= most], line.suspect)
         for line in data.latency
         for most in [1 - 1 / max(2, data.samples[line.scheduler, line.repetition])]
     ]
@@ -78,7 +81,7 @@ def _wide(axes: Axes) -> bool:
 def draw_series(axes: Axes, looks: Mapping[str, Look], lines: Sequence[Line]) -> None:
     """Every run's line; of a scheduler with enough of them the median and the range at each x.
 
-    A y that is not a number breaks the line.
+    A y that is not a number breaks the line. Suspect runs, and medians over some, end with a hollow mark.
     """
     for scheduler, look in looks.items():
         mine = [line for line in lines if line.scheduler == scheduler and line.points]
@@ -88,6 +91,8 @@ def draw_series(axes: Axes, looks: Mapping[str, Look], lines: Sequence[Line]) ->
             for line in mine:
                 xs, ys = zip(*line.points, strict=True)
                 axes.plot(xs, ys, color=look.colour.light, linestyle=look.dash, alpha=0.85)
+                if line.suspect:
+                    _hollow(axes, look, xs[-1], ys[-1])
 
 
 def _band(axes: Axes, look: Look, lines: Sequence[Line]) -> None:
@@ -100,3 +105,11 @@ def _band(axes: Axes, look: Look, lines: Sequence[Line]) -> None:
     low, middle, high = ([what(at[x]) if at[x] else math.nan for x in xs] for what in (min, median, max))
     axes.fill_between(xs, low, high, color=look.colour.light, alpha=0.18, linewidth=0)
     axes.plot(xs, middle, color=look.colour.light, linestyle=look.dash, linewidth=1.8)
+    if any(line.suspect for line in lines):
+        _hollow(axes, look, xs[-1], middle[-1])
+
+
+def _hollow(axes: Axes, look: Look, x: float, y: float) -> None:
+    axes.plot(
+        [x], [y], linestyle="", marker=look.marker, color=look.colour.light, markerfacecolor="none", clip_on=False
+    )
