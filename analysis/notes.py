@@ -65,12 +65,12 @@ def _energy(energy: Rows, events: Rows) -> str:
 
 
 def _suspect(counted: Rows) -> list[tuple[str, str]]:
-    """Runs to whose nodes something happened."""
+    """Runs with recoveries, or to whose nodes something happened."""
     found = [f"{row['run']} ({row['suspect']})" for row in counted if row["suspect"]]
     if not found:
         return []
     listed = ", ".join(found[:_MOST_NAMED]) + (", …" if len(found) > _MOST_NAMED else "")
-    words = f"{len(found)} of {len(counted)} runs, marked in every table and hollow in figures of energy: {listed}."
+    words = f"{len(found)} of {len(counted)} runs, marked in every table and hollow in figures: {listed}."
     return [("Suspect runs", words)]
 
 

@@ -69,7 +69,7 @@ class Group:
 
     @property
     def suspect(self) -> int:
-        """In how many runs something happened to the nodes that makes their figures doubtful."""
+        """In how many runs something happened that makes their figures doubtful."""
         return sum(bool(row["suspect"]) for row in self.runs)
 
 

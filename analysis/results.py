@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from agents.trace import TABLES
 from analysis.energy.record import Energy
@@ -25,6 +25,8 @@ from inventory.foreign import printable, printable_all
 T = TypeVar("T")
 
 INCOMPLETE = "incomplete"
+UNMARKED = "recoveries, whose replays are in its figures"
+"""Of a run that an earlier version has measured."""
 
 
 class Agenda(Struct, frozen=True):
@@ -81,6 +83,8 @@ class Measured(Struct, frozen=True):
     saturated: bool | None = None
     latency_ms: Mapping[str, Any] = {}
     refused_connections: Mapping[str, int] = {}
+    recoveries: Sequence[Mapping[str, Any]] = ()
+    incomplete: str | UnsetType | None = UNSET
     energy: Energy | None = None
 
 
@@ -186,9 +190,26 @@ class Run:
         return self.file.measured.energy if self.file and self.file.measured else None
 
     @property
+    def recoveries(self) -> int:
+        """How many recoveries it had."""
+        return len(self.file.measured.recoveries) if self.file and self.file.measured else 0
+
+    @property
+    def incomplete(self) -> str:
+        """Why its figures are not those of a run without recoveries; empty when they are."""
+        known = self.file.measured.incomplete if self.file and self.file.measured else None
+        if known is UNSET:
+            # Of a version whose runs are not marked.
+            return UNMARKED if self.recoveries else ""
+        return known or ""
+
+    @property
     def suspect(self) -> str:
-        """What happened to its nodes that makes its figures doubtful; empty when nothing did."""
-        return "; ".join(self.file.suspect) if self.file else ""
+        """What happened in it that makes its figures doubtful; empty when nothing did."""
+        found = [*self.file.suspect] if self.file else []
+        if self.incomplete == UNMARKED:
+            found.append(UNMARKED)
+        return "; ".join(found)
 
     @property
     def not_given(self) -> str:

@@ -73,6 +73,8 @@ def run_rows(campaign: Campaign, tables: Mapping[str, Rows]) -> Rows:
             "saturated": run.file.measured.saturated if run.file and run.file.measured else None,
             "suspect": run.suspect,
             "not_given": run.not_given,
+            "recoveries": run.recoveries if run.counts else None,
+            "incomplete": run.incomplete,
             **_figures(run, {name: groups.get(run.id, []) for name, groups in by_run.items()}),
         }
         for run in campaign.runs
@@ -95,6 +97,7 @@ def comparison_rows(campaign: Campaign, runs: Rows) -> Rows:
                 "metric": metric.name,
                 "unit": metric.unit,
                 "n": seen.n,
+                "suspect": suspect_count(runs, workload, {scheduler}, values),
                 "saturated": saturated_count(runs, workload, {scheduler}, values),
                 "smallest": seen.low,
                 "largest": seen.high,
@@ -125,6 +128,7 @@ def difference_rows(campaign: Campaign, runs: Rows, baseline: str | None) -> Row
                 "metric": metric.name,
                 "unit": metric.unit,
                 "pairs": difference.n,
+                "suspect": suspect_count(runs, workload, {scheduler, baseline}, values.keys() & base.keys()),
                 "saturated": saturated_count(runs, workload, {scheduler, baseline}, values.keys() & base.keys()),
                 "median_difference": difference.estimate,
                 "low": difference.low,
@@ -142,6 +146,16 @@ def by_repetition(runs: Rows, workload: str, scheduler: str, metric: str) -> dic
         for row in runs
         if row["counts"] and row["workload"] == workload and row["scheduler"] == scheduler and row[metric] is not None
     }
+
+
+def suspect_count(runs: Rows, workload: str, schedulers: Set[str], repetitions: Iterable[int]) -> int:
+    """In how many of these repetitions one of the schedulers had a suspect run."""
+    found = {
+        row["repetition"]
+        for row in runs
+        if row["counts"] and row["suspect"] and row["workload"] == workload and row["scheduler"] in schedulers
+    }
+    return len(found & set(repetitions))
 
 
 def saturated_count(runs: Rows, workload: str, schedulers: Set[str], repetitions: Iterable[int]) -> int | None:
@@ -226,15 +240,15 @@ def _figure_names() -> list[str]:
 
 RUN_COLUMNS = (
     *("run", "workload", "scheduler", "repetition", "status", "counts", "reason"),
-    *("verification", "checked_rows", "saturated", "suspect", "not_given"),
+    *("verification", "checked_rows", "saturated", "suspect", "not_given", "recoveries", "incomplete"),
     *_figure_names(),
 )
 COMPARISON_COLUMNS = (
-    *("workload", "scheduler", "metric", "unit", "n", "saturated", "smallest", "largest"),
+    *("workload", "scheduler", "metric", "unit", "n", "suspect", "saturated", "smallest", "largest"),
     *("median", "median_low", "median_high"),
 )
 DIFFERENCE_COLUMNS = (
-    *("workload", "scheduler", "baseline", "metric", "unit", "pairs", "saturated"),
+    *("workload", "scheduler", "baseline", "metric", "unit", "pairs", "suspect", "saturated"),
     *("median_difference", "low", "high", "excludes_zero"),
 )
 

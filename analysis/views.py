@@ -22,7 +22,14 @@ def workload_data(campaign: Campaign, label: str, tables: Mapping[str, Rows], ru
     repetitions = {s: sum(run.scheduler == s for run in counted) for s in campaign.schedulers}
     # A scheduler keeps its look in the whole report, so its place in the campaign decides, not in this workload.
     looks = {s: look(at) for at, s in enumerate(campaign.schedulers) if repetitions[s]}
-    values = {m.name: {s: list(by_repetition(runs, label, s, m.name).values()) for s in looks} for m in METRICS}
+    found = {m.name: {s: by_repetition(runs, label, s, m.name) for s in looks} for m in METRICS}
+    values = {m: {s: list(each[s].values()) for s in looks} for m, each in found.items()}
+    doubtful = {(run.scheduler, run.repetition) for run in counted if run.suspect}
+    scheduler_of = {run.id: run.scheduler for run in counted}
+    recoveries: dict[str, list[float]] = {}
+    for row in tables["moments"]:
+        if row["kind"] == "recovery" and row["run"] in scheduler_of:
+            recoveries.setdefault(scheduler_of[row["run"]], []).append(row["second"])
     return WorkloadData(
         label=label,
         looks=looks,
@@ -39,6 +46,8 @@ def workload_data(campaign: Campaign, label: str, tables: Mapping[str, Rows], ru
         spreads={m: {s: spread(v, label, s, m) for s, v in each.items()} for m, each in values.items()},
         seats=_seats(counted, list(looks)),
         nodes=campaign.nodes,
+        suspect={m: {s: [(s, k) in doubtful for k in each[s]] for s in looks} for m, each in found.items()},
+        recoveries=recoveries,
     )
 
 
@@ -53,7 +62,7 @@ def _lines(runs: Sequence[Run], values: Iterable[tuple[str, float, float | None]
     for run_id, x, y in values:
         if y is not None:
             points.setdefault(run_id, []).append((x, y))
-    return [Line(run.scheduler, run.repetition or 0, sorted(points.get(run.id, []))) for run in runs]
+    return [Line(run.scheduler, run.repetition or 0, sorted(points.get(run.id, [])), bool(run.suspect)) for run in runs]
 
 
 def _samples(run: Run, rows: Rows) -> int:

@@ -125,7 +125,7 @@ def read_table(traces: Path, table: str, *columns: str) -> pa.Table:
     return pyarrow.parquet.read_table(traces / f"{table}.parquet", columns=["node", "worker", "t_ns", *columns])
 
 
-def by_worker(table: pa.Table, spans: Spans) -> Iterator[tuple[pa.Table, int, int]]:
+def _by_worker(table: pa.Table, spans: Spans) -> Iterator[tuple[pa.Table, int, int]]:
     """Each worker's rows with its span."""
     writers = table.group_by(["node", "worker"]).aggregate([]).to_pylist()
     for node, worker in ((row["node"], row["worker"]) for row in writers):
@@ -141,7 +141,7 @@ def weighted(table: pa.Table, key: list[str], spans: Spans) -> pa.Table:
     """
     nothing = pa.array([], pa.float64())
     parts = [table.slice(0, 0).append_column("weight", nothing).append_column("weight_per_s", nothing)]
-    for rows, start, end in by_worker(table, spans):
+    for rows, start, end in _by_worker(table, spans):
         part = rows.sort_by([(name, "ascending") for name in [*key, "t_ns"]]).combine_chunks()
         until = part["t_ns"].combine_chunks()
         same = pa.array([True] * (len(part) - 1), pa.bool_())
@@ -167,8 +167,8 @@ def total(rows: pa.Table, column: str, weight: str = "weight") -> float:
 def _latency(table: pa.Table, spans: Spans) -> dict[str, Any]:
     """Percentiles over all samples that were recorded within the interval, in milliseconds."""
     inside = [table.slice(0, 0)]
-    for rows, start, end in by_worker(table, spans):
-        inside.append(rows.filter(within(rows, start, end)))
+    for rows, start, end in _by_worker(table, spans):
+        inside.append(rows.filter(_within(rows, start, end)))
     counts = pa.concat_tables(inside).group_by("value_ns").aggregate([("count", "sum")]).sort_by("value_ns")
     values, running = counts["value_ns"].to_pylist(), pc.cumulative_sum(counts["count_sum"]).to_pylist()
     if not values:
@@ -203,7 +203,7 @@ def _nodes_of(rows: pa.Table) -> list[str]:
     return found
 
 
-def within(rows: pa.Table, start: int, end: int) -> pa.ChunkedArray:
+def _within(rows: pa.Table, start: int, end: int) -> pa.ChunkedArray:
     """Which rows tell of time inside the span; the one at its very beginning tells of the time before."""
     return pc.and_(pc.greater(rows["t_ns"], start), pc.less_equal(rows["t_ns"], end))
 
@@ -211,7 +211,7 @@ def within(rows: pa.Table, start: int, end: int) -> pa.ChunkedArray:
 def _due(spouts: pa.Table, spans: Spans, seconds: float) -> float | None:
     """Tuples that the schedule holds in the interval, for all sources together; None without a schedule."""
     levels: dict[str, list[Reading]] = {}
-    for rows, start, _ in by_worker(spouts, spans):
+    for rows, start, _ in _by_worker(spouts, spans):
         known = rows.filter(pc.is_valid(rows["due"])).select(["executor", "t_ns", "due"]).to_pylist()
         for row in known:
             levels.setdefault(row["executor"], []).append((row["t_ns"] - start, row["due"]))
@@ -234,8 +234,8 @@ def _saturated(spouts: pa.Table, spans: Spans, seconds: float, due: float | None
     if total(spouts, "emitted") < (1 - LATE_SHARE) * due:
         return True
     lateness: list[Reading] = []
-    for rows, start, end in by_worker(spouts, spans):
-        inside = rows.filter(within(rows, start, end))
+    for rows, start, end in _by_worker(spouts, spans):
+        inside = rows.filter(_within(rows, start, end))
         pairs = zip(inside["t_ns"].to_pylist(), inside["late_ns"].to_pylist(), strict=True)
         lateness += [(t_ns - start, late) for t_ns, late in pairs if late is not None]
     length = seconds * NS

@@ -235,7 +235,10 @@ def _power(runs: Sequence[Run], looks: Mapping[str, Look], tables: Mapping[str, 
                 source,
                 modelled,
                 not outside,
-                [Line(of_run[r].scheduler, of_run[r].repetition or 0, sorted(points)) for r, points in lines.items()],
+                [
+                    Line(of_run[r].scheduler, of_run[r].repetition or 0, sorted(points), bool(of_run[r].suspect))
+                    for r, points in lines.items()
+                ],
             )
             for (outside, node, domain, source, modelled), lines in sorted(series.items())
         ],

@@ -22,15 +22,22 @@ class Kind(NamedTuple):
     caption: str
 
 
+DOTS = "Hollow dots are suspect runs."
+ENDS = "Suspect runs, and medians over some, end with a hollow mark."
+
 KINDS: Mapping[str, Kind] = {
-    "throughput": Kind(throughput, "Tuples that reach sinks per second, over the run; the warm-up is shaded."),
+    "throughput": Kind(
+        throughput,
+        f"Tuples that reach sinks per second, over the run; the warm-up is shaded, dotted lines are recoveries. {ENDS}",
+    ),
     "latency": Kind(
         latency,
-        "From the instant at which a sampled tuple was due at the source to its arrival at a sink, by percentile.",
+        "From the instant at which a sampled tuple was due at the source to its arrival at a sink, by percentile. "
+        f"{ENDS}",
     ),
-    "traffic": Kind(traffic, "Tuples delivered per second by the kind of hop they took."),
+    "traffic": Kind(traffic, f"Tuples delivered per second by the kind of hop they took. {DOTS}"),
     "nodes": Kind(nodes_used, "Executors per node as each scheduler placed them; an empty cell is a free node."),
-    "cpu": Kind(cpu, "CPU cores in use during the measured interval."),
+    "cpu": Kind(cpu, f"CPU cores in use during the measured interval. {DOTS}"),
 }
 """Name -> figure, in the order of the page."""
 
@@ -43,11 +50,12 @@ class EnergyKind(NamedTuple):
 
 
 POWER_CAPTION = (
-    "Power over the run by node, domain and source; the warm-up is shaded, where a line is broken power is not known."
+    "Power over the run by node, domain and source; the warm-up is shaded, where a line is broken power is not known. "
+    f"{ENDS}"
 )
 
 ENERGY_KINDS: Mapping[str, EnergyKind] = {
-    "energy": EnergyKind(per_tuple, "Energy per tuple that reached a sink; hollow dots are suspect runs."),
+    "energy": EnergyKind(per_tuple, f"Energy per tuple that reached a sink. {DOTS}"),
     "front": EnergyKind(
         front, "Energy per tuple against throughput: further down is less energy, further right more tuples."
     ),

@@ -9,11 +9,12 @@ from analysis.statistics import Spread, without_noise
 
 @dataclass(frozen=True)
 class Line:
-    """A series of one run: (x, y) with rising x."""
+    """A series of one run: (x, y) with rising x; `suspect` runs are marked."""
 
     scheduler: str
     repetition: int
     points: Sequence[tuple[float, float]]
+    suspect: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class WorkloadData:
         spreads: metric -> scheduler -> their description.
         seats: distinct placements, in the campaign's order.
         nodes: every node of the cluster.
+        suspect: metric -> scheduler -> which of the values are of suspect runs.
+        recoveries: scheduler -> seconds since the measured interval's start at which its runs recovered.
     """
 
     label: str
@@ -80,6 +83,8 @@ class WorkloadData:
     spreads: Mapping[str, Mapping[str, Spread | None]]
     seats: Sequence[Seats]
     nodes: Sequence[str]
+    suspect: Mapping[str, Mapping[str, Sequence[bool]]] = field(default_factory=dict)
+    recoveries: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

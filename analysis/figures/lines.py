@@ -27,6 +27,9 @@ def throughput(data: WorkloadData) -> Figure:
     axes.set_xlabel("seconds since the measured interval began")
     axes.set_ylabel("tuples/s at sinks")
     draw_series(axes, data.looks, data.throughput)
+    for scheduler, seconds in data.recoveries.items():
+        for second in seconds:
+            axes.axvline(second, color=data.looks[scheduler].colour.light, linestyle=":", linewidth=1.0, zorder=0.5)
     axes.set_ylim(0, max(y for line in data.throughput for _, y in line.points) * 1.08 or 1.0)
     axes.margins(x=0.01)
     if data.warmup_s > 0:
@@ -49,7 +52,7 @@ def latency(data: WorkloadData) -> Figure:
     axes.set_yscale("log")
     # A quantile beyond 1 - 1/n of n samples is the largest sample again.
     supported = [
-        Line(line.scheduler, line.repetition, [(_tail(q), ms) for q, ms in line.points if q <= most])
+        Line(line.scheduler, line.repetition, [(_tail(q), ms) for q, ms in line.points if q <= most], line.suspect)
         for line in data.latency
         for most in [1 - 1 / max(2, data.samples[line.scheduler, line.repetition])]
     ]
@@ -91,7 +94,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 def draw_series(axes: Axes, looks: Mapping[str, Look], lines: Sequence[Line]) -> None:
     """Every run's line; of a scheduler with enough of them the median and the range at each x.
 
-    A y that is not a number breaks the line.
+    A y that is not a number breaks the line. Suspect runs, and medians over some, end with a hollow mark.
     """
     for at, (scheduler, look) in enumerate(looks.items()):
         mine = [line for line in lines if line.scheduler == scheduler and line.points]
@@ -101,6 +104,8 @@ def draw_series(axes: Axes, looks: Mapping[str, Look], lines: Sequence[Line]) ->
             for line in mine:
                 xs, ys = zip(*line.points, strict=True)
                 axes.plot(xs, ys, alpha=0.85, **look.line(len(xs), at))
+                if line.suspect:
+                    _hollow(axes, look, xs[-1], ys[-1])
 
 
 def _band(axes: Axes, look: Look, lines: Sequence[Line], offset: int) -> None:
@@ -113,3 +118,11 @@ def _band(axes: Axes, look: Look, lines: Sequence[Line], offset: int) -> None:
     low, middle, high = ([what(at[x]) if at[x] else math.nan for x in xs] for what in (min, median, max))
     axes.fill_between(xs, low, high, color=look.colour.light, alpha=0.18, linewidth=0)
     axes.plot(xs, middle, linewidth=1.8, **look.line(len(xs), offset))
+    if any(line.suspect for line in lines):
+        _hollow(axes, look, xs[-1], middle[-1])
+
+
+def _hollow(axes: Axes, look: Look, x: float, y: float) -> None:
+    axes.plot(
+        [x], [y], linestyle="", marker=look.marker, color=look.colour.light, markerfacecolor="none", clip_on=False
+    )

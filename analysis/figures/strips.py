@@ -38,7 +38,7 @@ def cpu(data: WorkloadData) -> Figure:
 
 
 def _all_of(data: WorkloadData) -> Strips:
-    return Strips(data.looks, data.values, data.spreads)
+    return Strips(data.looks, data.values, data.spreads, data.suspect)
 
 
 def strips(data: Strips, title: str, label: str, groups: Sequence[tuple[str, str]]) -> Figure:

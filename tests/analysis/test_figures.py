@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib as mpl
@@ -201,6 +202,30 @@ def test_a_scheduler_keeps_its_colour_in_all_figures() -> None:
     for name, svg in draw_all(moved, "w"):
         assert re.search(r"\b[fk]-s4\b", svg), name
         assert not re.search(r"\b[fk]-s[01235]\b", svg), name
+
+
+@pytest.mark.parametrize("repetitions", [3, 12])
+def test_suspect_runs_are_hollow_and_recoveries_are_dotted_lines(repetitions: int) -> None:
+    plain = workload(repetitions)
+
+    def doubtful(lines: Sequence[Line]) -> list[Line]:
+        return [Line(line.scheduler, line.repetition, line.points, at < 2) for at, line in enumerate(lines)]
+
+    doubts: dict[str, Any] = {
+        "throughput": doubtful(plain.throughput),
+        "latency": doubtful(plain.latency),
+        "suspect": {m: {"even": [True, True, *[False] * (repetitions - 2)]} for m in plain.values},
+        "recoveries": {"even": [3.0, 7.5]},
+    }
+    before = dict(draw_all(plain, "w"))
+    after = dict(draw_all(WorkloadData(**{**plain.__dict__, **doubts}), "w"))
+    hollow = {name: len(re.findall(r'<use[^>]*fill-opacity="0"', svg)) for name, svg in after.items()}
+    # Of throughput and latency each line, or the one median over them; of the others a dot per group and run.
+    of_lines = 2 if repetitions == 3 else 1
+    assert hollow == {"throughput": of_lines, "latency": of_lines, "traffic": 6, "nodes": 0, "cpu": 6}
+    assert not any(re.search(r'<use[^>]*fill-opacity="0"', svg) for svg in before.values())
+    dotted = [len(re.findall("stroke-dasharray", svg["throughput"])) for svg in (before, after)]
+    assert dotted[1] - dotted[0] == 2
 
 
 def test_many_schedulers_and_nodes_still_fit() -> None:

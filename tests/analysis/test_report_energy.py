@@ -207,7 +207,10 @@ def test_a_difference_in_energy_is_bold_only_when_nothing_else_can_be_its_cause(
     (part,) = (part for part in tables_of(html.split('id="wordcount-energy"')[1]) if "−0.00111" in part)
     assert ('clear">−' in part) is (not doubt)
     (gross,) = (r for r in table(tmp_path / "c/report", "energy_differences") if r["metric"] == "joules_per_tuple")
-    assert (gross["excludes_zero"], gross["suspect"]) == ("true", "10" if doubt == "suspect" else "0")
+    count = "10" if doubt == "suspect" else "0"
+    assert (gross["excludes_zero"], gross["suspect"]) == ("true", count)
+    for name in ("comparison", "differences"):
+        assert {row["suspect"] for row in table(tmp_path / "c/report", name)} == {count}
 
 
 def test_runs_with_other_domains_are_not_compared(campaign_maker: Maker, tmp_path: Path) -> None:

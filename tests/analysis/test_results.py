@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.results import load_campaign
+from analysis.results import UNMARKED, load_campaign
 from inventory.errors import InputError
 
 Maker = Callable[..., Path]
@@ -116,6 +116,28 @@ def test_keys_of_later_versions_are_left_alone(campaign: Path) -> None:
     edit(campaign / "campaign.json", cluster={"nodes": []}, mood="good")
     edit(campaign / "runs" / "001-exclamation-even-r1" / "run.json", energy={"joules": 3})
     assert len(load_campaign(campaign).counted) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "recoveries", "incomplete", "suspect"),
+    [
+        ({}, 0, "", ""),
+        ({"recoveries": [{"at_s": 1}], "incomplete": None}, 1, "", "1 recovery"),
+        ({"recoveries": [{}, {}], "incomplete": "why"}, 2, "why", "2 recoveries, figures incomplete: why"),
+        # Of a version that counted replays, and did not mark such runs.
+        ({"recoveries": [{}]}, 1, UNMARKED, UNMARKED),
+        ({"recoveries": []}, 0, "", ""),
+    ],
+)
+def test_runs_with_recoveries_are_known_also_those_of_earlier_versions(
+    campaign: Path, changes: dict[str, object], recoveries: int, incomplete: str, suspect: str
+) -> None:
+    path = next(campaign.glob("runs/001-*/run.json"))
+    said = [suspect] if "incomplete" in changes else []
+    edit(path, measured={"saturated": False, **changes}, suspect=said)
+    run = load_campaign(campaign).runs[0]
+    assert (run.recoveries, run.incomplete, run.suspect) == (recoveries, incomplete, suspect)
+    assert run.counts
 
 
 def test_a_folder_that_is_none_names_the_one_beside(campaign: Path, tmp_path: Path) -> None:

@@ -46,9 +46,9 @@ def why(
     lost: Sequence[str] = (),
     emitted: int = 100,
     due: int | None = 100,
-    queued: Sequence[int] = (),
+    delivered: Sequence[int] = (100,) * SECONDS,
 ) -> str | None:
-    """Of a run of ten seconds, with so many rows a second and such a queue at its end."""
+    """Of a run of ten seconds, with so many rows a second; the sink processes 100 of those that are delivered."""
     writer = TraceWriter(folder, "r", "n1", 0)
     for at, kind in ((0, "measure_start"), (SECONDS, "measure_end")):
         writer.add("event", START + at * NS, kind, "", None, None)
@@ -57,8 +57,8 @@ def why(
         level = None if due is None else due * second
         writer.add("throughput", at, "src[0]", "src", "spout", emitted, 0, 0, level, 0)
         writer.add("throughput", at, "snk[0]", "snk", "sink", 0, 100, None, None, None)
-        waiting = queued[min(second, SECONDS)] if queued else 0
-        writer.add("executor", at, "snk[0]", 0, 0, waiting if second <= SECONDS else 9_999)
+        sent = delivered[second - 1] if 0 < second <= SECONDS else 9_999
+        writer.add("channel", at, "src[0]", "snk[0]", "default", "intra_worker", "n1", sent, 1, None)
     writer.close()
     collect([folder], folder / "parquet")
     figures = measure(folder / "parquet", SECONDS, {})
@@ -72,14 +72,18 @@ def why(
         ({"recoveries": ()}, None),
         ({"recoveries": (), "emitted": 50}, None),
         ({"recoveries": ({"at_s": 12.1, "took_s": 1.0},), "emitted": 50}, None),
-        ({"recoveries": ({"at_s": 11.8, "took_s": 0.3},)}, "a recovery had not ended when the measured interval did"),
+        (
+            {"recoveries": ({"at_s": 10.8, "took_s": 0.3},)},
+            "a recovery had not ended 1 s before the measured interval did",
+        ),
         ({"emitted": 99}, None),
         ({"emitted": 98}, "sources emitted 98 of 100 tuples/s that were due: behind"),
         ({"emitted": 103}, "sources emitted 103 of 100 tuples/s that were due: ahead, of what had been due before"),
         ({"due": None}, "sources without a schedule never catch up"),
         ({"lost": ("n2", "n1")}, "no traces of n1, n2, which cannot be reached"),
-        ({"queued": [500] * SECONDS + [10]}, None),
-        ({"queued": [0] * SECONDS + [11]}, "11 tuples waited in front of bolts when the measured interval ended"),
+        ({"delivered": [0, 200] * 5}, None),
+        ({"delivered": [100] * 9 + [115]}, "1,015 tuples were delivered in the measured interval, and 1,000 processed"),
+        ({"delivered": [100] * 9 + [80]}, "980 tuples were delivered in the measured interval, and 1,000 processed"),
     ],
 )
 def test_figures_of_a_run_with_recoveries_are_complete_once_all_that_was_due_has_been_worked_off(

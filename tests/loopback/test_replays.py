@@ -62,6 +62,7 @@ def test_figures_are_without_replays_or_marked_incomplete_and_the_run_is_suspect
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(2400)
 def test_figures_of_many_runs_are_within_one_percent_or_marked_incomplete(desk: Any) -> None:
     repetitions, seconds = SOAK_RUNS, 10
     random = Random(SEED)  # noqa: S311 - it must be repeatable
