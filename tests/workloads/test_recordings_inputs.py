@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -189,7 +190,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty": (lambda path: path.write_text(""), r"part: empty"),
     "packed nothing": (lambda path: path.write_bytes(gzip.compress(b"")), r"part: empty"),
     "truncated": (truncated, r"part: not a whole gzip file, damaged behind line \d+: "),
-    "flipped": (flipped, r"part: not a whole gzip file, damaged behind line \d+: "),
+    "flipped": (flipped, r"part: not a whole gzip file, damaged in lines 1 to 5000: CRC check failed"),
     "no folder content": (lambda path: path.mkdir(), r"part: the folder has no file in it"),
     "binary": (lambda path: path.write_bytes(b"ab\nc\0d\n"), r"part:2: not text: it has a byte of value 0"),
     "a single line": (lambda path: path.write_bytes(b"1," * 2000), r"part: not text: a line of more than"),
@@ -207,6 +208,30 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
         r"part:3: timestamp is 462 days later than that of any row before it",
     ),
 }
+
+
+@pytest.mark.parametrize("rows", [3, 20, 5000, 90_000])
+@pytest.mark.parametrize("share", [0.4, 0.9])
+def test_the_last_line_before_a_cut_is_named_however_short_the_file(tmp_path: Path, rows: int, share: float) -> None:
+    random = Random(rows)  # noqa: S311  rows that do not pack well
+    packed = gzip.compress("".join(reading(at, f"{random.random()}") for at in range(rows)).encode())
+    path = tmp_path / "part"
+    path.write_bytes(packed[: int(len(packed) * share)])
+    whole = zlib.decompressobj(31).decompress(path.read_bytes()).count(b"\n")
+    with pytest.raises(InputError, match=f"part: not a whole gzip file, damaged behind line {whole}: "):
+        list(parts.blocks(path))
+    assert whole > 0 or rows == 3
+
+
+@pytest.mark.parametrize("rows", [20, 5000])
+def test_the_last_line_before_what_cannot_be_unpacked_is_named(tmp_path: Path, rows: int) -> None:
+    text = "".join(reading(at) for at in range(rows)).encode() + b"1,1377"
+    packer = zlib.compressobj(wbits=31)
+    path = tmp_path / "part"
+    # A block of a kind that there is not follows whole ones.
+    path.write_bytes(packer.compress(text) + packer.flush(zlib.Z_FULL_FLUSH) + b"\xff" * 100)
+    with pytest.raises(InputError, match=f"damaged behind line {rows}: Error -3"):
+        list(parts.blocks(path))
 
 
 @pytest.mark.parametrize(("make", "message"), DAMAGED.values(), ids=list(DAMAGED))

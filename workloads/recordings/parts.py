@@ -8,6 +8,7 @@ import gzip
 import sys
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -19,6 +20,7 @@ BLOCK_BYTES = 2 * 1024 * 1024
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
+_DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 def files_of(source: Path) -> list[Path]:
@@ -82,10 +84,27 @@ def blocks(path: Path, begin: int = 0, end: int | None = None) -> Iterator[tuple
                 lines += block.count(b"\n") if packed else 0
                 head = False
                 yield block, raw.tell()
-    except (EOFError, zlib.error, gzip.BadGzipFile) as fault:
-        raise InputError(f"{path}: not a whole gzip file, damaged behind line {lines}: {fault}") from None
+    except _DAMAGE as fault:
+        # A piece that reaches what cannot be unpacked is lost as a whole.
+        whole = _lines_that_can_be_read(path, lines, BLOCK_BYTES if isinstance(fault, EOFError) else 1)
+        # A checksum stands behind what it is of.
+        where = f"in lines 1 to {whole}" if str(fault).startswith("CRC check failed") else f"behind line {whole}"
+        raise InputError(f"{path}: not a whole gzip file, damaged {where}: {fault}") from None
     except OSError as fault:
         raise InputError(f"{path}: cannot be read: {fault.strerror}") from None
+
+
+def _lines_that_can_be_read(path: Path, known: int, piece_bytes: int) -> int:
+    """How many lines of a damaged gzip file can be unpacked: `known` in whole blocks, further ones piece by piece."""
+    lines = 0
+    with suppress(*_DAMAGE), gzip.open(path) as file:
+        if known:
+            file.read(len(BYTE_ORDER_MARK))
+        while lines < known:
+            lines += file.read(BLOCK_BYTES).count(b"\n")
+        while piece := file.read1(piece_bytes):
+            lines += piece.count(b"\n")
+    return lines
 
 
 def _whole_lines(path: Path, file: IO[bytes] | gzip.GzipFile, begin: int, end: int) -> Iterator[bytes]:
