@@ -103,6 +103,7 @@ class Obedient:
         dead: nodes that cannot be reached.
         wrong: ways in which the controller broke the protocol.
         position: of all sources.
+        deaf_to_positions: whether sources end at `position` even where a stop names a higher one.
     """
 
     def __init__(self, course: Course, places: Mapping[str, Place] = PLACES) -> None:
@@ -113,6 +114,7 @@ class Obedient:
         self.dead: set[str] = set()
         self.wrong: list[str] = []
         self.position = 100
+        self.deaf_to_positions = False
         self.disks: dict[str, dict[str, str]] = {node: {} for node in NODES}
         self.copies = Memory(self.disks)
         self._epochs = dict.fromkeys(NODES, 0)
@@ -317,7 +319,8 @@ class Obedient:
                 self.wrong.append(f"Connect without the ports of {missing}")
             self._say(place.node, Connected(epoch=message.epoch, slot=place.slot))
         elif isinstance(message, Stop) or (isinstance(message, Go) and spec.until):
-            positions = {name: spec.until.get(name, self.position) for name in sources}
+            reached = message.positions if isinstance(message, Stop) and not self.deaf_to_positions else {}
+            positions = {name: spec.until.get(name, max(self.position, reached.get(name, 0))) for name in sources}
             self._say(place.node, Stopped(epoch=message.epoch, slot=place.slot, positions=positions))
             if Drained not in self.mute:
                 self._drain(place, here, positions)
