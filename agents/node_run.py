@@ -29,6 +29,7 @@ from agents.protocol import (
     Message,
     Profile,
     Profiled,
+    Progress,
     RunSpec,
     Start,
     Vitals,
@@ -292,7 +293,8 @@ class NodeRun:
         return self._sampler is None or await asyncio.to_thread(self._sampler.stop, patience_s, wait_s)
 
     def _report(self, child: Child, report: WorkerReport) -> None:
-        if report.epoch == self.epoch and self._children.get(child.slot) is child:
+        # How far a source has come counts in every later epoch.
+        if isinstance(report, Progress) or (report.epoch == self.epoch and self._children.get(child.slot) is child):
             self._send(report)
 
     def _child_failed(self, child: Child, failed: Failed) -> None:

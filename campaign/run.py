@@ -43,7 +43,7 @@ from campaign.reach import Reach
 from campaign.recovered import doubt, why_incomplete
 from campaign.state import RunState
 from campaign.store import FAILED, OK
-from campaign.verifying import in_order, verification
+from campaign.verifying import in_order, verification, verified
 from inventory.documents import to_plain
 from inventory.errors import MillraceError, RunError
 from inventory.foreign import printable, printable_all
@@ -121,8 +121,9 @@ class Execution:
         self._enter("verifying")
         parts = [(part.table, self._copies.path(part.name)) for part in session.answer]
         answer = collect_answer(parts, self._folder / "answer", self._job.application.tables)
+        positions = in_order(self._job.application.topology, session.positions)
         self._verdict = await asyncio.to_thread(
-            self._verify, in_order(self._job.application.topology, session.positions), answer
+            verified, self._job.application.workload, answer, positions, self._job.inputs
         )
         self._enter("collecting")
         traces = self._folder / "traces"
@@ -368,10 +369,6 @@ class Execution:
         if self._conditions.idle is None:
             return None
         return account(traces, self._job.run.name, self._machines, self._idle, offsets)
-
-    def _verify(self, positions: Sequence[int], answer: Mapping[str, Any]) -> Verdict:
-        workload = self._job.application.workload
-        return workload.compare(answer, workload.reference(positions, self._job.inputs))
 
     @property
     def _measured_s(self) -> float:

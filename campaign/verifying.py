@@ -6,7 +6,7 @@ from typing import Any
 from inventory.errors import RunError
 from inventory.foreign import printable
 from workloads.topology import Topology
-from workloads.workload import PreparedInput, Verdict
+from workloads.workload import Answer, PreparedInput, Verdict, Workload
 
 QUARANTINED = ("malformed", "outlier", "out_of_order")
 """Classes of rows that are in no prepared input."""
@@ -23,6 +23,19 @@ def in_order(topology: Topology, positions: Mapping[str, int]) -> list[int]:
     if missing:
         raise RunError(f"the positions of {', '.join(missing)} are missing")
     return [positions[name] for name in spouts]
+
+
+def verified(workload: Workload, answer: Answer, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Verdict:
+    """Compare an answer with the reference over `positions`, the highest that spout executors reached.
+
+    A comparison of nothing proves nothing: it fails a run that has emitted records, unless its reference is empty.
+    """
+    reference = workload.reference(positions, inputs)
+    verdict = workload.compare(answer, reference)
+    rows = sum(len(table) for table in reference.values())
+    if verdict.checked or not verdict.passed or not rows or not any(positions):
+        return verdict
+    return Verdict(False, 0, f"{sum(positions)} records were emitted, and none of {rows} rows of the reference checked")
 
 
 def verification(verdict: Verdict | None, inputs: Sequence[PreparedInput]) -> dict[str, Any]:

@@ -82,22 +82,27 @@ class Connect(Message, frozen=True, tag="connect"):
 
 
 class Go(Message, frozen=True, tag="go"):
-    """Sources start at `at_ns` of the node's monotonic clock, which shows `offset_ns` more than the controller's."""
+    """Sources start at `at_ns` of the node's monotonic clock, which shows `offset_ns` more than the controller's.
+
+    `seen` has positions that spout executors reached in earlier epochs; what comes again up to there is counted apart.
+    """
 
     epoch: int
     at_ns: int
     offset_ns: int = 0
+    seen: Mapping[str, int] = {}
 
 
 class Grow(Message, frozen=True, tag="grow"):
     """Within an epoch: spawn the workers of `spec` that this node lacks. Answered by `Listening` per new worker.
 
-    `at_ns` is when the sources started, as in `Go`, and `offset_ns` what it is there.
+    `at_ns` is when the sources started, as in `Go`, and `offset_ns` and `seen` what they are there.
     """
 
     spec: RunSpec
     at_ns: int
     offset_ns: int = 0
+    seen: Mapping[str, int] = {}
 
     @property
     def epoch(self) -> int:
@@ -170,9 +175,14 @@ class Sampling(Message, frozen=True, tag="sampling"):
 
 
 class Stop(Message, frozen=True, tag="stop"):
-    """Sources end their input now (`Stopped`); the topology drains; every worker answers `Drained`."""
+    """Sources end their input (`Stopped`); the topology drains; every worker answers `Drained`.
+
+    A source ends where it is, but not before its entry in `positions`: spout executor -> the highest position that it
+    is known to have reached in any epoch. One that was restored from an older checkpoint emits up to there first.
+    """
 
     epoch: int
+    positions: Mapping[str, int] = {}
 
 
 class Finish(Message, frozen=True, tag="finish"):

@@ -190,8 +190,7 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
         shared_clock: whether all nodes read the same monotonic clock (one host).
         restore: number of the checkpoint to begin from, whose snapshots lie in the node's folder; 0: from nothing.
         until: positions at which spout executors end, because they had been stopped there before.
-        seen: positions that spout executors are known to have reached before; what comes again is counted apart.
-        worked: likewise, what bolt executors are known to have worked before.
+        worked: what bolt executors are known to have worked before; what comes again is counted apart.
         gates: the communication schedule that the run follows; None: everything leaves when it can.
     """
 
@@ -210,6 +209,5 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     shared_clock: bool = True
     restore: int = 0
     until: Mapping[str, int] = {}
-    seen: Mapping[str, int] = {}
     worked: Mapping[str, Worked] = {}
     gates: Gates | None = None

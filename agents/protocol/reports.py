@@ -180,7 +180,8 @@ class Work(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What an executor has done since this start of the topology, and `queued`, the rows that wait for it now.
 
     `busy_ns` is CPU time, `blocked_ns` time with work but without credit. Of spouts, `processed` and `queued` are null,
-    and `late_ns` is how late the last record left, if there is a schedule.
+    `late_ns` is how late the last record left, if there is a schedule, and `position` is the number of records up to
+    the last one emitted, counted from the beginning of the input whatever was restored or moved.
     Of bolts, `emitted` and `processed` count from the sources' start, by the state that they have.
     """
 
@@ -190,6 +191,7 @@ class Work(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     busy_ns: Count
     blocked_ns: Count
     late_ns: Count | None = None
+    position: Count | None = None
 
 
 class Sent(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -202,7 +204,7 @@ class Sent(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 
 class Progress(Message, frozen=True, tag="progress"):
-    """Once a second from every worker: totals since this start of the topology, for live display only.
+    """Once a second from every worker: totals since this start of the topology, for live display, and positions.
 
     `at_ns` is the node's monotonic clock; `executors` are by name; `latency_p50_ns` is over the last second, null
     without samples.

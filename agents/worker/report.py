@@ -71,6 +71,7 @@ class Reporter:
                 meter.busy_ns,
                 meter.blocked_ns,
                 meter.late_ns,
+                running.position if isinstance(running, SpoutExecutor) else None,
             )
         for running in assembly.departed:
             # It may come back, with a meter that starts from nothing.

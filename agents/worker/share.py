@@ -93,10 +93,12 @@ class Share:
                 running.restore(store.read(spec.restore, running.executor.name))
         self._passage: _Passage | None = None
         self._start_ns: int | None = None
+        self._seen: Mapping[str, int] = {}
         self._ahead_ns = 0
         self._places = spec.workers
         self._wanted = self.connected = False
-        self._stopping = self._stopped = self._exhausted = self.drained = False
+        self._stop: Stop | None = None
+        self._stopped = self._exhausted = self.drained = False
 
     def obey(self, command: Message) -> None:
         """Act on a command that belongs to this epoch.
@@ -105,8 +107,8 @@ class Share:
             RunError: it makes no sense here.
         """
         match command:
-            case Go(at_ns=at_ns, offset_ns=offset_ns):
-                self.start(at_ns, offset_ns)
+            case Go(at_ns=at_ns, offset_ns=offset_ns, seen=seen):
+                self.start(at_ns, offset_ns, seen)
             case Clock(offset_ns=offset_ns):
                 self._set_clock(offset_ns)
             case Prepare():
@@ -118,18 +120,18 @@ class Share:
             case TimeSlot(number=number) if self._slots is not None:
                 self._slots.begin(number, self.assembly, lambda worker: self.place_of(worker).node)
             case Stop():
-                self._stopping = True
+                self._stop = command
                 for spout in self.assembly.spouts:
-                    spout.stop()
+                    spout.stop(command.positions.get(spout.executor.name, 0))
             case _:
                 raise RunError(f"a worker cannot act on {type(command).__name__} now")
 
-    def start(self, at_ns: int, offset_ns: int = 0) -> None:
-        """The sources start at `at_ns` of this node's monotonic clock; the controller's shows `offset_ns` less."""
-        self._start_ns = at_ns
+    def start(self, at_ns: int, offset_ns: int = 0, seen: Mapping[str, int] = {}) -> None:
+        """The sources start, as `Go` says."""
+        self._start_ns, self._seen = at_ns, seen
         self._set_clock(offset_ns)
         for spout in self.assembly.spouts:
-            spout.start(at_ns)
+            spout.start(at_ns, seen.get(spout.executor.name, 0))
 
     def _set_clock(self, offset_ns: int) -> None:
         self._ahead_ns = offset_ns
@@ -172,7 +174,7 @@ class Share:
         if not self._exhausted and spouts and all(spout.exhausted for spout in spouts):
             self._exhausted = True
             self._send(Exhausted(epoch=self.epoch, slot=self._place.slot))
-        if self._stopping and not self._stopped and all(spout.ending for spout in spouts):
+        if self._stop is not None and not self._stopped and all(spout.ending for spout in spouts):
             self._stopped = True
             self._send(Stopped(epoch=self.epoch, slot=self._place.slot, positions=self.positions))
         if self._slots is not None:
@@ -185,7 +187,7 @@ class Share:
         """Whether everything here has ended and left; a worker without executors is over when the sources stop."""
         if self.drained or self._passage is not None:
             return False
-        return self.assembly.drained and (self._stopping or bool(self.assembly.executors))
+        return self.assembly.drained and (self._stop is not None or bool(self.assembly.executors))
 
     def finish(self) -> None:
         """Write the answers and say that all is drained."""
@@ -330,9 +332,9 @@ class Share:
         running.restore(Snapshot.read(state))
         if isinstance(running, SpoutExecutor):
             if self._start_ns is not None:
-                running.start(self._start_ns)
-            if self._stopping:
-                running.stop()
+                running.start(self._start_ns, self._seen.get(running.executor.name, 0))
+            if self._stop is not None:
+                running.stop(self._stop.positions.get(running.executor.name, 0))
         self._send(
             Moved(
                 epoch=self.epoch,

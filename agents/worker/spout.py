@@ -23,7 +23,7 @@ class SpoutExecutor(Running):
         position: records emitted.
         exhausted: whether the input has come to its end.
         next_tick: number of the next tick.
-        until: where the input ends because it had been stopped there before a recovery; None: wherever it is stopped.
+        until: position at which the input ends because it was stopped, now or before a recovery; None: not stopped yet.
         seen: position reached before a recovery; what comes up to there is a replay.
     """
 
@@ -46,7 +46,6 @@ class SpoutExecutor(Running):
         self._sampler = Sampler(seed, peak_per_s)
         self._start_ns: int | None = None
         self._adapted = (0, 0)
-        self._stopping = False
         self._hold: int | None = None
         self._cut: tuple[int, int] | None = None
         self.position = self.seen = 0
@@ -54,14 +53,19 @@ class SpoutExecutor(Running):
         self.next_tick = spout.origin_ns // spout.tick_ns + 1 if spout.tick_ns else 1
         self.exhausted = False
 
-    def start(self, at_ns: int) -> None:
-        """Source start, on this node's monotonic clock."""
-        self._start_ns = at_ns
+    def start(self, at_ns: int, seen: int = 0) -> None:
+        """Source start, on this node's monotonic clock; up to position `seen` all that comes is a replay."""
+        self._start_ns, self.seen = at_ns, seen
         self._adapted = (at_ns, self.position)
 
-    def stop(self) -> None:
-        """End the input here, or at `until`, at the next turn."""
-        self._stopping = True
+    def stop(self, reached: int = 0) -> None:
+        """End the input: at `until` if that is known, else here, but not before what was reached before a recovery.
+
+        Args:
+            reached: the highest position of this source that is known, `seen` aside.
+        """
+        if self.until is None:
+            self.until = max(self.position, self.seen, reached)
 
     def note_due(self, now_ns: int) -> None:
         """Bring `meter.due` up to now."""
@@ -148,9 +152,7 @@ class SpoutExecutor(Running):
 
     @property
     def _over(self) -> bool:
-        if self.until is not None and self.position >= self.until:
-            return True
-        return self.exhausted or (self._stopping and self.until is None)
+        return self.exhausted or (self.until is not None and self.position >= self.until)
 
     def _finish(self) -> bool:
         """End the input, unless a prepared barrier has to come first; return whether it ended."""

@@ -154,7 +154,7 @@ class Wiring:
             peak = self._rate.peak_per_s
             share = None if peak is None else peak / len(sources)
             spout = SpoutExecutor(number, executor, operator, router, clock, seed, share)
-            spout.until, spout.seen = plan.spec.until.get(executor.name), plan.spec.seen.get(executor.name, 0)
+            spout.until = plan.spec.until.get(executor.name)
             return spout
         if inputs is not None and isinstance(operator, Bolt):
             bolt = BoltExecutor(number, executor, operator, router, inputs)

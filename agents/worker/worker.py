@@ -19,7 +19,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from agents import protocol
-from agents.protocol import Connect, Failed, Finish, Grow, Listening, Lost, Mark, Message, Passed, Place, Start, Welcome
+from agents.protocol import (
+    Connect,
+    Failed,
+    Finish,
+    Grow,
+    Listening,
+    Lost,
+    Mark,
+    Message,
+    Passed,
+    Place,
+    Start,
+    Stopped,
+    Welcome,
+)
 from agents.trace import TraceWriter
 from agents.worker.channel import Ager
 from agents.worker.link import Link, LinkError
@@ -125,7 +139,7 @@ class Worker:
         if isinstance(command, Grow):
             # Nobody has channels to here yet; links come with the barrier that moves executors here.
             self._connect({})
-            self._share.start(command.at_ns, command.offset_ns)
+            self._share.start(command.at_ns, command.offset_ns, command.seen)
 
     def obey(self, command: protocol.Command) -> None:
         """Act on one command of the agent; what belongs to another epoch is ignored."""
@@ -191,8 +205,9 @@ class Worker:
             self._share.stored(*kept)
 
     def _say(self, message: Message) -> None:
-        if isinstance(message, Passed):
-            # What came before a checkpoint is never sent again: it must stand in the traces, whoever dies after it.
+        if isinstance(message, Passed | Stopped):
+            # What came before a checkpoint is never emitted again, and what came before a stop is counted as replayed
+            # if it is: it must stand in the traces, whoever dies after it.
             self._report(time.monotonic_ns())
         self._send(message)
 

@@ -56,6 +56,7 @@ class Crew:
         heard: nodes that have reported anything of the epoch since somebody looked.
         ports: of the workers that listen.
         connected, exhausted, stopped, drained: what workers have come to.
+        seen: positions that sources had reached in earlier epochs when these were told to go.
         slots: how far they are with the time slots, in a run with gates.
         ready, passed: answers to the barrier under way, by worker; moved, stored: by executor.
     """
@@ -74,6 +75,7 @@ class Crew:
         self.exhausted: set[Place] = set()
         self.stopped: dict[Place, Stopped] = {}
         self.drained: dict[Place, Drained] = {}
+        self.seen: Mapping[str, int] = {}
         self.slots: dict[Place, SlotDone] = {}
         self.forget_barrier(0)
 

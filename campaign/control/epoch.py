@@ -1,6 +1,6 @@
 """The steps that all workers of an epoch take together: from `Start` to flowing tuples, from `Stop` to the answer."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from agents.protocol import Connect, Go, Start, Stop
 from campaign.control.crew import Crew, listed
@@ -38,12 +38,17 @@ async def connect(crew: Crew) -> None:
     await crew.until(lambda: crew.connected, crew.workers, CONNECT_S, "the workers did not all connect")
 
 
-async def go(crew: Crew, at_ns: int, world: World) -> None:
-    """Have the sources follow their schedule, which begins at `at_ns` of our monotonic clock."""
+async def go(crew: Crew, at_ns: int, seen: Mapping[str, int], world: World) -> None:
+    """Have the sources follow their schedule, which begins at `at_ns` of our monotonic clock.
+
+    `seen` are positions reached in earlier epochs. All workers are connected by now, so that none will say anything
+    more of those.
+    """
+    crew.seen = seen
 
     def message(node: str) -> Go:
         offset_ns = world.offset(node).offset_ns
-        return Go(epoch=crew.spec.epoch, at_ns=at_ns + offset_ns, offset_ns=offset_ns)
+        return Go(epoch=crew.spec.epoch, at_ns=at_ns + offset_ns, offset_ns=offset_ns, seen=seen)
 
     await crew.tell(message)
 
@@ -53,18 +58,19 @@ async def join(crew: Crew, nodes: Collection[str], sensors: tuple[str, ...]) -> 
     await crew.begin(Start(spec=crew.spec, sensors=sensors), nodes)
 
 
-async def drain(crew: Crew, worked_off: Callable[[], int]) -> None:
+async def drain(crew: Crew, reached: Mapping[str, int], worked_off: Callable[[], int]) -> None:
     """Have the sources end, those with a known end there, and wait until all that they emitted is worked off.
 
     Args:
         crew: the epoch's workers.
+        reached: positions before which sources must not end, by name.
         worked_off: tuples so far, by what the workers report.
 
     Raises:
         RunError: nothing has moved for too long.
     """
     if crew.spouts - crew.spec.until.keys():
-        await crew.tell(Stop(epoch=crew.spec.epoch))
+        await crew.tell(Stop(epoch=crew.spec.epoch, positions=reached))
     workers = set(crew.places.values())
     before = worked_off()
     while not await crew.within(DRAIN_S, lambda: crew.drained.keys() >= workers):

@@ -121,7 +121,7 @@ async def _grow(crew: Crew, places: list[Place], start_ns: int, world: World) ->
 
     def message(node: str) -> Grow:
         offset_ns = world.offset(node).offset_ns
-        return Grow(spec=crew.spec, at_ns=start_ns + offset_ns, offset_ns=offset_ns)
+        return Grow(spec=crew.spec, at_ns=start_ns + offset_ns, offset_ns=offset_ns, seen=crew.seen)
 
     await crew.tell(message, nodes)
     await crew.until(lambda: crew.ports.keys(), places, START_S, "the new workers did not all start")

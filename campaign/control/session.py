@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from agents.protocol import (
     AGENT,
     Clock,
+    Drained,
     Failed,
     Finish,
     Finished,
@@ -26,6 +27,7 @@ from agents.protocol import (
     Report,
     RunSpec,
     Sampling,
+    Stopped,
     workers_of,
 )
 from campaign.control import epoch
@@ -67,7 +69,7 @@ class Session:
         journal: what happened.
         flow: what goes through the topology.
         profiles: sampled stacks of workers.
-        positions: spout executor -> records emitted, after `stop`.
+        positions: spout executor -> records emitted in all epochs together, after `stop`.
         answer: all parts of the answer, after `stop`.
     """
 
@@ -198,9 +200,11 @@ class Session:
                 self._finished.add(node)
                 self._news.tell()
             case Progress():
-                self._reached.take(report, self._crew.spouts)
+                self._reached.take(report)
                 self._bolts.take(report)
             case _:
+                if isinstance(report, Stopped | Drained):
+                    self._reached.note(report.positions)
                 try:
                     self._crew.take(node, report)
                 except RunError as fault:
@@ -253,12 +257,12 @@ class Session:
         if self._stop_asked:
             for stopped in self._crew.stopped.values():
                 until |= stopped.positions
-        self._reached.note(until)
+        reached = self._reached.positions
         self._spec = replace(
             self._crew.spec,
             epoch=self._spec.epoch + 1,
             restore=self._vault.complete,
-            until=until,
+            until={name: reached[name] for name in until},
         )
 
     async def _epoch(self) -> None:
@@ -271,7 +275,7 @@ class Session:
         await epoch.connect(crew)
         if self._start_ns is None:
             self._start_ns = self._now_ns() + LEAD_NS
-        await epoch.go(crew, self._start_ns, self._world)
+        await epoch.go(crew, self._start_ns, self._reached.positions, self._world)
         self._news.tell()
         self._note_recovery()
         if crew.spec.gates is None:
@@ -281,14 +285,14 @@ class Session:
             flowing = unless(self._flow(crew, clock), clock.run())
         await unless(flowing, watch_reports(crew, self.gone))
         self.answer = await explained(self._vault.keep_last(crew.spec.epoch, crew.drained))
-        self.positions = {name: at for said in crew.drained.values() for name, at in said.positions.items()}
+        self.positions = self._reached.positions
         self._over = True
         self._failures = self._failures.unmendable()
 
     async def _flow(self, crew: Crew, clock: SlotClock | None = None) -> None:
         """From the start of the sources to the last tuple, and the time slot of that."""
         await self._tending.until_stop(crew, self._source_start_ns)
-        await epoch.drain(crew, lambda: self.flow.worked_off)
+        await epoch.drain(crew, self._reached.positions, lambda: self.flow.worked_off)
         if clock is not None:
             await clock.last()
 
@@ -306,10 +310,8 @@ class Session:
         places, gates = await self._roster.place_again(Seats(before, spec.gates))
         executors = tuple(replace(executor, place=places[name_of(executor)]) for executor in spec.executors)
         await explained(self._vault.spread(places))
-        seen = self._reached.begin(spec.epoch)
-        worked = self._bolts.worked
         self._spec = replace(
-            spec, executors=executors, workers=workers_of(executors), seen=seen, worked=worked, gates=gates
+            spec, executors=executors, workers=workers_of(executors), worked=self._bolts.worked, gates=gates
         )
 
     def _note_recovery(self) -> None:

@@ -256,3 +256,18 @@ def test_what_a_worker_said_in_an_older_epoch_is_not_passed_on(start_agent, word
     assert run.start(7)["n1/0"].pid == 2
     assert not [report for report in agent.said if getattr(report, "epoch", 7) == 6]
     _ends_well(agent, 7)
+
+
+def test_how_far_sources_had_come_in_an_older_epoch_is_passed_on(start_agent, wordcount, tmp_path: Path):
+    body = """
+        work = '{"s[0]":[9,null,null,0,0,null,9]}'
+        print('{"type":"progress","epoch":6,"slot":0,"at_ns":1,"emitted":9,"sunk":0,"executors":' + work + '}')
+        print('{"type":"listening","epoch":7,"slot":0,"pid":2,"port":2}', flush=True)
+        sys.stdin.read()
+    """
+    agent = start_agent(command=_agent_with_worker(tmp_path, body))
+    agent.welcome()
+    run = wordcount(agent, slots=1)
+    run.start(7)
+    assert agent.expect_progress(lambda p: p.epoch == 6).executors["s[0]"].position == 9
+    _ends_well(agent, 7)

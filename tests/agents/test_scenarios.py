@@ -1,4 +1,4 @@
-"""Kills, lost nodes, broken links and moves at any moment: the answer is the right one, every row once.
+"""Kills, lost nodes, broken links, moves and stops at any moment: the answer is the right one, every row once.
 
 The session of `campaign.control` and the shares of all workers are the real ones; wires, disks, processes and time are
 scripted. `--scenarios N` asks for more of them, and `--seed S`, which a failure names, repeats them exactly.
@@ -20,6 +20,7 @@ from topologies import random_topology
 
 from agents.protocol import Place
 from campaign.control.moves import MovePlan, Wish
+from campaign.control.session import Session
 from campaign.control.tending import Course
 from inventory.errors import RunError
 from workloads.operators import STEP_NS
@@ -69,9 +70,13 @@ class Scenario:
             for _ in range(random.choice([1, 2, 4]))
         ]
         self.stop_ns = random.choice([random.randint(0, 500_000_000), 10**12])
+        stop_in = random.choice([None, "in a recovery", *PHASES])
+        if stop_in is not None:
+            self.faults.append((0.0, "stop", stop_in))
         self.seed = seed
         self.random = Random(seed)  # noqa: S311 - it must be repeatable
         self.phases: Counter[str] = Counter()
+        self.stop = asyncio.Event()
 
     def __repr__(self) -> str:
         parts = [f"seed={self.seed}", f"records={self.ledger.records}", f"tick_every={self.ledger.tick_every}"]
@@ -113,14 +118,22 @@ class Scenario:
             running.result()
         return cluster
 
-    async def _run(self, session: object) -> None:
+    async def _run(self, session: Session) -> None:
         started = await session.start()
-        await session.wait_until(started + self.stop_ns)
+        measuring = asyncio.ensure_future(session.wait_until(started + self.stop_ns))
+        stopping = asyncio.ensure_future(self.stop.wait())
+        await asyncio.wait({measuring, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (measuring, stopping):
+            task.cancel()
         await session.stop()
         await session.finish()
 
     def _break(self, cluster: ScriptedCluster, what: str) -> None:
         self.phases[cluster.phase] += 1
+        if what == "stop":
+            self.phases[f"stop {cluster.phase}"] += 1
+            self.stop.set()
+            return
         random, workers = self.random, list(cluster.run.workers)
         if what == "worker" and workers:
             cluster.kill_worker(random.choice(workers))
@@ -141,7 +154,9 @@ def play(scenario: Scenario) -> Counter[str]:
     """Play a scenario and check its answer; return what happened in it."""
     with scenario.limits.applied():
         cluster = virtual_time.run(scenario.play())
-    scenario.ledger.positions = cluster.session.positions
+    positions = cluster.session.positions
+    assert {name: at for name, at in cluster.reached.items() if at > positions[name]} == {}, positions
+    scenario.ledger.positions = positions
     scenario.ledger.check_answer(cluster.answer())
     return Counter(kind for kind, *_ in cluster.events) + scenario.phases
 
@@ -170,4 +185,5 @@ def test_the_answer_is_right_whatever_is_killed_or_moved(request: pytest.Fixture
     except BaseException as fault:
         fault.add_note(f"again: pytest {__file__} --scenarios {request.config.getoption('--scenarios')} --seed {seed}")
         raise
-    assert happened.keys() >= {"checkpoint", "recovery", "move", "node_lost"} | set(PHASES), happened
+    expected = {"checkpoint", "recovery", "move", "node_lost", "stop in a recovery", *PHASES}
+    assert happened.keys() >= expected, happened

@@ -182,8 +182,7 @@ def test_a_restored_spout_goes_on_where_it_was_and_counts_apart_what_had_been_se
     below = Below()
     running = spout_of(Count(1_000), Max(), below)
     running.restore(Snapshot(b"300", 300, 1))
-    running.seen = 700
-    running.start(0)
+    running.start(0, seen=700)
     while not running.ending:
         running.turn(1)
     assert shown(below.arrived) == [*range(300, 1_000), "end"]
@@ -218,6 +217,31 @@ def test_a_spout_with_an_until_ends_exactly_there_stopped_or_not(until: int) -> 
             running.turn(1)
         assert shown(below.arrived) == [*range(300, until), "end"]
         assert running.drained
+
+
+@pytest.mark.parametrize("seen", [0, 280, 555])
+@pytest.mark.parametrize("reached", [0, 299, 300, 301, 800])
+@pytest.mark.parametrize("turns", [0, 1])
+def test_a_restored_spout_that_is_stopped_ends_where_it_is_but_never_before_what_had_been_reached(
+    seen: int, reached: int, turns: int
+) -> None:
+    below = Below()
+    running = spout_of(Count(1_000), Constant(100.0), below)
+    running.restore(Snapshot(b"300", 300, 1))
+    running.start(0, seen)
+    # Three more than at the barrier are due by then, and the others come late.
+    now = 3_025_000_000
+    for _ in range(turns):
+        running.turn(now)
+    here = running.position
+    assert here == 300 + 3 * turns
+    running.stop(reached)
+    for _ in range(20):
+        running.turn(now + 10_000_000_000)
+    end = max(here, seen, reached)
+    assert shown(below.arrived) == [*range(300, end), "end"]
+    assert running.drained
+    assert running.position == end
 
 
 @settings(deadline=None, max_examples=150)

@@ -53,11 +53,10 @@ def test_what_has_left_before_a_channels_receiver_moved_is_counted_although_the_
 
 
 def test_what_comes_again_is_neither_in_throughput_nor_in_traffic_and_totals_go_on(tmp_path: Path) -> None:
-    spec = msgspec.structs.replace(
-        run_spec(TOPOLOGY, [HERE, HERE]), seen={"s[0]": 12}, worked={"b[0]": Worked(emitted=10, processed=10)}
-    )
+    spec = msgspec.structs.replace(run_spec(TOPOLOGY, [HERE, HERE]), worked={"b[0]": Worked(emitted=10, processed=10)})
     with scripted_run(spec, operators, Limits(turn_rows=4, batch_rows=4, window_rows=100, window_bytes=10_000)) as run:
         worker = run.workers[HERE]
+        worker.share.start(0, seen={"s[0]": 12})
         traces = TraceWriter(tmp_path, "r", "n1", 0)
         reporter = Reporter(worker.share, traces, 0)
         for at in range(1, 6):

@@ -17,6 +17,7 @@ from agents.protocol import (
     Prepare,
     Progress,
     Start,
+    Stop,
     Work,
 )
 from campaign.control.failures import RunFailedError
@@ -29,29 +30,65 @@ from inventory.errors import RunError
 def test_a_killed_worker_begins_the_next_epoch_from_the_last_complete_checkpoint() -> None:
     async def kill(nodes: Obedient) -> None:
         await asyncio.sleep(3)
-        executors = {"src[0]": Work(emitted=130, processed=0, queued=0, busy_ns=0, blocked_ns=0)}
+        executors = {"src[0]": Work(emitted=130, processed=None, queued=None, busy_ns=0, blocked_ns=0, position=130)}
         nodes.session.take("n1", Progress(epoch=1, slot=0, at_ns=0, emitted=130, sunk=0, executors=executors))
         nodes.kill_worker(MID)
-        # One that lives goes on for a moment, and what it writes down then counts as well.
-        await asyncio.sleep(0.1)
-        executors = {"src[0]": Work(emitted=135, processed=0, queued=0, busy_ns=0, blocked_ns=0)}
+        # One that lives goes on until it begins anew, and what it writes down then counts as well.
+        await asyncio.sleep(0.105)
+        executors = {"src[0]": Work(emitted=135, processed=None, queued=None, busy_ns=0, blocked_ns=0, position=135)}
         nodes.session.take("n1", Progress(epoch=1, slot=0, at_ns=0, emitted=135, sunk=0, executors=executors))
 
     nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 9, kill)
     first, second = nodes.got(Start, "n1")
     assert (first.epoch, second.epoch, second.spec.restore) == (1, 2, 1)
-    assert second.spec.seen == {"src[0]": 135}
+    assert [message.seen for message in nodes.got(Go, "n1")] == [{}, {"src[0]": 135}]
     assert second.spec.until == {}
     assert second.spec.executors == first.spec.executors
     assert len({message.at_ns for message in nodes.got(Go, "n1")}) == 1
     (recovery,) = nodes.session.journal.recoveries
     assert recovery["cause"] == "node n1, slot 1: was killed"
     assert (recovery["checkpoint"], recovery["replayed_tuples"]) == (1, 35)
+    # It ends where it had been, although it was restored at 100.
+    assert nodes.got(Stop, "n1")[-1].positions == {"src[0]": 135}
+    assert nodes.session.positions == {"src[0]": 135}
     # It waits for other deaths a tenth of a second, and nodes answer at once.
     assert 0.1 < recovery["took_s"] < START_S
     assert parts(nodes)[-1] == "last of epoch 2"
     numbers = [message.barrier for message in nodes.got(Prepare, "n1")]
     assert numbers == sorted(set(numbers))
+
+
+def test_a_stop_names_the_highest_position_that_any_epoch_reached_wherever_it_was_reported() -> None:
+    def report(epoch: int, position: int) -> Progress:
+        # Behind a move or a recovery an executor's counters begin anew; its position does not.
+        work = Work(emitted=5, processed=None, queued=None, busy_ns=0, blocked_ns=0, position=position)
+        return Progress(epoch=epoch, slot=0, at_ns=0, emitted=5, sunk=0, executors={"src[0]": work})
+
+    async def kill(nodes: Obedient) -> None:
+        await asyncio.sleep(3)
+        nodes.session.take("n1", report(1, 180))
+        nodes.kill_worker(MID)
+        await asyncio.sleep(1)
+        nodes.session.take("n1", report(2, 120))
+        # What a worker had said in an older epoch may be late.
+        nodes.session.take("n1", report(1, 200))
+        nodes.session.take("n1", report(2, 130))
+        nodes.kill_worker(MID)
+
+    nodes = conduct(lambda: Obedient(Course(checkpoint_s=60)), 4.5, kill)
+    assert nodes.epoch == 3
+    assert nodes.got(Stop, "n1")[-1].positions == {"src[0]": 200}
+    assert nodes.session.positions == {"src[0]": 200}
+
+
+def test_a_source_that_ends_before_what_it_had_reached_is_judged_by_what_it_had_reached() -> None:
+    async def kill(nodes: Obedient) -> None:
+        work = Work(emitted=500, processed=None, queued=None, busy_ns=0, blocked_ns=0, position=500)
+        nodes.session.take("n1", Progress(epoch=1, slot=0, at_ns=0, emitted=5, sunk=0, executors={"src[0]": work}))
+        nodes.deaf_to_positions = True
+
+    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 5, kill)
+    assert nodes.session.positions == {"src[0]": 500}
 
 
 def test_what_a_worker_says_itself_fails_the_run_although_its_consequences_came_first() -> None:

@@ -1,4 +1,7 @@
-"""Real processes are killed at every phase of a run, again and again on the same agents; every answer is exact."""
+"""Real processes are killed at every phase of a run, again and again on the same agents; every answer is exact.
+
+A stop is an event like a kill: it may come at any moment of a recovery.
+"""
 
 import asyncio
 import time
@@ -24,6 +27,7 @@ from agents.protocol import (
     Moved,
     Passed,
     Prepare,
+    Progress,
     Ready,
     Start,
     Stop,
@@ -83,11 +87,18 @@ def barrier(kind: type[Message], way: str, *, store: bool) -> Callable[[Moment],
     return found
 
 
+def positions(message: Message) -> Mapping[str, int]:
+    """How far sources have come, by what a worker reports."""
+    works = message.executors.items() if isinstance(message, Progress) else ()
+    return {name: work.position for name, work in works if work.position is not None}
+
+
 PHASES: Mapping[str, Callable[[Moment], bool]] = {
     "start": first(Listening, "heard"),
     "connect: told": first(Connect, "told"),
     "connect: done": first(Connected, "heard"),
     "go": first(Go, "told"),
+    "progress": lambda m: m.way == "heard" and any(positions(m.message).values()),
     "checkpoint: prepare": barrier(Prepare, "told", store=True),
     "checkpoint: ready": barrier(Ready, "heard", store=True),
     "checkpoint: cut": barrier(Cut, "told", store=True),
@@ -113,6 +124,7 @@ LAST = ("drain", "finish")
 """What the names of the phases at a run's end begin with."""
 
 ONE, TWO, ALL, AGENT, AGENTS, MIXED = "a worker", "two workers", "all workers", "an agent", "all agents", "one of each"
+STOP = "nothing, but the run is stopped"
 
 SCENES: Sequence[Sequence[tuple[str, str]]] = (
     [("start", ONE)],
@@ -137,6 +149,9 @@ SCENES: Sequence[Sequence[tuple[str, str]]] = (
     [("move: cut", AGENT), ("recovery: listening", ONE)],
     [("checkpoint: stored", ONE), ("recovery: connected", AGENT)],
     [("checkpoint: ready", ALL), ("recovery: go", ALL), ("recovery: listening", ONE)],
+    [("progress", ONE), ("recovery: start", STOP)],
+    [("progress", AGENT), ("recovery: connected", STOP)],
+    [("progress", ALL), ("recovery: go", STOP)],
     [("drain: stop", ONE)],
     [("drain: stop", AGENT)],
     [("drain: stopped", TWO)],
@@ -154,7 +169,9 @@ class Killer:
         self._ground, self._random = ground, random
         self._left = list(scene)
         self._prepared: Prepare | None = None
+        self._stopping: asyncio.Task[None] | None = None
         self.play: Play | None = None
+        self.reached: Counter[str] = Counter()
 
     @property
     def done(self) -> bool:
@@ -168,6 +185,8 @@ class Killer:
         if isinstance(message, Start) and way == "told":
             self._prepared = None
         epoch = getattr(message, "epoch", play.spec.epoch)
+        if epoch >= play.spec.epoch:
+            self.reached |= Counter(positions(message))
         if not self._left or epoch < play.spec.epoch:
             return
         phase, victims = self._left[0]
@@ -175,7 +194,10 @@ class Killer:
             self._left.pop(0)
             number = str(self._prepared.barrier) if self._prepared and phase.startswith("checkpoint") else ""
             play.note("killed", phase, number, None)
-            self._kill(play, victims)
+            if victims == STOP:
+                self._stopping = asyncio.create_task(play.session.stop())
+            else:
+                self._kill(play, victims)
 
     def _kill(self, play: Play, victims: str) -> None:
         workers = [process for process in play.workers.values() if process is not None and process.is_alive()]
@@ -195,14 +217,15 @@ async def act(ground: Ground, workload: Workload, scene: Sequence[tuple[str, str
     async with ground.run(workload, PLACES, RATE, course, killer.watch) as play:
         killer.play = play
         await play.session.start()
-        at_the_end = scene[-1][0].startswith(LAST)
+        at_the_end, stopped = scene[-1][0].startswith(LAST), scene[-1][1] == STOP
         journal = play.session.journal
         await play.until(lambda: at_the_end or (killer.done and bool(journal.recoveries)), f"the recovery of {scene}")
         wishes = sum(len(plan.wishes) for plan in moves)
         await play.until(lambda: len(journal.moves) >= wishes, f"all moves of {scene}")
         made = journal.checkpoints
-        await play.until(lambda: journal.checkpoints > made + at_the_end, f"a checkpoint behind {scene}")
+        await play.until(lambda: stopped or journal.checkpoints > made + at_the_end, f"a checkpoint behind {scene}")
         verdict = await asyncio.wait_for(play.end(), LONG_S)
+        assert all(play.session.positions[name] >= at for name, at in killer.reached.items()), scene
         assert killer.done, scene
         assert verdict.passed, (scene, verdict.message)
         assert verdict.checked > 0

@@ -26,9 +26,10 @@ from campaign.control.world import World
 from campaign.copies import FolderCopies
 from campaign.process import Process, identify
 from campaign.transport import LoopbackTransport
+from campaign.verifying import verified
 from inventory.documents import to_plain
 from inventory.errors import RunError
-from workloads.workload import Verdict, Workload
+from workloads.workload import Answer, Verdict, Workload
 
 EPOCHS = 100
 """Epochs that one run may use up; those of the next run on the same agents are higher."""
@@ -58,12 +59,14 @@ class Play:
     Attributes:
         session: its control.
         workers: processes of the workers that listened last, by place.
+        answer: tables of the answer, after `end`.
     """
 
     def __init__(self, ground: "Ground", spec: RunSpec, workload: Workload, course: Course, watch: Watch) -> None:
         self._ground, self._workload, self._watch = ground, workload, watch
         self.spec = spec
         self.workers: dict[Place, Process | None] = {}
+        self.answer: Answer = {}
         self.folder = ground.folder / "runs" / spec.run
         self._copies = FolderCopies(self.folder / "copies", {n: m.transport for n, m in ground.members.items()})
         self.notes = TraceWriter(self.folder / "traces", spec.run, CONTROLLER, AGENT)
@@ -118,11 +121,11 @@ class Play:
         await self.session.stop()
         await self.session.finish()
         parts = [(part.table, self._copies.path(part.name)) for part in self.session.answer]
-        answer = collect_answer(parts, self.folder / "answer")
+        self.answer = collect_answer(parts, self.folder / "answer")
         spouts = {c.id for c in self._workload.topology().components if c.kind == "spout"}
         names = [e.name for e in self._workload.topology().executors if e.component in spouts]
         positions = [self.session.positions[name] for name in names]
-        return self._workload.compare(answer, self._workload.reference(positions, self._ground.inputs))
+        return verified(self._workload, self.answer, positions, self._ground.inputs)
 
     def traces(self) -> dict[str, pa.Table]:
         """All traces of the run, by table."""

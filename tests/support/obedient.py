@@ -107,6 +107,7 @@ class Obedient:
         hollow: nodes whose agents answer heartbeats and report nothing, until they are started again.
         wrong: ways in which the controller broke the protocol.
         position: of all sources.
+        deaf_to_positions: whether sources end at `position` even where a stop names a higher one.
     """
 
     def __init__(self, course: Course, places: Mapping[str, Place] = PLACES) -> None:
@@ -119,6 +120,7 @@ class Obedient:
         self.hollow: set[str] = set()
         self.wrong: list[str] = []
         self.position = 100
+        self.deaf_to_positions = False
         self.disks: dict[str, dict[str, str]] = {node: {} for node in NODES}
         self.copies = Memory(self.disks)
         self._epochs = dict.fromkeys(NODES, 0)
@@ -336,7 +338,8 @@ class Obedient:
             else:
                 self._say(place.node, Connected(epoch=message.epoch, slot=place.slot))
         elif isinstance(message, Stop) or (isinstance(message, Go) and spec.until):
-            positions = {name: spec.until.get(name, self.position) for name in sources}
+            reached = message.positions if isinstance(message, Stop) and not self.deaf_to_positions else {}
+            positions = {name: spec.until.get(name, max(self.position, reached.get(name, 0))) for name in sources}
             self._say(place.node, Stopped(epoch=message.epoch, slot=place.slot, positions=positions))
             if Drained not in self.mute:
                 self._drain(place, here, positions)

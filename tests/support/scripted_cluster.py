@@ -5,15 +5,17 @@ Agents here do no more than start and end workers of `scripted`; everything that
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Set
 from functools import partial
 from random import Random
+from typing import Any
 
 from scripted import CHUNKS, Limits, ScriptedRun
 from scripted_disk import Disk
 
 from agents.protocol import (
+    Drained,
     Failed,
     Finish,
     Finished,
@@ -23,11 +25,14 @@ from agents.protocol import (
     Lost,
     Message,
     Place,
+    Progress,
     Report,
     RunSpec,
     Start,
+    Stopped,
     Vitals,
 )
+from agents.worker.report import Reporter
 from agents.worker.surroundings import Settled
 from campaign.clock import Offset
 from campaign.control.session import Session
@@ -81,8 +86,19 @@ class Copies:
             del self.files[name]
 
 
+class _Nowhere:
+    """Takes rows of traces, and keeps none."""
+
+    def add(self, *_row: Any) -> None:
+        pass
+
+
 class ScriptedCluster:
-    """Nodes, their workers, and the session that controls them."""
+    """Nodes, their workers, and the session that controls them.
+
+    Attributes:
+        reached: spout executor -> highest position that the session has heard of, in whichever epoch.
+    """
 
     def __init__(
         self,
@@ -99,6 +115,8 @@ class ScriptedCluster:
         self.copies = Copies(self.nodes)
         self.events: list[tuple[str, str, str, float | None]] = []
         self.slots: list[SlotRecord] = []
+        self.reached: Counter[str] = Counter()
+        self._reporters: dict[Place, Reporter] = {}
         self._halted: set[Place] = set()
         self._place = place
         bolts = [operator(c["id"]) for c in spec.topology["components"] if c["kind"] == "bolt"]
@@ -155,14 +173,14 @@ class ScriptedCluster:
                 node.epoch = spec.epoch
                 node.dead.clear()
                 self._begin(node, spec, [place for place in spec.workers if place.node == name])
-            case Grow(spec=spec, at_ns=at_ns) if spec.epoch == node.epoch:
+            case Grow(spec=spec, at_ns=at_ns, seen=seen) if spec.epoch == node.epoch:
                 there = self.run.workers.keys() | node.dead
                 new = [place for place in spec.workers if place.node == name and place not in there]
                 self._begin(node, spec, new)
                 for place in new:
                     self.run.workers[place].share.connect({})
                     self.run.workers[place].share.linked()
-                    self.run.workers[place].share.start(at_ns)
+                    self.run.workers[place].share.start(at_ns, seen=seen)
             case Finish(epoch=epoch) if epoch == node.epoch:
                 self._end_workers(name)
                 node.reports.append(Finished(epoch=epoch))
@@ -184,12 +202,32 @@ class ScriptedCluster:
             node.reports.append(Vitals(epoch=node.epoch))
         if not node.up or not node.reports:
             return False
-        self.session.take(name, node.reports.popleft())
+        report = node.reports.popleft()
+        self._note_positions(report)
+        self.session.take(name, report)
         return True
+
+    def _note_positions(self, report: Report) -> None:
+        match report:
+            case Progress(executors=executors):
+                found = {name: work.position for name, work in executors.items() if work.position is not None}
+            case Stopped(positions=positions) | Drained(positions=positions):
+                found = dict(positions)
+            case _:
+                found = {}
+        self.reached |= Counter(found)
+
+    def progress(self, place: Place) -> bool:
+        """Let a worker report how far it is."""
+        worker = self.run.workers.get(place)
+        if worker is not None:
+            worker.reports.append(self._reporters[place].report(self.run.now_ns))
+        return worker is not None
 
     def _begin(self, node: ScriptedNode, spec: RunSpec, places: Iterable[Place]) -> None:
         for place in places:
-            self.run.add(spec, place, node.disk)
+            share = self.run.add(spec, place, node.disk).share
+            self._reporters[place] = Reporter(share, _Nowhere(), place.slot)  # type: ignore[arg-type]
             self._halted.discard(place)
             node.reports.append(Listening(epoch=spec.epoch, slot=place.slot, pid=1, port=1))
 
@@ -278,6 +316,8 @@ class ScriptedCluster:
             for action, given in ((run.turn_all, (random,)), (run.age, (by_ns,)), (run.store, ())):
                 actions.append(partial(self._guarded, place, action, *given))
         actions += [partial(run.carry, *ends, chunk) for ends in list(run.pipes)]
+        if random.random() < 0.1:
+            actions += [partial(self.progress, place) for place in run.workers]
         for name in self.nodes:
             actions += [partial(self.command, name), partial(self.report, name)]
         random.shuffle(actions)
