@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from campaign.measured import Spans, read_table, total, weighted
@@ -62,14 +63,23 @@ def why_incomplete(
     if abs(emitted - due) > NEAR * due:
         behind = "behind" if emitted < due else "ahead, of what had been due before"
         return f"sources emitted {emitted:,.0f} of {due:,.0f} tuples/s that were due: {behind}"
-    return _waiting(traces, offsets, sum(figures["hops"].values()))
+    return _waiting(traces, offsets)
 
 
-def _waiting(traces: Path, offsets: Mapping[str, int], delivered: int) -> str | None:
-    """Whether bolts had not done yet what was `delivered` to them in the interval."""
+def _waiting(traces: Path, offsets: Mapping[str, int]) -> str | None:
+    """Whether bolts had not done what was delivered to them in the interval; what one lacks all behind it lack, too."""
     spans = Spans(read_table(traces, "event", "kind", "detail", "value"), offsets)
     rows = weighted(read_table(traces, "throughput", "executor", "role", "processed"), ["executor"], spans)
-    processed = total(rows.filter(pc.not_equal(rows["role"], "spout")), "processed")
-    if abs(delivered - processed) <= NEAR * delivered:
-        return None
-    return f"{delivered:,} tuples were delivered in the measured interval, and {processed:,.0f} processed"
+    sent = weighted(
+        read_table(traces, "channel", "source", "target", "stream", "tuples"), ["source", "target", "stream"], spans
+    )
+    bolts = pc.unique(rows.filter(pc.not_equal(rows["role"], "spout"))["executor"]).to_pylist()
+    behind, share = "", 0.0
+    for component in sorted({name.rpartition("[")[0] for name in bolts}):
+        mine = pa.array([name for name in bolts if name.rpartition("[")[0] == component], pa.string())
+        processed = total(rows.filter(pc.is_in(rows["executor"], mine)), "processed")
+        delivered = total(sent.filter(pc.is_in(sent["target"], mine)), "tuples")
+        if delivered and round(processed) != round(delivered):
+            share += abs(processed / delivered - 1)
+            behind = f"{component} processed {processed:,.0f} of {delivered:,.0f} tuples in the measured interval"
+    return behind if share > NEAR else None

@@ -82,8 +82,8 @@ def why(
         ({"due": None}, "sources without a schedule never catch up"),
         ({"lost": ("n2", "n1")}, "no traces of n1, n2, which cannot be reached"),
         ({"delivered": [0, 200] * 5}, None),
-        ({"delivered": [100] * 9 + [115]}, "1,015 tuples were delivered in the measured interval, and 1,000 processed"),
-        ({"delivered": [100] * 9 + [80]}, "980 tuples were delivered in the measured interval, and 1,000 processed"),
+        ({"delivered": [100] * 9 + [115]}, "snk processed 1,000 of 1,015 tuples in the measured interval"),
+        ({"delivered": [100] * 9 + [80]}, "snk processed 1,000 of 980 tuples in the measured interval"),
     ],
 )
 def test_figures_of_a_run_with_recoveries_are_complete_once_all_that_was_due_has_been_worked_off(
