@@ -2,7 +2,7 @@
 
 import sys
 
-from agents.begin import main
+from agents.agent.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from agents import protocol
-from agents.folders import regular_files
+from agents.protocol.node_folders import regular_files
 from inventory.errors import RunError, nearest
 
 AGENT = protocol.AGENT

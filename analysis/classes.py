@@ -17,7 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
 
-from inventory.folders import replacing
+from inventory.atomic_folder import replacing
 
 _ARCHIVE, _MADE_BY = "classes.jsa", "made-by"
 # What Java says of classes that it cannot keep concerns nobody.

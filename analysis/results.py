@@ -18,7 +18,7 @@ import pyarrow.parquet
 from msgspec import UNSET, Struct, UnsetType
 
 from agents.trace import TABLES
-from analysis.energy.record import Energy
+from analysis.energy_record import Energy
 from inventory.errors import InputError, nearest
 from inventory.foreign import printable, printable_all
 

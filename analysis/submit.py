@@ -12,7 +12,7 @@ from pathlib import Path
 from analysis.classes import kept_classes
 from analysis.java import spark_environment
 from inventory.errors import InputError, MillraceError, RunError, UnfitError
-from inventory.lifetime import end_with
+from inventory.parent_death import end_with
 
 LOCAL = "local[*]"
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")

@@ -17,16 +17,16 @@ from time import perf_counter
 
 from msgspec.structs import replace
 
-from campaign.picture import draw
-from campaign.placing import Placed
+from campaign.place.place import Placed
+from campaign.place.svg import draw
 from inventory.cluster import Cluster, Node
 from inventory.errors import MillraceError
-from scheduler.account.hosts import hosts_of
-from scheduler.answer import answer_of
 from scheduler.cost import cost
+from scheduler.explain.node_load import hosts_of
+from scheduler.placement_file import answer_of
 from scheduler.problem import Plan, Problem
 from scheduler.registry import make_scheduler, scheduler_names
-from workloads.shapes import MICRO_SIZES, diamond, linear, smart_home, star, taxi
+from workloads.example_topologies import MICRO_SIZES, diamond, linear, smart_home, star, taxi
 from workloads.topology import Topology
 from workloads.traffic import Edge, Traffic
 

@@ -5,7 +5,7 @@
 Three sets: I-Scheduler's 72 micro-benchmarks, its applications, and random layered graphs and chains on nodes of five
 sizes. W is the rate between nodes; every placement is checked. METIS (k-way and recursive, several tolerances) is
 made to fit, and also refined as `local-search` refines its own starts. Seconds are CPU seconds.
-`--calibrate` prints theta and phi for `scheduler/i_scheduler.py` instead.
+`--calibrate` prints theta and phi for `scheduler/algorithms/i_scheduler.py` instead.
 """
 
 import argparse
@@ -20,16 +20,16 @@ from time import perf_counter, process_time
 from partitioners.rivals import ask, legal, metis_tasks, posed, refined
 
 from inventory.cluster import Cluster, Node
-from scheduler.checking import Checked
+from scheduler.algorithms.i_scheduler import IScheduler, ISchedulerParams
+from scheduler.algorithms.local_search import LocalSearch, LocalSearchParams
+from scheduler.algorithms.optimal import Optimal, OptimalParams
 from scheduler.cost import cost
-from scheduler.graph.dealing import deal
-from scheduler.graph.instance import Instance, instance_of
-from scheduler.graph.proving import solve
-from scheduler.i_scheduler import IScheduler, ISchedulerParams
-from scheduler.local_search import LocalSearch, LocalSearchParams
-from scheduler.optimal import Optimal, OptimalParams
+from scheduler.partitioning.dealing import deal
+from scheduler.partitioning.instance import Instance, instance_of
+from scheduler.partitioning.proving import solve
 from scheduler.problem import Plan, Problem
-from workloads.shapes import MICRO_SIZES, chain, diamond, layered, linear, smart_home, star, taxi
+from scheduler.validation import Checked
+from workloads.example_topologies import MICRO_SIZES, chain, diamond, layered, linear, smart_home, star, taxi
 
 LIMITS = {1_000: 1, 10_000: 5, 100_000: 30}
 SIZES = (8, 16, 24, 32, 48)

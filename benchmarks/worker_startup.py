@@ -18,8 +18,8 @@ from pathlib import Path
 
 import psutil
 
+from agents.agent.spawner import Spawner
 from agents.sensors.cpu import process_cpu_ns
-from agents.spawner import Spawner
 
 REPETITIONS = 11
 IMPORTS = "import agents.worker.__main__; from agents.trace import settle_without_pandas; settle_without_pandas()"

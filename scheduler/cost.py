@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from scheduler.classes import Classes, classes_of
-from scheduler.loads import Loads
 from scheduler.problem import Placement, Problem, Slot
+from scheduler.toolkit.equivalence_classes import Classes, classes_of
+from scheduler.toolkit.loads import Loads
 from workloads.topology import Topology
 
 K = TypeVar("K")
@@ -30,7 +30,7 @@ class Cost(Struct, frozen=True, forbid_unknown_fields=True):
         inter_worker_edges: communicating pairs on one node, in different workers.
         nodes_used: nodes that hold at least one executor.
         slots_used: slots that hold at least one executor.
-        load_stddev: standard deviation over available nodes of load / capacity (`scheduler.loads`); None
+        load_stddev: standard deviation over available nodes of load / capacity (`scheduler.toolkit.loads`); None
             when a loaded node has no capacity, or next to none, or no node is available.
     """
 

@@ -6,8 +6,8 @@ from inventory.documents import Document, Steps
 from inventory.errors import UnfitError
 from inventory.params import parameters
 from inventory.plugins import load_plugin, plugins
-from scheduler.checking import Checked
 from scheduler.problem import Scheduler
+from scheduler.validation import Checked
 
 GROUP = "millrace.schedulers"
 

@@ -46,7 +46,7 @@ def _profiler() -> str | None:
     import subprocess
     import sys
 
-    from agents.profiling import find_py_spy
+    from agents.agent.profiling import find_py_spy
 
     program = find_py_spy()
     if program is None:
@@ -70,7 +70,7 @@ def _sshd() -> str | None:
 
 
 def _emulation() -> str | None:
-    from campaign.emulation.cluster import why_not
+    from controller.emulation.cluster import why_not
 
     return why_not()
 

@@ -10,15 +10,15 @@ import msgspec
 import pytest
 
 from agents.trace import TABLES
-from campaign.cli import run
+from campaign.commands.main import run
 from inventory.cluster import Cluster, ExistingWorker, Facts, Network, Node
 from inventory.energy_model import EnergyModel
-from scheduler.account import Account
-from scheduler.account.crossing import CutLink, CutPair
-from scheduler.account.hosts import HostAccount
-from scheduler.account.least import Least
-from scheduler.answer import Answer, Assignment, Migration, NodeAnswer, ScheduleAnswer, TopologyAnswer
 from scheduler.cost import Cost
+from scheduler.explain import Account
+from scheduler.explain.cut_links import CutLink, CutPair
+from scheduler.explain.lower_bound import Least
+from scheduler.explain.node_load import HostAccount
+from scheduler.placement_file import Answer, Assignment, Migration, NodeAnswer, ScheduleAnswer, TopologyAnswer
 from workloads.topology import Component, Constraints, GroupingKind, Input, Topology
 from workloads.traffic import Edge, Traffic
 

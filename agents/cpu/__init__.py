@@ -4,6 +4,6 @@ A `CpuWish` says what is wanted, `plan` what would change and what is impossible
 `restore` puts back what a `Snapshot` holds. Each kernel feature is a file. `python -P -m agents.cpu` offers the same as
 JSON on standard input and output, for provisioning.
 
-Everything here, `agents.probing` and `inventory.errors` use the standard library only: together they are a program
+Everything here, `agents.host_files` and `inventory.errors` use the standard library only: together they are a program
 that any host with a Python can run from one zip archive.
 """

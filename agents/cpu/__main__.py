@@ -32,7 +32,7 @@ from agents.cpu.restore import differences, restore
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.verify import verify
 from agents.cpu.wish import CpuWish
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
 from inventory.errors import InputError, MillraceError, nearest
 
 KEYS = ("wish", "root", "check", "before", "owner")

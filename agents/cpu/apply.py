@@ -11,7 +11,7 @@ from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, look, take
 from agents.cpu.topology import Core, switch
 from agents.cpu.wish import CpuWish
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
 
 MASK_WAIT_S = 2.0
 """How long the kernel's mask of CPUs on line may lag behind the switches."""

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from agents.cpu.policies import POLICIES
-from agents.power.perf_event import open_event
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
+from agents.perf_event import open_event
 
 SPIN_S = 1.0
 SETTLE_S = 0.1

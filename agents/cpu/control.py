@@ -16,7 +16,7 @@ from agents.cpu.restore import restore
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import look
 from agents.cpu.wish import CpuWish
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
 from inventory.errors import RunError, UnfitError
 
 

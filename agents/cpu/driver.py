@@ -11,7 +11,7 @@ from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, View, differing, settable
 from agents.cpu.topology import FOLDER
 from agents.cpu.wish import CpuWish
-from agents.probing import Finding, HostFiles
+from agents.host_files import Finding, HostFiles
 from inventory.errors import nearest
 
 MODES: Mapping[str, tuple[str, ...]] = {

@@ -6,7 +6,7 @@ from agents.cpu.policies import POLICIES
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, View, differing, settable
 from agents.cpu.wish import CpuWish
-from agents.probing import Finding, HostFiles
+from agents.host_files import Finding, HostFiles
 from inventory.errors import nearest
 
 FILE = "energy_performance_preference"

@@ -7,7 +7,7 @@ from agents.cpu import driver, epp, frequency, governor, hotplug, smt, turbo
 from agents.cpu.policies import Policy
 from agents.cpu.step import look
 from agents.cpu.topology import Core
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
 
 PROBES = {
     "cores": hotplug,

@@ -11,7 +11,7 @@ from agents.cpu.policies import POLICIES, Policy, no_policy
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, View
 from agents.cpu.wish import CpuWish
-from agents.probing import Finding, HostFiles
+from agents.host_files import Finding, HostFiles
 
 LOW, HIGH = "scaling_min_freq", "scaling_max_freq"
 TOLERANCE_KHZ = 50_000

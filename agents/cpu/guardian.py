@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agents.cpu.journal import Lock, read_journal, remove_journal
 from agents.cpu.restore import restore
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
 from inventory.errors import UnfitError
 
 PROGRAM = (sys.executable, "-P", "-m", "agents.cpu.guardian")

@@ -6,7 +6,7 @@ from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, View, hidden
 from agents.cpu.topology import FOLDER, Core, Topology, parse_list, switch
 from agents.cpu.wish import CpuWish
-from agents.probing import Finding, HostFiles
+from agents.host_files import Finding, HostFiles
 
 ON, OFF = "1", "0"
 

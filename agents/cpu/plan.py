@@ -8,7 +8,7 @@ from agents.cpu.snapshot import Snapshot, boot_id
 from agents.cpu.step import Feature, Step, View, look
 from agents.cpu.topology import with_switched
 from agents.cpu.wish import CpuWish
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
 
 FEATURES: tuple[Feature, ...] = (driver, smt, hotplug, turbo, governor, frequency, epp)
 """In the order in which they are set: each may change what the later ones find."""

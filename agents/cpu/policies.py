@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from agents.cpu.topology import FOLDER, parse_list
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
 
 POLICIES = f"{FOLDER}/cpufreq"
 

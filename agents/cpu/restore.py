@@ -11,7 +11,7 @@ from agents.cpu import driver, epp, frequency, governor, hotplug, smt, turbo
 from agents.cpu.answer import Answer, Setting
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, View, look, take
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
 
 ORDER: tuple[Callable[[Snapshot, View], list[Step]], ...] = (
     smt.steps_back,

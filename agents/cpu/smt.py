@@ -8,7 +8,7 @@ from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, View, hidden, settable
 from agents.cpu.topology import FOLDER, Topology
 from agents.cpu.wish import CpuWish
-from agents.probing import Finding, HostFiles
+from agents.host_files import Finding, HostFiles
 
 CONTROL = f"{FOLDER}/smt/control"
 SETTABLE = ("on", "off")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from agents.cpu.topology import FOLDER, Core
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
 from inventory.errors import InputError
 
 BOOT_ID = "proc/sys/kernel/random/boot_id"

@@ -8,7 +8,7 @@ from agents.cpu.policies import Policy, read_policies
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.topology import Core, Topology, read_topology
 from agents.cpu.wish import CpuWish
-from agents.probing import Finding, HostFiles
+from agents.host_files import Finding, HostFiles
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ The kernel describes the topology only of CPUs that are on line: the rest is kno
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
 
 FOLDER = "sys/devices/system/cpu"
 

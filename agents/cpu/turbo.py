@@ -5,7 +5,7 @@ from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, View, differing, settable
 from agents.cpu.topology import FOLDER
 from agents.cpu.wish import CpuWish
-from agents.probing import Finding, HostFiles
+from agents.host_files import Finding, HostFiles
 
 NO_TURBO = f"{FOLDER}/intel_pstate/no_turbo"
 BOOST = f"{FOLDER}/cpufreq/boost"

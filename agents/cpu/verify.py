@@ -11,7 +11,7 @@ from agents.cpu.policies import Policy
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, View, look
 from agents.cpu.wish import CpuWish
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
 
 TOLERANCE = 0.03
 """How far the clock of a busy core may be from what was set."""

@@ -1,7 +1,7 @@
 """The discharge rate of a laptop's batteries: the power of the whole machine, while it runs on them."""
 
+from agents.host_files import Finding
 from agents.power.domain import Domain, Reader, Reading
-from agents.probing import Finding
 
 SUPPLIES = "sys/class/power_supply"
 

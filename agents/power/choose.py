@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from agents.host_files import Finding
 from agents.power.battery import Battery
 from agents.power.domain import Reader
 from agents.power.external import External
@@ -13,7 +14,6 @@ from agents.power.perf import Perf
 from agents.power.powertop import PowerTop
 from agents.power.rapl import Rapl
 from agents.power.settings import PowerSettings
-from agents.probing import Finding
 
 READERS: Mapping[str, type[Reader]] = {
     reader.name: reader for reader in (Perf, Rapl, Hwmon, External, Battery, ModelReader)

@@ -5,9 +5,9 @@ from typing import ClassVar, Literal, NamedTuple
 
 from msgspec import Struct
 
+from agents.host_files import Finding
 from agents.power.host import MeteredHost
 from agents.power.settings import PowerSettings
-from agents.probing import Finding
 
 Role = Literal["package", "dram", "core", "uncore", "platform", "board", "outlet"]
 

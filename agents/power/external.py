@@ -17,10 +17,10 @@ from collections import deque
 
 import msgspec
 
+from agents.host_files import Finding
 from agents.power.domain import Domain, Reader, Reading
 from agents.power.host import MeteredHost
 from agents.power.settings import PATH, PowerSettings
-from agents.probing import Finding
 
 _LONGEST_LINE = 65_536
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0

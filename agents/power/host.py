@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from agents.power.perf_event import open_event
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
+from agents.perf_event import open_event
 
 ROOT_VARIABLE = "MILLRACE_SYSFS"
 """In the environment: a folder that stands for `/`. Node agents that are children of a command inherit it."""

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from agents.host_files import Finding
 from agents.power.domain import Domain, Reader, Reading, Role
 from agents.power.files import read_number
 from agents.power.host import Readable
-from agents.probing import Finding
 
 HWMON = "sys/class/hwmon"
 

@@ -7,10 +7,10 @@ for them: 30 % of it static, 70 % dynamic, kappa 3, and half of the result uncer
 
 from math import inf
 
+from agents.host_files import Finding
 from agents.power.domain import Domain, Reader, Reading
 from agents.power.tdp import Design, design_power
 from agents.power.usage import STAT, CpuUsage, Usage
-from agents.probing import Finding
 from inventory.energy_model import EnergyModel
 
 STATIC, DYNAMIC, KAPPA = 0.3, 0.7, 3.0

@@ -3,9 +3,9 @@
 import re
 import sys
 
+from agents.host_files import Finding
 from agents.power.domain import Domain, Reader, Reading, Role
 from agents.power.host import Readable
-from agents.probing import Finding
 
 PMU = "sys/bus/event_source/devices/power"
 PARANOID = "proc/sys/kernel/perf_event_paranoid"

@@ -9,10 +9,10 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from agents.host_files import Finding
 from agents.power.domain import Domain, Reader, Reading
 from agents.power.host import MeteredHost
 from agents.power.settings import PowerSettings
-from agents.probing import Finding
 
 WINDOW_S = 10
 """How long one report looks."""

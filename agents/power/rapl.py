@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
+from agents.host_files import Finding
 from agents.power.domain import Domain, Reader, Reading
 from agents.power.files import Counters
 from agents.power.zones import HINT, POWERCAP, Zone, find_zones, reject
-from agents.probing import Finding
 
 PLATFORM = "psys"
 _MICRO = 1e-6

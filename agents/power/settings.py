@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
 from inventory.documents import read
 from inventory.energy_model import EnergyModel, MeterLag
 

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from agents.host_files import Finding
 from agents.power.domain import MOST_WATTS, Role
 from agents.power.host import MeteredHost
-from agents.probing import Finding
 
 POWERCAP = "sys/class/powercap"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agents.cpu.topology import FOLDER
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
 
 _PROC = Path("/proc")
 

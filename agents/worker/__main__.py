@@ -7,12 +7,12 @@ import sys
 import traceback
 
 from agents import protocol
-from agents.fork_server import become_worker
 from agents.protocol import Command, Grow, Message, Start, Welcome
 from agents.trace import settle_without_pandas
-from agents.worker.readiness import Readiness
-from agents.worker.settling import settle
-from agents.worker.worker import Worker, failed
+from agents.worker.process.fork_server import become_worker
+from agents.worker.process.tuning import settle
+from agents.worker.process.worker import Worker, failed
+from agents.worker.wire.selector import Readiness
 from inventory.errors import MillraceError, RunError
 from inventory.foreign import printable_lines
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from analysis.energy.record import Energy
+from analysis.energy_record import Energy
 from analysis.results import Campaign, Run
 from analysis.summary import Metric, Row, Rows
 

@@ -26,10 +26,10 @@ from analysis.results import Campaign, load_campaign  # noqa: E402
 from analysis.summary import Rows  # noqa: E402
 from analysis.tables import TABLES  # noqa: E402
 from analysis.traces import Traces  # noqa: E402
+from inventory.atomic_folder import replacing  # noqa: E402
 from inventory.errors import MillraceError  # noqa: E402
-from inventory.folders import replacing  # noqa: E402
 from inventory.foreign import printable, printable_lines  # noqa: E402
-from inventory.lifetime import end_with, leave_on_sigterm  # noqa: E402
+from inventory.parent_death import end_with, leave_on_sigterm  # noqa: E402
 from workloads.pipelines.spark_session import started  # noqa: E402
 
 AT_ONCE = 3

@@ -28,10 +28,10 @@ _raw: {description: "One string.", type: list, elements: str}
 
 PARTS = (
     "agents/__init__.py",
-    "agents/probing.py",
+    "agents/host_files.py",
     "agents/cpu/*.py",
     "agents/power/__init__.py",
-    "agents/power/perf_event.py",
+    "agents/perf_event.py",
     "inventory/__init__.py",
     "inventory/errors.py",
 )

@@ -32,9 +32,9 @@ sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))
 import psutil
 from sshd import Lab, lab
 
-from campaign.ssh.connection import Connection
-from campaign.ssh.keeping import Keeping
-from campaign.ssh.settings import arguments_of, settings_of
+from controller.ssh.connection import Connection
+from controller.ssh.node_lease import Keeping
+from controller.ssh.settings import arguments_of, settings_of
 
 LINE = b'{"do": "beat"}\n'
 ROUND_TRIPS = 2000
@@ -102,7 +102,7 @@ from functools import wraps
 
 import click
 
-from campaign.start import main
+from campaign.commands.start import main
 from campaign.commands import run
 
 stages = {"Python, the agenda": time.time()}

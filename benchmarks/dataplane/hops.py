@@ -21,17 +21,17 @@ from statistics import median
 from typing import Any
 from unittest import mock
 
-from agents.worker import channel
-from agents.worker.bolt import BoltExecutor
-from agents.worker.channel import Ager, ChannelId, Delivery, window
-from agents.worker.codec import Codec
-from agents.worker.frame import HEADER, HEADER_BYTES
-from agents.worker.inputs import Inputs
-from agents.worker.link import Link, tune
-from agents.worker.local import local_channel
-from agents.worker.remote import RemoteIncoming, RemoteOutgoing
-from agents.worker.router import Router, Shuffle
-from agents.worker.settling import settle
+from agents.worker.channels import channel
+from agents.worker.channels.channel import Ager, ChannelId, Delivery, window
+from agents.worker.channels.groupings import Router, Shuffle
+from agents.worker.channels.input_gate import Inputs
+from agents.worker.channels.local import local_channel
+from agents.worker.channels.remote import RemoteIncoming, RemoteOutgoing
+from agents.worker.executors.bolt import BoltExecutor
+from agents.worker.process.tuning import settle
+from agents.worker.wire.codec import Codec
+from agents.worker.wire.frame import HEADER, HEADER_BYTES
+from agents.worker.wire.link import Link, tune
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Row
 from workloads.topology import Executor
 

@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar
 import msgspec
 from msgspec import Meta
 
-from workloads.keys import KeyRouter
+from workloads.key_groups import KeyRouter
 from workloads.operators import NOTHING, Batch, Bolt, Context, Emitted, Operator, Row, Spout
 from workloads.topology import DEFAULT_STREAM, Component, Input, Topology
 from workloads.workload import Answer, PreparedInput, Verdict, filled, rows_differ

@@ -23,7 +23,7 @@ from ground import Ground, Play, ground, kill  # noqa: E402, F401 - the path com
 
 from agents.protocol import Message, Place, Progress  # noqa: E402
 from agents.sensors.cpu import process_cpu_ns  # noqa: E402
-from campaign.control.tending import Course  # noqa: E402
+from controller.coordinator.checkpoint_loop import Course  # noqa: E402
 from workloads.registry import load_workload  # noqa: E402
 
 _PACKAGE = {

@@ -15,7 +15,7 @@ from statistics import median
 
 from loopback import Ground, diary, load, nodes, percentile, restarts, rows_per_s, run, wait
 
-from campaign.control.moves import MovePlan, Wish
+from controller.coordinator.migrations import MovePlan, Wish
 
 EVERY_S = 0.4
 PLACES = {"spout[0]": "n0/0", "keep[0]": "n0/0", "spout[1]": "n1/0", "keep[1]": "n1/0"}

@@ -11,11 +11,11 @@ from typing import ClassVar, Literal
 
 from unobserved import Observed, observe
 
-from workloads.lines import Lines
+from workloads.apps.wordcount import Count, Split, WordCount
+from workloads.data.line_spout import Lines
+from workloads.data.text import TextParams
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row, TupleBolt, per_tuple
-from workloads.text import TextParams
 from workloads.topology import DEFAULT_STREAM, Component, Input, Topology
-from workloads.wordcount import Count, Split, WordCount
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from agents.trace import TraceWriter
-from agents.worker import latency, loop
+from agents.worker.executors import latency
+from agents.worker.process import event_loop
 
 Observed = Literal["all", "no samples", "nothing"]
 
@@ -17,7 +18,7 @@ def observe(what: Observed) -> None:
         return
     latency.Sampler.sampled = _none  # type: ignore[method-assign]
     if what == "nothing":
-        loop.REPORT_NS = _NEVER_NS
+        event_loop.REPORT_NS = _NEVER_NS
         TraceWriter.add = _nothing  # type: ignore[method-assign]
 
 

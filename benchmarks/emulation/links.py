@@ -15,10 +15,10 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from campaign.emulation.calibrated import Calibrated
-from campaign.emulation.link_calibration import measure_rate, measure_round_trip
-from campaign.emulation.network import EmulatedNetwork, NetworkPlan, new_prefix
-from campaign.emulation.shaping import choose
+from controller.emulation.link_calibration import measure_rate, measure_round_trip
+from controller.emulation.network import EmulatedNetwork, NetworkPlan, new_prefix
+from controller.emulation.shaping import choose
+from controller.nodes.backend import Calibrated
 from inventory.links import Link
 
 RATES = (1, 10, 100, 500, 1000)

@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from campaign.emulation.asking import ask
-from campaign.emulation.calibration import burnt, groups_of
-from campaign.emulation.cluster import bring_up
-from campaign.emulation.description import Description, wish_of
+from controller.emulation.calibration import burnt, groups_of
+from controller.emulation.cluster import bring_up
+from controller.emulation.daemon_client import ask
+from controller.emulation.description import Description, wish_of
 from inventory.ansible_hosts import load_hosts
 from inventory.finding import shipped_inventories
 

@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).parents[1] / "dataplane"))
 from loopback import Ground, cpu_s, load, nodes
 
 from agents.protocol import Drained, Listening, Message
-from campaign.control.tending import Course
+from controller.coordinator.checkpoint_loop import Course
 from workloads.generate.taxi_trips import taxi_trips
 from workloads.generate.writing import write_rows
 from workloads.rates import NS

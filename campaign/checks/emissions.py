@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from zlib import crc32
 
-from workloads.keys import codec_bytes
+from workloads.key_groups import codec_bytes
 from workloads.operators import Row
 
 Rows = Mapping[str, Sequence[Row]]

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from campaign.carrying_out import carry_out
 from campaign.checks.outcome import Check
-from campaign.cli import Settings
-from campaign.live import FINISHED
-from campaign.opening import Opened, new
-from campaign.reaching import reach_of
+from campaign.commands.main import Settings
+from campaign.results.live_file import FINISHED
+from campaign.runner.launch import carry_out
+from campaign.runner.open_campaign import Opened, new
+from campaign.runner.select_backend import reach_of
 from workloads.topology import ACKER
 
 MOVES = "moves"

@@ -8,10 +8,10 @@ from campaign.checks.trial import Speaker
 from inventory.cluster import Cluster
 from inventory.documents import to_plain
 from inventory.errors import InputError, MillraceError
-from scheduler.answer import answer_of
-from scheduler.checking import Checked
+from scheduler.placement_file import answer_of
 from scheduler.problem import Needs, Problem
 from scheduler.registry import make_scheduler
+from scheduler.validation import Checked
 from workloads.traffic import Traffic
 
 PLANS, PURE, PROBLEM, NEEDS = "plans", "purity", "problem", "needs"

@@ -14,7 +14,7 @@ from campaign.checks.emissions import Emissions, Rows
 from campaign.checks.trial import Speaker
 from inventory.params import as_plain
 from inventory.plugins import raised_at
-from workloads.keys import KeyRouter, codec_bytes
+from workloads.key_groups import KeyRouter, codec_bytes
 from workloads.operators import Batch, Bolt, Combining, Context, Emitted, Operator, Row, Spout
 from workloads.rates import Max
 from workloads.source_clock import SourceClock, source_clock

@@ -7,7 +7,7 @@ from campaign.checks.moves import MOVES, check_moves
 from campaign.checks.outcome import Check, why_not_made
 from campaign.checks.stage import ANSWER, INPUT, OPERATORS, PURE, RESTORE, SNAPSHOT
 from campaign.checks.trial import CALL_S, Trial, tried
-from campaign.cli import Settings
+from campaign.commands.main import Settings
 from inventory.errors import RunError, UnfitError
 from inventory.plugins import load_plugin
 from workloads.registry import GROUP, load_workload

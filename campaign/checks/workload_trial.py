@@ -8,7 +8,7 @@ from campaign.checks.stage import ANSWER, INPUT, PURE, RESTORE, SNAPSHOT, Broken
 from campaign.checks.trial import Speaker
 from inventory.errors import InputError
 from inventory.plugins import raised_at
-from workloads.keys import codec_bytes
+from workloads.key_groups import codec_bytes
 from workloads.registry import load_workload
 from workloads.workload import Answer, PreparedInput, Workload
 

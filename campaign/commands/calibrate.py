@@ -2,11 +2,11 @@
 
 import click
 
-from agents.power.baseline import MOST_LOAD
-from campaign.cli import Settings
-from campaign.energy.calibrating import Calibration, calibrate
-from campaign.seconds import Seconds
-from campaign.share_done import share_done
+from agents.agent.idle_baseline import MOST_LOAD
+from campaign.admin.calibrate_node import Calibration, calibrate
+from campaign.commands.main import Settings
+from campaign.commands.options import Seconds
+from campaign.display.progress_bar import share_done
 from inventory.documents import dump_json
 from inventory.foreign import printable
 

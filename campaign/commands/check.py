@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import click
 
 from campaign.checks.outcome import Check, checked
-from campaign.cli import Settings
+from campaign.commands.main import Settings
 from inventory.documents import dump_json
 
 EXAMPLE = """\b

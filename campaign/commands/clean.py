@@ -2,7 +2,7 @@
 
 import click
 
-from campaign.clean import clean_all
+from campaign.runner.clean import clean_all
 from inventory.errors import RunError
 from inventory.foreign import printable
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import click
 
-from agents.probing import Status
-from campaign.doctor import Zone, diagnose
-from campaign.sysfs import metered_host, sysfs_option
+from agents.host_files import Status
+from campaign.admin.doctor import Zone, diagnose
+from campaign.commands.options import metered_host, sysfs_option
 from inventory.documents import dump_json
 from inventory.foreign import printable
 

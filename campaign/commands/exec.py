@@ -33,8 +33,8 @@ def command(inventory: str, node: str, command_: Sequence[str]) -> int:
     if isinstance(document, ClusterOfHosts):
         hosts = document.hosts.by_name
         _check(inventory, node, hosts)
-        from campaign.emulation.standing import in_reach_of
-        from campaign.ssh.execute import execute
+        from controller.emulation.lifecycle import in_reach_of
+        from controller.ssh.execute import execute
 
         with in_reach_of(document.hosts):
             return asyncio.run(execute(hosts[node], command_))

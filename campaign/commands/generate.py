@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from campaign.cli import Settings
-from campaign.interrupts import interrupted_once
-from campaign.share_done import share_done
+from campaign.commands.main import Settings
+from campaign.display.progress_bar import share_done
+from controller.host.signals import interrupted_once
 from inventory.foreign import printable
 
 if TYPE_CHECKING:

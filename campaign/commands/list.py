@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from campaign.listing import KINDS, Entry
+from campaign.admin.plugins import KINDS, Entry
 from inventory.foreign import printable
 
 EXAMPLE = """\b

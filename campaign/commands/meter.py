@@ -6,11 +6,10 @@ import click
 
 from agents.power.meter import Metered, measure
 from agents.power.settings import settings_of
-from campaign.cli import Settings
-from campaign.interrupts import interrupted_once
-from campaign.seconds import Seconds
-from campaign.share_done import share_done
-from campaign.sysfs import metered_host, sysfs_option
+from campaign.commands.main import Settings
+from campaign.commands.options import Seconds, metered_host, sysfs_option
+from campaign.display.progress_bar import share_done
+from controller.host.signals import interrupted_once
 from inventory.documents import dump_json
 from inventory.foreign import printable
 

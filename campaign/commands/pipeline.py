@@ -7,10 +7,10 @@ import click
 import psutil
 
 from analysis.submit import LOCAL, QUICK_START, Job, submit
-from campaign.cli import Settings
+from campaign.commands.main import Settings
 from inventory.foreign import printable
 from workloads.pipelines.catalogue import PIPELINES, SOCKET
-from workloads.recordings.parts import files_of
+from workloads.recordings.raw_files import files_of
 
 SCRIPT = Path(__file__).parents[2] / "workloads" / "pipelines" / "job.py"
 PROGRESS = "pipeline: "
@@ -86,7 +86,7 @@ def command(
     prepare: raw files validated, put in order and profiled, as Parquet; with --param topology=FILE also a traffic file
     for `millrace place`. What they take and give, docs/reference/pipelines.md tells.
     """
-    from workloads.pipelines.running import Asked, checked
+    from workloads.pipelines.run_pipeline import Asked, checked
 
     output = Path(os.path.abspath(output))  # noqa: PTH100 - a link is kept, and what it points to is not replaced
     checked(Asked(name, source, output, params, "csv" if kind == "csv" else "parquet", stream))

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import click
 
-from campaign.cli import Settings
-from campaign.placing import Placed, Refused, Round, compare, listed, place, status_of
+from campaign.commands.main import Settings
+from campaign.place.place import Placed, Refused, Round, compare, listed, place, status_of
 from inventory.documents import dump_json, read
 from inventory.foreign import printable
 from inventory.params import given
 from inventory.reading import read_cluster
-from scheduler.account import Account
-from scheduler.answer import to_json
+from scheduler.explain import Account
+from scheduler.placement_file import to_json
 from scheduler.registry import make_scheduler
 
 EXAMPLE = """\b
@@ -107,7 +107,7 @@ def command(
     else:
         _show_all(outcomes, settings.color)
     if pictures is not None or not as_json:
-        from campaign.picture import draw
+        from campaign.place.svg import draw
 
         for path in draw(outcomes, Path(pictures or PICTURES)):
             click.echo(printable(f"picture: {path}"), err=as_json)
@@ -118,22 +118,22 @@ def _show(placed: Placed, as_json: bool, color: bool) -> None:
     if as_json:
         click.echo(to_json(placed.answer), nl=False)
         return
-    from campaign.placement_table import print_answer  # rich is only worth its start-up time for people
+    from campaign.display.placement_table import print_answer  # rich is only worth its start-up time for people
 
     print_answer(placed.answer, color)
     if isinstance(placed.answer.account, Account):
-        from campaign.account_tables import print_account
+        from campaign.display.explain_tables import print_account
 
         print_account(placed, placed.answer.account, color)
 
 
 def _show_all(outcomes: Sequence[Placed | Refused], color: bool) -> None:
-    from campaign.comparison_table import print_comparison
+    from campaign.display.comparison_table import print_comparison
 
     print_comparison(outcomes, color)
     for outcome in outcomes:
         if isinstance(outcome, Placed) and isinstance(outcome.answer.account, Account):
-            from campaign.account_tables import print_account
+            from campaign.display.explain_tables import print_account
 
             click.echo()
             print_account(outcome, outcome.answer.account, color)

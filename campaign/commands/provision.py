@@ -2,8 +2,8 @@
 
 import click
 
-from campaign.cli import Settings
-from campaign.playbook import Choice, play
+from campaign.admin.playbook import Choice, play
+from campaign.commands.main import Settings
 from inventory.reading import read_hosts
 
 EXAMPLE = """\b

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from agents.recording import record
-from campaign.sysfs import metered_host, sysfs_option
+from agents.host.recording import record
+from campaign.commands.options import metered_host, sysfs_option
 from inventory.foreign import printable
 
 EXAMPLE = """\b

@@ -6,8 +6,8 @@ import click
 
 from analysis.render import render
 from analysis.submit import LOCAL
-from campaign.cli import Settings
-from campaign.latest import find_campaign
+from campaign.commands.main import Settings
+from campaign.results.watch import find_campaign
 from inventory.foreign import printable
 
 

@@ -2,9 +2,9 @@
 
 import click
 
-from campaign.cli import Settings
-from campaign.emulation.standing import cluster_of, is_emulated
-from campaign.playbook import Choice, play
+from campaign.admin.playbook import Choice, play
+from campaign.commands.main import Settings
+from controller.emulation.lifecycle import cluster_of, is_emulated
 from inventory.foreign import printable
 from inventory.reading import read_hosts
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from campaign.cli import Settings
-from campaign.interrupts import INTERRUPTED
-from campaign.latest import find_campaign
-from campaign.live import FINISHED, REPORTING, finish_live, in_words
-from campaign.opening import Opened, new, resumed
-from campaign.order import Run
-from campaign.plan import only
-from campaign.reaching import reach_of
-from campaign.state import this_owner
+from campaign.agenda.plan import only
+from campaign.agenda.run_order import Run
+from campaign.commands.main import Settings
+from campaign.results.live_file import FINISHED, REPORTING, finish_live, in_words
+from campaign.results.watch import find_campaign
+from campaign.runner.open_campaign import Opened, new, resumed
+from campaign.runner.select_backend import reach_of
+from controller.host.cleanup_log import this_owner
+from controller.host.signals import INTERRUPTED
 from inventory.errors import InputError, UnfitError
 from inventory.foreign import escaped, printable
 
@@ -98,7 +98,7 @@ def conduct(
     else:
         raise InputError("run: give an agenda, or --resume with the folder of a campaign; example: millrace run demo")
     # It takes as long to load as Ansible takes to read an inventory; if that was to be done, it is loaded by now.
-    from campaign.carrying_out import carry_out, prepared
+    from campaign.runner.launch import carry_out, prepared
 
     runs = only(opened.plan, choice)
     reach = reach_of(opened.plan.cluster, opened.plan.hosts, _owner(opened.folder))
@@ -122,8 +122,7 @@ def conduct(
 
 def _load_the_rest() -> None:
     """Load what carries out a campaign over SSH."""
-    import campaign.carrying_out
-    import campaign.ssh.reach  # noqa: F401
+    import controller.ssh.backend  # noqa: F401
 
 
 def _owner(folder: Path) -> str:

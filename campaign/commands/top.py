@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
-from campaign.cli import Settings
-from campaign.following import show
-from campaign.watching import campaign_meant, look_at
+from campaign.commands.main import Settings
+from campaign.display.live_display import show
+from campaign.results.watch import campaign_meant, look_at
 
 EXAMPLE = """\b
 Examples:

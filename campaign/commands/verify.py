@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
-from campaign.cli import Settings
-from campaign.playbook import Choice, play
+from campaign.admin.playbook import Choice, play
+from campaign.commands.main import Settings
 from inventory.documents import dump_json, read
 from inventory.errors import RunError
 from inventory.foreign import printable

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from click.testing import CliRunner
 
-from campaign.cli import millrace
+from campaign.commands.main import millrace
 
 PAGE = Path(__file__).with_name("cli.md")
 WIDTH = 110

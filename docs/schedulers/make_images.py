@@ -7,7 +7,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from campaign.cli import millrace
+from campaign.commands.main import millrace
 from scheduler.registry import scheduler_names
 
 HERE = Path(__file__).parent

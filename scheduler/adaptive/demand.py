@@ -8,10 +8,10 @@ completely or not at all. With observed traffic every executor is a kind of its 
 from functools import cached_property
 from math import fsum
 
-from scheduler.classes import classes_of
-from scheduler.graph.scaling import scaled
-from scheduler.loads import Loads
 from scheduler.problem import Problem
+from scheduler.toolkit.equivalence_classes import classes_of
+from scheduler.toolkit.loads import Loads
+from scheduler.toolkit.scaling import scaled
 from workloads.topology import Executor
 from workloads.traffic import Traffic
 

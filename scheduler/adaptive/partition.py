@@ -9,7 +9,7 @@ pairs where no single vertex has room.
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from scheduler.affinity import RateAffinity
+from scheduler.toolkit.affinity import RateAffinity
 
 MOST_PASSES = 10
 

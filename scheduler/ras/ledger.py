@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from scheduler.problem import Problem, Slot
 from scheduler.ras.units import Unit
-from scheduler.rounds import Round
+from scheduler.toolkit.running_workers import Round
 from workloads.topology import DEFAULT_CPU_POINTS, DEFAULT_ONHEAP_MB, Component, Executor, Topology
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from scheduler.problem import Slot
 from scheduler.ras.ledger import Amount, Ledger
 from scheduler.ras.strategies import Outcome, Recipe, in_words
-from scheduler.slots import waiting
+from scheduler.toolkit.slots import waiting
 from workloads.topology import Executor, Topology
 
 ATTEMPTS = 5

@@ -14,7 +14,7 @@ from scheduler.ras.rounds import ATTEMPTS, Account, Stopped, attempted, not_enou
 from scheduler.ras.strategies import Recipe
 from scheduler.ras.topology_order import by_importance
 from scheduler.ras.units import ratio
-from scheduler.slots import waiting
+from scheduler.toolkit.slots import waiting
 from workloads.topology import Topology
 
 MOST = sys.float_info.max

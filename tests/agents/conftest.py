@@ -45,7 +45,7 @@ from agents.protocol import (
     workers_of,
 )
 from agents.trace import collect
-from campaign.process import Process, identify
+from controller.host.process_identity import Process, identify
 from inventory.documents import to_plain
 from workloads.registry import load_workload
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from trees.processors import acpi_shared
 
-from agents.affinity import Affinity, as_list
+from agents.cpu.affinity import Affinity, as_list
 from agents.power.host import ROOT_VARIABLE
 from agents.protocol import CpusSet, RestoreCpus, SetCpus
 

@@ -13,7 +13,7 @@ import pytest
 
 from agents import protocol
 from agents.protocol import VERSION, Bye, Failed, Heartbeat, Hello, Pulse, Welcome
-from campaign.process import identify
+from controller.host.process_identity import identify
 
 pytestmark = pytest.mark.loopback
 
@@ -21,7 +21,12 @@ PROMISED_S = 5.0
 WITHOUT_CONTROLLER_S = 2.0
 """What is left of a node may outlive its controller by so much."""
 
-IMPATIENT = (sys.executable, "-P", "-c", "import sys; from agents.begin import main; sys.exit(main(silence_s=2.0))")
+IMPATIENT = (
+    sys.executable,
+    "-P",
+    "-c",
+    "import sys; from agents.agent.main import main; sys.exit(main(silence_s=2.0))",
+)
 
 
 def test_hello_says_version_and_what_the_machine_is(start_agent):
@@ -170,7 +175,7 @@ class Slow:
             time.sleep(30)
 
 sys.meta_path.insert(0, Slow())
-from agents.begin import main
+from agents.agent.main import main
 sys.exit(main())
 '''
 command = [sys.executable, "-P", "-c", AGENT % sys.argv[1]]
@@ -180,7 +185,7 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("module", ["agents.worker", "agents.agent"])
+@pytest.mark.parametrize("module", ["agents.worker", "agents.agent.agent"])
 def test_an_agent_that_still_begins_ends_with_its_controller(gone_within, module):
     command = [sys.executable, "-P", "-c", SLOW_TO_BEGIN, module]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as controller:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agents.protocol import Bye, Connect, Drained, Failed, Finish, Finished, Go, Heartbeat, Mark, Pulse, Start, Stop
-from campaign.process import identify
+from controller.host.process_identity import identify
 
 pytestmark = pytest.mark.loopback
 
@@ -17,9 +17,11 @@ pytestmark = pytest.mark.loopback
 def _agent_with_worker(folder: Path, body: str) -> tuple[str, ...]:
     """An agent whose workers run `body`: for what a worker that works would never do."""
     script = folder / "misbehaving.py"
-    head = "import os, signal, sys, time\nfrom agents.fork_server import become_worker\nbecome_worker()\n"
+    head = (
+        "import os, signal, sys, time\nfrom agents.worker.process.fork_server import become_worker\nbecome_worker()\n"
+    )
     script.write_text(head + textwrap.dedent(body))
-    code = f"import sys; from agents.begin import main; sys.exit(main(command=(sys.executable, {str(script)!r})))"
+    code = f"import sys; from agents.agent.main import main; sys.exit(main(command=(sys.executable, {str(script)!r})))"
     return (sys.executable, "-P", "-c", code)
 
 

@@ -37,7 +37,7 @@ from agents.protocol import (
     Stored,
 )
 from agents.trace import collect
-from campaign.process import identify, marked
+from controller.host.process_identity import identify, marked
 
 pytestmark = pytest.mark.loopback
 
@@ -47,9 +47,9 @@ PUPPETS = (
     sys.executable,
     "-P",
     "-c",
-    f"import sys; from agents import begin; sys.exit(begin.main(command={SCRIPT!r}))",
+    f"import sys; from agents.agent import main as begin; sys.exit(begin.main(command={SCRIPT!r}))",
 )
-IMPATIENT = (*PUPPETS[:-1], f"from agents import spawner; spawner.ANSWER_S = 3.0; {PUPPETS[-1]}")
+IMPATIENT = (*PUPPETS[:-1], f"from agents.agent import spawner; spawner.ANSWER_S = 3.0; {PUPPETS[-1]}")
 
 
 class Puppets:
@@ -283,7 +283,7 @@ def test_a_fork_server_that_dies_or_hangs_is_replaced_and_takes_no_worker_with_i
 
 
 def test_without_a_fork_server_the_run_fails_and_says_why(start_agent, wordcount):
-    code = "import sys; from agents.begin import main; sys.exit(main(command=(sys.executable, '-c', 'exit(3)')))"
+    code = "import sys; from agents.agent.main import main; sys.exit(main(command=(sys.executable, '-c', 'exit(3)')))"
     puppets = Puppets(agent := start_agent(command=(sys.executable, "-P", "-c", code)), wordcount(agent))
     puppets.start(1, [0])
     failed = agent.expect(Failed)

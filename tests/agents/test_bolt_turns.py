@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from turns import Below, Echo, channel_into
 
 from agents.protocol import Worked
-from agents.worker.bolt import BoltExecutor, _pieces
-from agents.worker.channel import BATCH_ROWS
-from agents.worker.inputs import Inputs
-from agents.worker.marks import Barrier, End, Tick
-from agents.worker.router import Router
-from agents.worker.running import Running
-from agents.worker.snapshot import Snapshot
+from agents.worker.channels.channel import BATCH_ROWS
+from agents.worker.channels.groupings import Router
+from agents.worker.channels.input_gate import Inputs
+from agents.worker.channels.markers import Barrier, End, Tick
+from agents.worker.executors.bolt import BoltExecutor, _pieces
+from agents.worker.executors.executor import Running
+from agents.worker.executors.snapshot import Snapshot
 from inventory.errors import RunError
 from workloads.operators import Batch, Bolt, Emitted, Row, per_tuple
 from workloads.topology import Executor

@@ -17,7 +17,7 @@ from agents.cpu.step import Step, take
 from agents.cpu.topology import switch
 from agents.cpu.verify import verify
 from agents.cpu.wish import CpuWish
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
 
 
 def controlled(root: Path) -> CpuControl:

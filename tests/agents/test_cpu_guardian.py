@@ -19,7 +19,7 @@ from agents.cpu.control import CpuControl, put_back
 from agents.cpu.guardian import Guardian
 from agents.cpu.journal import Lock, journal_path
 from agents.cpu.wish import CpuWish
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
 from inventory.errors import RunError, UnfitError
 
 PATIENCE_S = 60.0
@@ -165,7 +165,7 @@ import os, signal, sys
 from pathlib import Path
 from agents.cpu.control import CpuControl
 from agents.cpu.wish import CpuWish
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
 control = CpuControl(HostFiles(Path(sys.argv[1])), "a test")
 control.apply(CpuWish(governor="performance", min_ghz=1.2, max_ghz=1.2, turbo=False))
 print("set", flush=True)

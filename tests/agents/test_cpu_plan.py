@@ -33,7 +33,7 @@ from agents.cpu.hotplug import kept
 from agents.cpu.plan import found, plan
 from agents.cpu.topology import Core, Topology, parse_list, read_topology
 from agents.cpu.wish import CpuWish
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
 
 Make = Callable[[], Machine]
 

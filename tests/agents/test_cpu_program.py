@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[2]
 BARE = (
     *sorted(p.relative_to(ROOT) for p in (ROOT / "agents/cpu").glob("*.py")),
     Path("agents/__init__.py"),
-    Path("agents/probing.py"),
+    Path("agents/host_files.py"),
     Path("agents/power/__init__.py"),
-    Path("agents/power/perf_event.py"),
+    Path("agents/perf_event.py"),
     Path("inventory/__init__.py"),
     Path("inventory/errors.py"),
 )

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from trees.processors import CPU, Machine, acpi_shared, intel_active, write
 
-from agents.cpu_watch import BACKGROUND, CHANGED, THROTTLED, CpuWatch, Event
 from agents.power.host import MeteredHost
+from agents.sensors.interference import BACKGROUND, CHANGED, THROTTLED, CpuWatch, Event
 
 SECOND = 1_000_000_000
 

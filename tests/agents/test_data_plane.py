@@ -9,8 +9,8 @@ from scripted import Limits, run_spec, scripted_run
 from witness import SCHEMA, SIDE, Ledger
 
 from agents.protocol import Place
-from agents.worker.bolt import BoltExecutor
-from agents.worker.latency import Sampler, mix
+from agents.worker.executors.bolt import BoltExecutor
+from agents.worker.executors.latency import Sampler, mix
 from workloads.topology import Component, Input, Topology
 
 PLACES = [Place("n1", 0), Place("n1", 1), Place("n2", 0), Place("n3", 2)]

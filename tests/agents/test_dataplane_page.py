@@ -9,12 +9,14 @@ from typing import get_args
 import pytest
 
 from agents.protocol import Worked
-from agents.worker import channel, codec, frame, handshake, latency
-from agents.worker.handshake import Acceptor, Connector
-from agents.worker.plan import Hop
-from agents.worker.snapshot import Snapshot
-from campaign.control import barrier, failures, session
-from workloads.keys import KEY_GROUPS
+from agents.worker.channels import channel
+from agents.worker.executors import latency
+from agents.worker.executors.snapshot import Snapshot
+from agents.worker.task_graph.plan import Hop
+from agents.worker.wire import codec, frame, handshake
+from agents.worker.wire.handshake import Acceptor, Connector
+from controller.coordinator import barrier, coordinator, failures
+from workloads.key_groups import KEY_GROUPS
 
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "agents" / "worker"
@@ -124,7 +126,7 @@ def test_the_handshakes_messages_have_the_documented_sizes() -> None:
         ("The protocol of a barrier", f"do not pass within {barrier.PASS_S:g} s"),
         ("When it does not come about", f"not all are ready within {barrier.READY_S:g} s"),
         ("Recovery", f"a moment ({failures.GATHER_S:g} s)"),
-        ("Recovery", f"after {session.MOST_RECOVERIES} in a row"),
+        ("Recovery", f"after {coordinator.MOST_RECOVERIES} in a row"),
         ("Latency", f"At first a block is {latency.FIRST_STRIDE} records"),
         ("Latency", f"keep to {latency.SAMPLES_PER_S:,} samples per second"),
     ],

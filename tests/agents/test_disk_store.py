@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from agents.protocol import Worked
-from agents.worker.snapshot import Snapshot
-from agents.worker.store import DiskStore, Kept
-from agents.worker.surroundings import Settled
+from agents.worker.executors.snapshot import Snapshot
+from agents.worker.process.state_store import DiskStore, Kept
+from agents.worker.task_graph.interfaces import Settled
 from inventory.errors import RunError
 
 RUN = "r1"
@@ -239,8 +239,8 @@ import resource
 import signal
 import sys
 from pathlib import Path
-from agents.worker.snapshot import Snapshot
-from agents.worker.store import DiskStore
+from agents.worker.executors.snapshot import Snapshot
+from agents.worker.process.state_store import DiskStore
 
 store = DiskStore(Path(sys.argv[1]), "r1")
 fatal = int(sys.argv[2])

@@ -11,11 +11,11 @@ from scripted import Limits, ScriptedRun, run_spec, scripted_run
 from turns import Count
 
 from agents.protocol import Place
-from agents.worker import bolt as bolt_module
-from agents.worker import latency as latency_module
-from agents.worker import spout as spout_module
-from agents.worker.bolt import BoltExecutor
-from agents.worker.latency import bucket, percentile
+from agents.worker.executors import bolt as bolt_module
+from agents.worker.executors import latency as latency_module
+from agents.worker.executors import spout as spout_module
+from agents.worker.executors.bolt import BoltExecutor
+from agents.worker.executors.latency import bucket, percentile
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator
 from workloads.rates import NS
 from workloads.topology import Component, Input, Topology

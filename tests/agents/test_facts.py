@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agents import facts
+from agents.host import facts
 from inventory.cluster import Facts
 
 ARM = """processor\t: 0

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.folders import NodeFolder, file_name
-from agents.inputs import Inputs
+from agents.agent.input_files import Inputs
 from agents.protocol import InputFile
+from agents.protocol.node_folders import NodeFolder, file_name
 from inventory.errors import RunError
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=300)

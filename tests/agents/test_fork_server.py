@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from agents.agent.spawner import ANSWER_S
 from agents.protocol import Bye, Failed
-from agents.spawner import ANSWER_S
 
 pytestmark = pytest.mark.loopback
 
@@ -86,7 +86,7 @@ def test_the_first_server_is_split_off_and_when_it_dies_a_program_takes_its_plac
 
 UNFORKED = """
 import os, sys
-from agents.begin import main
+from agents.agent.main import main
 
 def refuse():
     raise BlockingIOError(11, "no more processes")
@@ -112,16 +112,16 @@ def listed():
 
 PROGRAM = (sys.executable, "-P", "-c", '''
 import os
-from agents.fork_server import become_worker
+from agents.worker.process.fork_server import become_worker
 become_worker()
 os.write(1, " ".join(sorted(os.listdir("/proc/self/fd"))).encode())
 ''')
 
 for number in (20, 21):
     os.dup2(2, number, inheritable=True)
-from agents.fork_server import split_off
+from agents.worker.process.fork_server import split_off
 first = split_off(listed) if sys.argv[1] == "split off" else None
-from agents.spawner import Spawner
+from agents.agent.spawner import Spawner
 
 async def main():
     spawner = Spawner(PROGRAM, first)

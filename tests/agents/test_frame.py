@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.worker import frame
-from agents.worker.frame import FrameError, FrameReader
+from agents.worker.wire import frame
+from agents.worker.wire.frame import FrameError, FrameReader
 
 EPOCH = 7
 U16 = st.integers(0, 2**16 - 1)

@@ -9,9 +9,9 @@ from scripted import ScriptedRun, run_spec, scripted_run
 from turns import Count, Echo
 
 from agents.protocol import Abandon, Cut, Move, Place, Prepare
-from agents.worker import frame
-from agents.worker.codec import Codec
-from agents.worker.frame import FrameError, FrameReader
+from agents.worker.wire import frame
+from agents.worker.wire.codec import Codec
+from agents.worker.wire.frame import FrameError, FrameReader
 from inventory.errors import MillraceError, RunError
 from workloads.operators import Operator
 from workloads.topology import Component, Input, Topology

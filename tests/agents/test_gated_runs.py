@@ -1,6 +1,6 @@
 """Runs that follow a communication schedule: whatever happens, nothing leaves out of its time slot, and all arrives.
 
-The session of `campaign.control`, its slot clock and the shares of all workers are the real ones; wires, disks,
+The session of `controller.coordinator`, its slot clock and the shares of all workers are the real ones; wires, disks,
 processes and time are scripted.
 """
 
@@ -26,16 +26,16 @@ from topologies import random_topology
 from witness import SCHEMA, SIDE
 
 from agents.protocol import Gates, Move, Place, TimeSlot
-from agents.worker.channel import Incoming, Outgoing
-from agents.worker.gates import Gated
-from agents.worker.local import LocalOutgoing
-from agents.worker.plan import RunPlan
-from agents.worker.remote import RemoteOutgoing
-from agents.worker.share import Share
-from campaign.control.moves import MovePlan, Wish
-from campaign.control.tending import Course
+from agents.worker.channels.channel import Incoming, Outgoing
+from agents.worker.channels.gated import Gated
+from agents.worker.channels.local import LocalOutgoing
+from agents.worker.channels.remote import RemoteOutgoing
+from agents.worker.task_graph.epoch import Share
+from agents.worker.task_graph.plan import RunPlan
+from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.migrations import MovePlan, Wish
 from inventory.errors import RunError
-from scheduler.pipeline_linear import PipelineLinear, PipelineLinearParams
+from scheduler.algorithms.pipeline_linear import PipelineLinear, PipelineLinearParams
 from scheduler.problem import Problem
 from workloads.operators import STEP_NS
 from workloads.topology import Component, Input, Topology

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.worker.channel import FLUSH_AGE_NS, Ager, ChannelId, Delivery, Outgoing, Window
-from agents.worker.gates import OUTBOX_PARTS, GatedLocal, GatedRouter, Pool
-from agents.worker.local import local_channel
-from agents.worker.marks import Barrier, End
-from agents.worker.router import Global
+from agents.worker.channels.channel import FLUSH_AGE_NS, Ager, ChannelId, Delivery, Outgoing, Window
+from agents.worker.channels.gated import OUTBOX_PARTS, GatedLocal, GatedRouter, Pool
+from agents.worker.channels.groupings import Global
+from agents.worker.channels.local import local_channel
+from agents.worker.channels.markers import Barrier, End
 from workloads.operators import Row
 
 PART = 3

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.worker.handshake import Acceptor, Connector, HandshakeError
+from agents.worker.wire.handshake import Acceptor, Connector, HandshakeError
 
 KEY = b"k" * 32
 HELLO_BYTES, ANSWER_BYTES, PROOF_BYTES = 81, 64, 32

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from agents import stillness
+from agents.agent.agent import hang_detector
+from agents.agent.hang_detector import MOST_LOOKS, Stillness
 from agents.protocol import Bye, Failed, Finish, Finished
-from agents.stillness import MOST_LOOKS, Stillness
-from campaign.process import identify
+from controller.host.process_identity import identify
 
 LONG_S = 60.0
 WAITS = "import time; time.sleep(3600)"
@@ -42,7 +42,7 @@ def start() -> Iterator[Start]:
 def until(state: str, pid: int) -> None:
     """Wait until a process is in that state."""
     deadline = time.monotonic() + LONG_S
-    while stillness._state(pid) != state:
+    while hang_detector._state(pid) != state:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -83,7 +83,7 @@ def test_one_that_waits_is_given_longer_than_one_that_is_stopped(start: Start, m
     process = start(WAITS)
     until("S", process.pid)
     # It may have been asleep on its way already.
-    monkeypatch.setattr(stillness, "process_cpu_ns", lambda _pid: 1)
+    monkeypatch.setattr(hang_detector, "process_cpu_ns", lambda _pid: 1)
     assert looks_until_it_hangs(Stillness(process.pid), 1000) == 2 + MOST_LOOKS["S"]
     assert MOST_LOOKS["S"] > 2 * MOST_LOOKS["T"]
 
@@ -95,8 +95,8 @@ def test_one_that_is_gone_does_not_hang(start: Start):
 
 
 IMPATIENT = (
-    "import sys; from agents import stillness; stillness.MOST_LOOKS = {'T': 2}; "
-    "from agents.begin import main; sys.exit(main())"
+    "import sys; from agents.agent import hang_detector; hang_detector.MOST_LOOKS = {'T': 2}; "
+    "from agents.agent.main import main; sys.exit(main())"
 )
 
 

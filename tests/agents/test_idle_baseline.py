@@ -6,7 +6,7 @@ import pytest
 from recorded_host import Recorded, Script, counting, square, steady
 from trees import meters
 
-from agents.power.baseline import StoppedError, measure_idle
+from agents.agent.idle_baseline import StoppedError, measure_idle
 from agents.power.settings import settings_of
 from agents.protocol import IdleBaseline
 
@@ -45,7 +45,7 @@ def test_what_settles_late_is_measured_well_the_second_time(tmp_path: Path) -> N
 
 def test_a_busy_node_is_flagged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     busy_ns = iter(range(0, 10**12, 10**9))
-    monkeypatch.setattr("agents.power.baseline.core_busy_ns", lambda: {"0": next(busy_ns)})
+    monkeypatch.setattr("agents.agent.idle_baseline.core_busy_ns", lambda: {"0": next(busy_ns)})
     found = baseline(tmp_path, counting(steady(20.0), meters.UNIT_61, 5))
     assert found.flags == ("loaded",)
     assert found.load == pytest.approx(1 / 30, rel=1e-3)

@@ -11,10 +11,10 @@ import pytest
 from fake_kernel import FakeKernel
 from trees.processors import acpi_shared, two_sockets, virtual
 
-from agents.facts import gather
-from agents.flops_loop import measure
-from agents.index import index_facts
-from agents.probing import HostFiles
+from agents.host.facts import gather
+from agents.host.flops import measure
+from agents.host.index import index_facts
+from agents.host_files import HostFiles
 from inventory.ansible_hosts import Gathered
 from inventory.flops import isa_flops
 
@@ -71,7 +71,7 @@ def test_without_cpufreq_the_clock_is_the_measured_one(tmp_path: Path) -> None:
 
 
 def test_a_host_answers_in_json() -> None:
-    done = subprocess.run([sys.executable, "-P", "-m", "agents.index"], capture_output=True, check=True)
+    done = subprocess.run([sys.executable, "-P", "-m", "agents.host.index"], capture_output=True, check=True)
     found = json.loads(done.stdout)
     assert found["boot_id"] == HostFiles().read("proc/sys/kernel/random/boot_id")
     msgspec.convert(found, Gathered)

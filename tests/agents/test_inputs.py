@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from turns import channel_into
 
-from agents.worker.channel import Ager, ChannelId, Delivery, Window
-from agents.worker.inputs import Inputs
-from agents.worker.local import LocalIncoming, local_channel
-from agents.worker.marks import Barrier, End, Mark, Tick
+from agents.worker.channels.channel import Ager, ChannelId, Delivery, Window
+from agents.worker.channels.input_gate import Inputs
+from agents.worker.channels.local import LocalIncoming, local_channel
+from agents.worker.channels.markers import Barrier, End, Mark, Tick
 from inventory.errors import RunError
 
 Entry = Mark | str

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from agents.limits import enter_groups
+from agents.agent.cgroups import enter_groups
 from inventory.errors import UnfitError
 
 
@@ -33,7 +33,7 @@ def test_an_agent_whose_limits_would_not_hold_does_not_start(tmp_path):
     home = tmp_path / "home"
     (home / "venv").mkdir(parents=True)
     (home / "groups").write_text("/proc/no-such-group/cgroup.procs\n")
-    start = f"import sys; sys.prefix = {str(home / 'venv')!r}; from agents.begin import main; sys.exit(main())"
+    start = f"import sys; sys.prefix = {str(home / 'venv')!r}; from agents.agent.main import main; sys.exit(main())"
     agent = subprocess.run(
         [sys.executable, "-P", "-c", start],
         stdin=subprocess.PIPE,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.lines import Lines
+from agents.protocol.line_reader import Lines
 from inventory.errors import RunError
 
 

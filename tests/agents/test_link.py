@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents.worker import frame
-from agents.worker.frame import FrameError
-from agents.worker.link import _MOST_AT_ONCE, Link, LinkError
+from agents.worker.wire import frame
+from agents.worker.wire.frame import FrameError
+from agents.worker.wire.link import _MOST_AT_ONCE, Link, LinkError
 
 EPOCH = 3
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from agents.node_run import vitals_of
+from agents.agent.node_run import vitals_of
 from agents.protocol import Mark, Place, Progress, Vitals
 from agents.sensors.base import Row
 

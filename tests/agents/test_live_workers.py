@@ -15,18 +15,18 @@ from scripted import Limits, run_spec
 from witness import SCHEMA, SIDE, Ledger
 
 from agents.protocol import Cut, Message, Passed, Place, Prepare, Ready, RunSpec, Stored
-from agents.worker import frame
-from agents.worker import loop as loop_module
-from agents.worker.assembly import Assembly
-from agents.worker.channel import Ager, ChannelId
-from agents.worker.frame import FrameError
-from agents.worker.link import Link, LinkError
-from agents.worker.loop import Loop
-from agents.worker.mesh import Mesh
-from agents.worker.plan import RunPlan
-from agents.worker.share import Share
-from agents.worker.store import DiskStore
-from agents.worker.worker import Links, MonotonicClocks
+from agents.worker.channels.channel import Ager, ChannelId
+from agents.worker.process import event_loop as loop_module
+from agents.worker.process.event_loop import Loop
+from agents.worker.process.state_store import DiskStore
+from agents.worker.process.worker import Links, MonotonicClocks
+from agents.worker.task_graph.epoch import Share
+from agents.worker.task_graph.plan import RunPlan
+from agents.worker.task_graph.registry import Assembly
+from agents.worker.wire import frame
+from agents.worker.wire.frame import FrameError
+from agents.worker.wire.link import Link, LinkError
+from agents.worker.wire.mesh import Mesh
 from inventory.errors import RunError
 from workloads.topology import Component, Input, Topology
 
@@ -49,7 +49,7 @@ TOPOLOGY = Topology(
 
 @dataclass
 class LiveWorker:
-    """What `agents.worker.worker` puts together for one slot, without a control channel."""
+    """What `agents.worker.process.worker` puts together for one slot, without a control channel."""
 
     loop: Loop
     mesh: Mesh

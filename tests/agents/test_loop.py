@@ -11,15 +11,15 @@ from scripted import run_spec
 from witness import SCHEMA, SIDE, Ledger
 
 from agents.protocol import Place
-from agents.worker import frame
-from agents.worker import loop as loop_module
-from agents.worker.assembly import Assembly
-from agents.worker.channel import FLUSH_AGE_NS, Ager
-from agents.worker.codec import Codec
-from agents.worker.link import Link, LinkError
-from agents.worker.loop import REPORT_NS, Loop
-from agents.worker.share import Share
-from agents.worker.store import DiskStore
+from agents.worker.channels.channel import FLUSH_AGE_NS, Ager
+from agents.worker.process import event_loop as loop_module
+from agents.worker.process.event_loop import REPORT_NS, Loop
+from agents.worker.process.state_store import DiskStore
+from agents.worker.task_graph.epoch import Share
+from agents.worker.task_graph.registry import Assembly
+from agents.worker.wire import frame
+from agents.worker.wire.codec import Codec
+from agents.worker.wire.link import Link, LinkError
 from workloads.topology import Component, Input, Topology
 
 HERE = Place("n1", 0)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from meshes import EPOCH, KEY, Members, meshes, pending, stranger
 
-from agents.worker import mesh as mesh_module
-from agents.worker.handshake import TIMEOUT_S, Connector
-from agents.worker.mesh import Mesh
+from agents.worker.wire import mesh as mesh_module
+from agents.worker.wire.handshake import TIMEOUT_S, Connector
+from agents.worker.wire.mesh import Mesh
 from inventory.errors import RunError
 
 pytestmark = pytest.mark.loopback

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from meshes import EPOCH, KEY, Member, Members, meshes, pending, refused, stranger
 
-from agents.worker import mesh as mesh_module
-from agents.worker.handshake import TIMEOUT_S, Connector
-from agents.worker.mesh import Mesh
+from agents.worker.wire import mesh as mesh_module
+from agents.worker.wire.handshake import TIMEOUT_S, Connector
+from agents.worker.wire.mesh import Mesh
 
 pytestmark = pytest.mark.loopback
 

@@ -4,8 +4,8 @@ import asyncio
 import os
 
 from agents import protocol
-from agents.output import Output
 from agents.protocol import Exhausted, Progress, Work
+from agents.protocol.writer import Output
 
 
 def _read_all(source: int) -> list[protocol.Report]:

@@ -7,7 +7,7 @@ import pytest
 from trees import meters
 
 from agents.cpu.topology import FOLDER
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
 from agents.sensors.base import Host
 from agents.sensors.cpu import CpuSensor
 from agents.sensors.packages import NOWHERE, Packages, Place

@@ -11,11 +11,11 @@ from scripted import Limits, Pipe, run_spec, scripted_run
 from witness import SCHEMA, SIDE, Ledger, Numbers, Relay
 
 from agents.protocol import ExecutorSpec, Move, Place, RunSpec
-from agents.worker.assembly import Assembly
-from agents.worker.channel import Ager, window
-from agents.worker.plan import RunPlan, hop
-from agents.worker.remote import RemoteIncoming, RemoteOutgoing
-from agents.worker.wiring import Wiring, assemble
+from agents.worker.channels.channel import Ager, window
+from agents.worker.channels.remote import RemoteIncoming, RemoteOutgoing
+from agents.worker.task_graph.builder import Wiring, assemble
+from agents.worker.task_graph.plan import RunPlan, hop
+from agents.worker.task_graph.registry import Assembly
 from inventory.errors import RunError
 from workloads.operators import Context, Operator
 from workloads.rates import Max

@@ -28,9 +28,9 @@ def stacks(file: Path) -> dict[str, int]:
 def with_py_spy(program: str | None, patience_s: float = 10.0) -> tuple[str, ...]:
     """An agent that finds this program as py-spy."""
     code = (
-        "import sys; from agents import profiling;"
+        "import sys; from agents.agent import profiling;"
         f"profiling.find_py_spy = lambda: {program!r}; profiling.PATIENCE_S = {patience_s};"
-        "from agents.begin import main; sys.exit(main())"
+        "from agents.agent.main import main; sys.exit(main())"
     )
     return (sys.executable, "-P", "-c", code)
 
@@ -61,7 +61,9 @@ def test_every_worker_has_a_file_of_collapsed_stacks(start_agent, wordcount):
         file = agent.folder / profile.file
         assert file == agent.folder / "run-1" / "profiles" / f"n1-{profile.slot}.folded"
         assert sum(stacks(file).values()) == profile.samples
-    assert any("agents/worker/loop.py" in stack for p in profiles for stack in stacks(agent.folder / p.file))
+    assert any(
+        "agents/worker/process/event_loop.py" in stack for p in profiles for stack in stacks(agent.folder / p.file)
+    )
 
 
 @pytest.mark.profiler

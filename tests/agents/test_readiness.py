@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agents.worker.readiness import Readiness
+from agents.worker.wire.selector import Readiness
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.worker.channel import BATCH_ROWS, Ager, ChannelId, Delivery, Outgoing, Window
-from agents.worker.frame import Stamps
-from agents.worker.local import LocalOutgoing, local_channel
-from agents.worker.marks import Barrier, End, Mark, Tick
-from agents.worker.router import Global, Grouping, Router, grouping_of
+from agents.worker.channels.channel import BATCH_ROWS, Ager, ChannelId, Delivery, Outgoing, Window
+from agents.worker.channels.groupings import Global, Grouping, Router, grouping_of
+from agents.worker.channels.local import LocalOutgoing, local_channel
+from agents.worker.channels.markers import Barrier, End, Mark, Tick
+from agents.worker.wire.frame import Stamps
 from inventory.errors import RunError
-from workloads.keys import executor_of, key_group
+from workloads.key_groups import executor_of, key_group
 from workloads.operators import Row
 from workloads.topology import Input
 

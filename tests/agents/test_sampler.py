@@ -15,7 +15,7 @@ from agents.protocol import Bye, Failed, Finish, Finished, Mark, Start
 from agents.sensors.base import Host
 from agents.sensors.sampler import Sampler
 from agents.trace import AGENT, TraceWriter, collect
-from campaign.process import identify
+from controller.host.process_identity import identify
 from inventory.plugins import plugins
 
 SENSORS = """
@@ -307,7 +307,7 @@ def test_a_disk_that_takes_no_traces_fails_the_run_with_a_reason(start_agent, wo
     # A limit on file sizes is as good as a full disk, and needs none.
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000));"
-        "from agents.begin import main; sys.exit(main())"
+        "from agents.agent.main import main; sys.exit(main())"
     )
     agent = start_agent(command=(sys.executable, "-P", "-c", code))
     agent.welcome()

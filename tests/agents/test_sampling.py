@@ -10,7 +10,7 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.worker.latency import FIRST_STRIDE, SAMPLES_PER_S, Histogram, Sampler, bucket, mix, percentile
+from agents.worker.executors.latency import FIRST_STRIDE, SAMPLES_PER_S, Histogram, Sampler, bucket, mix, percentile
 
 NS = st.one_of(
     st.integers(0, 2**62), st.integers(0, 5_000), st.sampled_from([2**k + d for k in range(62) for d in (-1, 0)])

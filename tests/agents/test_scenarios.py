@@ -1,6 +1,6 @@
 """Kills, lost nodes, broken links, moves and stops at any moment: the answer is the right one, every row once.
 
-The session of `campaign.control` and the shares of all workers are the real ones; wires, disks, processes and time are
+The session of `controller.coordinator` and the shares of all workers are the real ones; wires, disks, processes and time are
 scripted. `--scenarios N` asks for more of them, and `--seed S`, which a failure names, repeats them exactly.
 """
 
@@ -19,9 +19,9 @@ from scripted_cluster import PHASES, ScriptedCluster
 from topologies import random_topology
 
 from agents.protocol import Place
-from campaign.control.moves import MovePlan, Wish
-from campaign.control.session import Session
-from campaign.control.tending import Course
+from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.coordinator import Session
+from controller.coordinator.migrations import MovePlan, Wish
 from inventory.errors import RunError
 from workloads.operators import STEP_NS
 

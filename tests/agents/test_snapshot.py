@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.protocol import Worked
-from agents.worker.snapshot import Snapshot
+from agents.worker.executors.snapshot import Snapshot
 from inventory.errors import RunError
 
 I64 = st.integers(0, 2**63 - 1)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pytest
 from turns import Below, Count
 
-from agents.worker.marks import Tick
-from agents.worker.snapshot import Snapshot
-from agents.worker.spout import SpoutExecutor
+from agents.worker.channels.markers import Tick
+from agents.worker.executors.snapshot import Snapshot
+from agents.worker.executors.spout import SpoutExecutor
 from workloads.rates import Max, Rate, Replay
 from workloads.source_clock import source_clock
 from workloads.topology import Executor

@@ -10,7 +10,7 @@ from turns import Count, Echo
 
 from agents.protocol import Connect, Cut, Go, Move, Place, Prepare, Worked
 from agents.trace import TraceWriter, collect
-from agents.worker.report import Reporter
+from agents.worker.process.metrics_reporter import Reporter
 from workloads.operators import Operator
 from workloads.topology import Component, Input, Topology
 

@@ -17,7 +17,7 @@ import pytest
 from invented_energy import Invented, no_meter
 
 from agents.trace import AGENT, TraceWriter, collect
-from agents.worker.latency import bucket
+from agents.worker.executors.latency import bucket
 from analysis.render import render
 
 NS = 1_000_000_000

@@ -20,7 +20,7 @@ from analysis.columns import SPARK_COLUMNS
 from analysis.java import spark_environment
 from analysis.render import render
 from analysis.statistics import median_interval, paired_difference
-from campaign.cli import run
+from campaign.commands.main import run
 from inventory.errors import InputError, RunError, UnfitError
 
 ROOT = Path(__file__).parents[2]
@@ -222,7 +222,7 @@ def test_a_spark_that_does_not_start_is_a_machine_that_cannot_do_it(tiny: Path) 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_is_left_when_the_command_is_killed_or_interrupted(number: signal.Signals, tiny: Path) -> None:
-    command = [sys.executable, "-c", "from campaign.start import main; main()", "report", str(tiny)]
+    command = [sys.executable, "-c", "from campaign.commands.start import main; main()", "report", str(tiny)]
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

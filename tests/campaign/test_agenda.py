@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from campaign.addresses import check_addresses, find_beside, with_addresses
-from campaign.agenda import Agenda, agenda_of, find_agenda, shipped_agendas
-from campaign.opening import new
-from campaign.plan import Plan, only, plan_of, prepare_inputs
+from campaign.agenda.agenda import Agenda, agenda_of, find_agenda, shipped_agendas
+from campaign.agenda.plan import Plan, only, plan_of, prepare_inputs
+from campaign.runner.open_campaign import new
+from controller.host.addresses import check_addresses, find_beside, with_addresses
 from inventory.ansible_hosts import ClusterOfHosts, load_hosts
 from inventory.documents import Document, dump_json, parse, read, to_plain
 from inventory.errors import InputError, UnfitError

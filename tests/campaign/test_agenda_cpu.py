@@ -2,8 +2,8 @@
 
 import pytest
 
-from campaign.agenda import agenda_of
-from campaign.plan import Plan, only, plan_of
+from campaign.agenda.agenda import agenda_of
+from campaign.agenda.plan import Plan, only, plan_of
 from inventory.documents import dump_json, parse
 from inventory.errors import InputError, UnfitError
 

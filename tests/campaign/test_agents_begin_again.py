@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import pytest
 
 from agents.protocol import Report
-from campaign.cluster import STARTS, Agents, Member
-from campaign.control.roster import RESTART_S
-from campaign.transport import LoopbackTransport, Remote
+from controller.coordinator.node_membership import RESTART_S
+from controller.nodes.agents import STARTS, Agents, Member
+from controller.nodes.transport import LoopbackTransport, Remote
 from inventory.errors import RunError
 
 pytestmark = pytest.mark.loopback

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from living import HIGH_KHZ, LOW_KHZ, LivingMachine, Truth
 from sshd import lab
 
-from agents.power.calibration import LOADS, Step
+from agents.host.calibration import LOADS, Step
 from agents.power.host import ROOT_VARIABLE
 from agents.power.model import power
-from campaign.cli import run
-from campaign.energy.fit import fit
+from campaign.admin.power_fit import fit
+from campaign.commands.main import run
 from inventory.cluster import cluster_of
 from inventory.documents import to_plain
 from inventory.energy_model import EnergyModel
@@ -206,7 +206,15 @@ def test_over_ssh_a_node_is_calibrated_and_a_controller_that_is_killed_leaves_it
 def _start(cluster: Path, root: Path, folder: Path, *options: str) -> "subprocess.Popen[str]":
     (folder / "tmp").mkdir(exist_ok=True)
     environment = {"TMPDIR": str(folder / "tmp"), ROOT_VARIABLE: str(root)}
-    command = [sys.executable, "-P", "-c", "from campaign.start import main; main()", "calibrate", str(cluster), "n1"]
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        "from campaign.commands.start import main; main()",
+        "calibrate",
+        str(cluster),
+        "n1",
+    ]
     return subprocess.Popen(
         [*command, *options],
         env={**os.environ, **environment},

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from campaign.loop import Loop, in_daemon_thread
+from campaign.runner.event_loop import Loop, in_daemon_thread
 
 LONG_S = 60.0
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from campaign.cli import run
+from campaign.commands.main import run
 from inventory.plugins import plugins
 from scheduler.registry import scheduler_names
 from workloads.registry import GROUP as WORKLOADS
@@ -18,7 +18,7 @@ SAMPLE = Path(__file__).parents[1] / "sample_plugin" / "sample_plugin.py"
 
 SCHEDULERS = """
 import os, sys, time
-from scheduler.even import Even
+from scheduler.algorithms.even import Even
 from scheduler.problem import Placement, Plan, Slot
 
 class Named(Even):
@@ -148,7 +148,7 @@ IMPATIENT = """
 import sys
 import campaign.checks.moves as m, campaign.checks.trial as t
 t.CALL_S, m.SECONDS, m.MOST_MOVES = 1.0, 2.5, 6
-from campaign.cli import main
+from campaign.commands.main import main
 main(sys.argv[1:])
 """
 

@@ -9,11 +9,11 @@ import pytest
 from fake_kernel import FakeKernel, all_files
 from trees.processors import CPU, acpi_shared
 
-from agents.agent import _put_back_cpus
+from agents.agent.agent import _put_back_cpus
 from agents.cpu.control import CpuControl
 from agents.cpu.journal import journal_path
 from agents.cpu.wish import CpuWish
-from campaign.clean import clean
+from campaign.runner.clean import clean
 
 
 @pytest.fixture(autouse=True)

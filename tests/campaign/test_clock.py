@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaign.clock import DRIFT, WINDOW, Offset, OffsetEstimate
+from controller.coordinator.clock_offset import DRIFT, WINDOW, Offset, OffsetEstimate
 
 delays = st.integers(0, 10**9)
 exchanges = st.lists(st.tuples(delays, delays, delays), min_size=1, max_size=2 * WINDOW)

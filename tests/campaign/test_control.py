@@ -24,11 +24,11 @@ from agents.protocol import (
     Stop,
     Work,
 )
-from campaign.control.epoch import DRAIN_S
-from campaign.control.failures import RunFailedError
-from campaign.control.moves import MovePlan, Wish
-from campaign.control.session import LEAD_NS, MOST_RECOVERIES
-from campaign.control.tending import Course
+from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.coordinator import LEAD_NS, MOST_RECOVERIES
+from controller.coordinator.epoch import DRAIN_S
+from controller.coordinator.failures import RunFailedError
+from controller.coordinator.migrations import MovePlan, Wish
 from inventory.errors import RunError
 from workloads.rates import NS
 

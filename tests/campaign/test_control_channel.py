@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import pytest
 
 from agents.protocol import VERSION, Report, Start
-from campaign.channel import Channel
-from campaign.process import identify
-from campaign.transport import LoopbackTransport, Remote
+from controller.host.process_identity import identify
+from controller.nodes.agent_channel import Channel
+from controller.nodes.transport import LoopbackTransport, Remote
 from inventory.errors import RunError
 
 T = TypeVar("T")

@@ -20,10 +20,10 @@ from agents.protocol import (
     Stop,
     Work,
 )
-from campaign.control.failures import RunFailedError
-from campaign.control.moves import MovePlan, Wish
-from campaign.control.session import MOST_RECOVERIES
-from campaign.control.tending import Course
+from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.coordinator import MOST_RECOVERIES
+from controller.coordinator.failures import RunFailedError
+from controller.coordinator.migrations import MovePlan, Wish
 from inventory.errors import RunError
 
 

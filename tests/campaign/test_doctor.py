@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from trees import meters
 
-from agents.host_probes import CHECKS
+from agents.host.probes import CHECKS
 from agents.power.choose import READERS
 from agents.power.host import MeteredHost
 from agents.power.settings import PowerSettings
-from campaign.cli import run
+from campaign.commands.main import run
 
 RAPL = "sys/class/powercap/intel-rapl:0"
 PMU = "sys/bus/event_source/devices/power"

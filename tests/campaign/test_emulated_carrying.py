@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaign.emulation import carrying
-from campaign.emulation.carrying import HEADER, Carrier, Shape, wire_bytes
+from controller.emulation import link_model
+from controller.emulation.link_model import HEADER, Carrier, Shape, wire_bytes
 
 NODES = (1, 2, 3, 254)
 BROADCAST = b"\xff" * 6
@@ -82,7 +82,7 @@ def test_a_frame_to_nobody_and_a_torn_one_go_nowhere() -> None:
 
 def test_a_full_memory_drops_and_takes_again_when_frames_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = plain(1, 2, 1000)
-    monkeypatch.setattr(carrying, "MOST_HELD", 2 * len(frame))
+    monkeypatch.setattr(link_model, "MOST_HELD", 2 * len(frame))
     carrier = Carrier(NODES, [Shape(1, 2, 0.0, 0.0, 1.0)])
     for _ in range(3):
         carrier.offer(1, frame, 0.0)

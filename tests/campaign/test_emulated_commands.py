@@ -10,9 +10,9 @@ import click
 import pytest
 from emulating import inventory_in, own_state, up
 
-from campaign import cli
-from campaign.emulation.reach import EmulatedReach
-from campaign.state import RunState
+from campaign.commands import main
+from controller.emulation.backend import EmulatedReach
+from controller.host.cleanup_log import RunState
 from inventory.ansible_hosts import load_hosts
 from inventory.errors import UnfitError
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.emulation, pytest.mark.timeout(120)]
 
 
 def millrace(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-c", "from campaign.start import main; main()", *words]
+    program = [sys.executable, "-c", "from campaign.commands.start import main; main()", *words]
     return subprocess.run(program, input=given, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -52,7 +52,7 @@ def test_nodes_whose_keys_are_made_after_the_check_can_be_reached(tmp_path: Path
 
     try:
         with (
-            click.Context(cli.millrace, obj=cli.Settings(debug=False, quiet=True, color=False)),
+            click.Context(main.millrace, obj=main.Settings(debug=False, quiet=True, color=False)),
             RunState(tmp_path) as state,
             reach.up(state),
             # Whoever says so has been logged in to.

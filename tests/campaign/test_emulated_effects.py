@@ -7,11 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.cpu.topology import parse_list, read_topology
-from agents.probing import HostFiles
-from campaign.emulation import effects as module
-from campaign.emulation.effects import Effects, Refused
-from campaign.emulation.groups import Group, Hierarchy, quota_of
-from campaign.emulation.sysfs import CPU, GOVERNORS, as_list, as_mask, cpuinfo, files_of, links_of, meminfo, write_file
+from agents.host_files import HostFiles
+from controller.emulation import sysfs_effects as module
+from controller.emulation.sysfs import (
+    CPU,
+    GOVERNORS,
+    as_list,
+    as_mask,
+    cpuinfo,
+    files_of,
+    links_of,
+    meminfo,
+    write_file,
+)
+from controller.emulation.sysfs_effects import Effects, Refused
+from controller.host.cgroups import Group, Hierarchy, quota_of
 from inventory.emulated_machine import Machine
 from inventory.energy_model import EnergyModel
 from inventory.errors import RunError

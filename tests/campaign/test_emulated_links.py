@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from campaign.emulation.shaping import Kernel, choose, kernel_commands, short_sends
+from controller.emulation.shaping import Kernel, choose, kernel_commands, short_sends
 from inventory.documents import Document
 from inventory.errors import InputError
 from inventory.links import FRAME, Link, links_wished

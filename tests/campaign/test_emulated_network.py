@@ -16,12 +16,11 @@ from time import monotonic
 
 import pytest
 
-from campaign.emulation.calibrated import Calibrated
-from campaign.emulation.entering import inside
-from campaign.emulation.link_calibration import calibrate_links
-from campaign.emulation.membership import NAMESPACES, members
-from campaign.emulation.network import EmulatedNetwork, Endpoint, NetworkPlan, new_prefix
-from campaign.emulation.shaping import probe
+from controller.emulation.link_calibration import calibrate_links
+from controller.emulation.network import EmulatedNetwork, Endpoint, NetworkPlan, new_prefix
+from controller.emulation.shaping import probe
+from controller.host.namespaces import NAMESPACES, inside, members
+from controller.nodes.backend import Calibrated
 from inventory.errors import RunError, UnfitError
 from inventory.links import FRAME, Link
 
@@ -186,7 +185,7 @@ def test_a_relay_accounts_for_what_it_has_carried(tmp_path: Path) -> None:
 def test_a_measurement_of_a_dead_link_says_between_whom_nothing_arrives(
     limited: EmulatedNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("campaign.emulation.link_calibration._PATIENCE_S", 0.2)
+    monkeypatch.setattr("controller.emulation.link_calibration._PATIENCE_S", 0.2)
     limited.cut("n2")
     try:
         with pytest.raises(RunError, match="the link between n1 and n2: "):
@@ -245,7 +244,7 @@ PROGRAM = """
     import json, subprocess, sys, time
     from pathlib import Path
     from inventory.links import Link
-    from campaign.emulation.network import EmulatedNetwork, NetworkPlan
+    from controller.emulation.network import EmulatedNetwork, NetworkPlan
 
     class Names:
         def namespace(self, name): pass

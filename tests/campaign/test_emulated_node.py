@@ -13,15 +13,15 @@ import msgspec
 import pytest
 from emulating import MACHINES, host_state, hosts_in, inventory_in, left_of, on, own_state, said, up
 
-from campaign.clean import clean_all
-from campaign.emulation.asking import ask
-from campaign.emulation.calibration import calibrate_cpu, calibrate_memory, short_of
-from campaign.emulation.cluster import why_not
-from campaign.emulation.description import Description, description_in, wish_of
-from campaign.emulation.groups import Group, find_hierarchy
-from campaign.emulation.standing import joined, standing_for
-from campaign.process import identify
-from campaign.state_folder import state_folder
+from campaign.runner.clean import clean_all
+from controller.emulation.calibration import calibrate_cpu, calibrate_memory, short_of
+from controller.emulation.cluster import why_not
+from controller.emulation.daemon_client import ask
+from controller.emulation.description import Description, description_in, wish_of
+from controller.emulation.lifecycle import joined, standing_for
+from controller.host.cgroups import Group, find_hierarchy
+from controller.host.process_identity import identify
+from controller.host.state_folder import state_folder
 from inventory.ansible_hosts import load_hosts
 from inventory.errors import InputError, UnfitError
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from agents.protocol import IdleBaseline
 from agents.trace import AGENT, TraceWriter, collect
-from campaign.energy.account import account
-from campaign.energy.consumers import divide
-from campaign.energy.cpu_times import CpuTimes
-from campaign.energy.curves import curve_of_differences
-from campaign.energy.idle import Idle
-from campaign.energy.machines import Machine, machines_of, metered
-from campaign.measured import read_table
+from campaign.agenda.machines import Machine, machines_of, metered
+from campaign.results.cpu_times import CpuTimes
+from campaign.results.curves import curve_of_differences
+from campaign.results.energy_account import account
+from campaign.results.energy_consumers import divide
+from campaign.results.idle_baseline import Idle
+from campaign.results.run_metrics import read_table
 from workloads.rates import NS
 
 SECONDS = 4

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.protocol import Place, Progress, Sent, Vitals, Work
-from campaign.control.flow import SILENT_S, ExecutorFlow, Flow, HopFlow, NodeFlow, Sample
+from controller.coordinator.live_metrics import SILENT_S, ExecutorFlow, Flow, HopFlow, NodeFlow, Sample
 
 HERE, BESIDE, THERE = Place("n1", 0), Place("n1", 1), Place("n2", 0)
 S = 10**9

@@ -12,17 +12,17 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from agents.agent import Formatter
+from agents.agent.agent import Formatter
 from agents.protocol import CpusSet, Failed, Hello, IdleBaseline, Idled, Lost, Place, Progress, Work
 from agents.protocol import decode_report as decoded
 from agents.protocol import encode as encoded
-from campaign.cli import run
-from campaign.console import plain_console
-from campaign.control.flow import Flow
-from campaign.live import Board
-from campaign.progress import Display, Lines
-from campaign.top_view import snapshot
-from campaign.watching import Condition, Watched
+from campaign.commands.main import run
+from campaign.display.console import plain_console
+from campaign.display.progress import Display, Lines
+from campaign.display.top_view import snapshot
+from campaign.results.live_file import Board
+from campaign.results.watch import Condition, Watched
+from controller.coordinator.live_metrics import Flow
 from inventory.documents import parse
 from inventory.errors import InputError, RunError
 from inventory.foreign import MOST, printable

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from agents.protocol import Gates
-from campaign.agenda import agenda_of
-from campaign.order import Run
-from campaign.plan import Plan, plan_of
+from campaign.agenda.agenda import agenda_of
+from campaign.agenda.plan import Plan, plan_of
+from campaign.agenda.run_order import Run
 from inventory.documents import dump_json, parse, read, to_plain
 from inventory.errors import InputError
 

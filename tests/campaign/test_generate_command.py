@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from campaign.cli import run
+from campaign.commands.main import run
 
 
 def test_rows_are_written_and_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,7 +53,7 @@ def test_what_cannot_be_is_said(
 def test_who_interrupts_it_finds_what_was_there_before(how: signal.Signals, tmp_path: Path) -> None:
     path = tmp_path / "plugs.csv"
     path.write_text("old")
-    program = "from campaign.start import main; main()"
+    program = "from campaign.commands.start import main; main()"
     command = [sys.executable, "-c", program, "generate", "debs2014", "--output", str(path), "--rows", str(10**9)]
     with subprocess.Popen(command, cwd=Path(__file__).parents[2], stderr=subprocess.PIPE, text=True) as started:
         while not any(found.stat().st_size > 1000 for found in tmp_path.glob(".*.partial")):

@@ -7,8 +7,8 @@ from conducting import START_S, conduct
 from obedient import Obedient
 
 from agents.protocol import SILENCE_S, Start, Stored, Vitals
-from campaign.control.failures import RunFailedError
-from campaign.control.tending import Course
+from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.failures import RunFailedError
 from inventory.errors import RunError
 
 REASON = "node n2: its agent answers heartbeats, but has reported nothing of the run for 15 s"

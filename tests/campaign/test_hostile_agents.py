@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from agents import protocol
 from agents.protocol import VERSION, Report
-from campaign.channel import Channel
-from campaign.transport import LoopbackTransport, Remote
+from controller.nodes.agent_channel import Channel
+from controller.nodes.transport import LoopbackTransport, Remote
 from inventory.errors import RunError
 
 LONG_S = 60.0

@@ -17,19 +17,19 @@ from obedient import PLACES, spec_of
 from sshd import lab
 
 from agents.protocol import Drained, Profile, Stored
-from agents.worker.answers import write_rows
-from campaign.collect import collect_answer, collect_logs, collect_profiles, collect_traces
-from campaign.control.crew import Crew
-from campaign.control.news import News
-from campaign.control.vault import Vault
-from campaign.control.world import World
-from campaign.copies import FolderCopies
-from campaign.ssh.connection import Connection
-from campaign.ssh.files import Files
-from campaign.ssh.keeping import Keeping
-from campaign.ssh.settings import settings_of
-from campaign.ssh.transport import SshTransport
-from campaign.transport import LoopbackTransport
+from agents.worker.process.state_store import write_rows
+from controller.coordinator.checkpoint_store import Vault
+from controller.coordinator.epoch_workers import Crew
+from controller.coordinator.interfaces import World
+from controller.host.condition import News
+from controller.nodes.collect import collect_answer, collect_logs, collect_profiles, collect_traces
+from controller.nodes.replicas import FolderCopies
+from controller.nodes.transport import LoopbackTransport
+from controller.ssh.connection import Connection
+from controller.ssh.files import Files
+from controller.ssh.node_lease import Keeping
+from controller.ssh.settings import settings_of
+from controller.ssh.transport import SshTransport
 from inventory.errors import MillraceError, RunError
 
 FEW, MANY = 40, 10_000

@@ -13,7 +13,7 @@ from agents.power.host import ROOT_VARIABLE
 from agents.sensors.base import Host
 from agents.sensors.sampler import Sampler
 from agents.trace import AGENT, TABLES, TraceWriter, read_stream
-from campaign.energy.machines import metered
+from campaign.agenda.machines import metered
 from inventory.energy_model import MeterLag
 
 NS = 1_000_000_000

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.trace import TraceWriter, collect
-from agents.worker.latency import bucket
-from campaign.latency_log import encoded, write_latency_log
+from agents.worker.executors.latency import bucket
+from campaign.results.hdr_log import encoded, write_latency_log
 from workloads.rates import NS
 
 START = 70 * NS

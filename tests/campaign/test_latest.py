@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from campaign.cli import run
-from campaign.latest import find_campaign
+from campaign.commands.main import run
+from campaign.results.watch import find_campaign
 from inventory.errors import InputError
 
 

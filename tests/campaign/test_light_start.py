@@ -11,7 +11,7 @@ HEAVY = {"pyspark", "py4j", "pandas", "pyarrow", "numpy", "matplotlib", "jinja2"
 
 PROGRAM = """
 import json, sys
-from campaign.cli import run
+from campaign.commands.main import run
 status = run(json.loads(sys.argv[1]))
 print(json.dumps([status, sorted({name.partition(".")[0] for name in sys.modules})]), file=sys.stderr)
 """

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from campaign import listing
-from campaign.cli import run
+from campaign.admin import plugins as listing
+from campaign.commands.main import run
 from inventory.plugins import plugins
 
 

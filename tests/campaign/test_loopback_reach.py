@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from campaign.loopback_reach import LoopbackReach
+from controller.nodes.loopback import LoopbackReach
 from inventory.cluster import Cluster, Node
 from inventory.energy_model import MeterLag
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from agents.trace import AGENT, TraceWriter, collect
-from campaign.clocks import Apart
-from campaign.control.journal import CONTROLLER
-from campaign.measured import measure
+from campaign.results.run_metrics import measure
+from controller.coordinator.event_log import CONTROLLER
+from controller.nodes.clock_sync import Apart
 from inventory.errors import RunError
 from workloads.rates import NS
 

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaign.order import Order, runs_of
+from campaign.agenda.run_order import Order, runs_of
 
 names = st.lists(st.text("abcdefgh", min_size=1, max_size=3), min_size=1, max_size=4, unique=True)
 rounds = st.integers(1, 6)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.cpu_watch import BACKGROUND, Event
 from agents.power.host import ROOT_VARIABLE
 from agents.sensors.cpu import process_cpu_ns
-from campaign.cpu.others import LOOK_S, family, watching_others
+from agents.sensors.interference import BACKGROUND, Event
+from campaign.runner.host_load import LOOK_S, family, watching_others
 
 BUSY_S = 0.3
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-MILLRACE = (sys.executable, "-c", "from campaign.start import main; main()")
+MILLRACE = (sys.executable, "-c", "from campaign.commands.start import main; main()")
 
 
 def millrace(*arguments: str) -> subprocess.CompletedProcess[str]:

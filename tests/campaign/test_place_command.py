@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from installing import millrace
 
-from campaign.cli import run
-from scheduler.answer import parse_answer, to_json
+from campaign.commands.main import run
+from scheduler.placement_file import parse_answer, to_json
 
 WORD_COUNT = """
 id: wordcount
@@ -276,7 +276,7 @@ def test_nothing_heavy_is_loaded_to_place(tmp_path: Path) -> None:
     (tmp_path / "wc.yml").write_text(WORD_COUNT)
     script = f"""
 import sys
-from campaign.cli import run
+from campaign.commands.main import run
 status = run("place --cluster loopback --topology wc.yml --scheduler even --json".split())
 print(status, [name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
 """

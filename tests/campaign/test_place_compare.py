@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from installing import millrace
 
-from campaign.cli import run
+from campaign.commands.main import run
 
 TOPOLOGY = """
 id: wordcount

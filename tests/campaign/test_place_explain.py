@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from campaign.cli import run
-from scheduler.answer import parse_answer, to_json
+from campaign.commands.main import run
+from scheduler.placement_file import parse_answer, to_json
 
 TOPOLOGY = """
 id: wordcount

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from campaign.cli import run
+from campaign.commands.main import run
 
 ROOT = Path(__file__).parents[2]
 SECTION = (ROOT / "docs" / "tutorial.md").read_text().split("## Compare schedulers without a cluster\n")[1]

@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from campaign import cli, playbook
-from campaign.commands import provision, verify
-from campaign.playbook_output import follow
+from campaign.admin import playbook
+from campaign.admin.playbook_output import follow
+from campaign.commands import main, provision, verify
 from inventory.ansible_hosts import Hosts
 from inventory.reading import read_hosts
 
@@ -83,7 +83,7 @@ def write(desk: Path, name: str, *tasks: str) -> None:
 
 
 def millrace(capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    status = cli.run(words)
+    status = main.run(words)
     said = capfd.readouterr()
     return status, said.out, said.err
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-MILLRACE = (sys.executable, "-P", "-c", "from campaign.start import main; main()")
+MILLRACE = (sys.executable, "-P", "-c", "from campaign.commands.start import main; main()")
 
 READY = """
 import os
 from campaign import interrupts
-from campaign.start import main
+from campaign.commands.start import main
 
 handle = interrupts.leave_when_interrupted
 
@@ -71,7 +71,7 @@ def test_two_hundred_interrupts_while_the_program_is_loaded() -> None:
 def test_nothing_is_loaded_before_the_program_takes_ctrl_c() -> None:
     code = "import sys; before = set(sys.modules); import campaign.start; print(sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['campaign', 'campaign.start']"
+    assert done.stdout.strip() == "['campaign', 'campaign.commands.start']"
 
 
 def test_results_that_cannot_be_written_are_an_error_which_says_why() -> None:
@@ -95,7 +95,7 @@ def test_standard_streams_that_are_closed_are_never_mistaken_for_files(tmp_path:
     kept = tmp_path / "kept"
     code = f"""
 import sys
-from campaign.streams import open_standard_streams
+from campaign.display.standard_streams import open_standard_streams
 open_standard_streams()
 with open({str(kept)!r}, "w") as file:
     print("result"), print("message", file=sys.stderr, flush=True)
@@ -112,7 +112,7 @@ def test_a_reader_that_does_not_read_messages_holds_nothing_up() -> None:
     os.set_blocking(read, False)
     code = """
 import sys, time
-from campaign.streams import open_standard_streams
+from campaign.display.standard_streams import open_standard_streams
 open_standard_streams()
 begun = time.monotonic()
 for _ in range(3000):

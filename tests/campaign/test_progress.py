@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from agents.protocol import Progress
-from campaign.control.flow import Flow
-from campaign.live import Board, in_words, ms_in_words, write_live
-from campaign.order import runs_of
-from campaign.progress import Display, Lines, Silence, flow_in_words, view_for
-from campaign.store import FAILED, OK
+from campaign.agenda.run_order import runs_of
+from campaign.display.progress import Display, Lines, Silence, flow_in_words, view_for
+from campaign.results.live_file import Board, in_words, ms_in_words, write_live
+from campaign.results.result_store import FAILED, OK
+from controller.coordinator.live_metrics import Flow
 
 RUNS = runs_of(["wordcount"], ["even"], 4, "sequential", 0)
 

@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from campaign.provenance import git_state, provenance
+from campaign.runner.open_campaign import git_state, provenance
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from trees import meters
 
-from campaign.cli import run
+from campaign.commands.main import run
 
 
 def _doctor(capsys: pytest.CaptureFixture[str], root: Path):

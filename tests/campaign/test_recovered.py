@@ -11,9 +11,9 @@ from obedient import Obedient
 
 from agents.protocol import Progress, Start, Work
 from agents.trace import TraceWriter, collect
-from campaign.control.tending import Course
-from campaign.measured import measure
-from campaign.recovered import doubt, why_incomplete
+from campaign.results.recovered_runs import doubt, why_incomplete
+from campaign.results.run_metrics import measure
+from controller.coordinator.checkpoint_loop import Course
 from workloads.rates import NS
 
 START, SECONDS = 100 * NS, 10

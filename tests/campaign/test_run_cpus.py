@@ -7,14 +7,14 @@ import pytest
 from fake_kernel import all_files
 from trees.processors import CPU, acpi_shared
 
-from agents.cpu_watch import BACKGROUND, CHANGED, THROTTLED
 from agents.power.host import ROOT_VARIABLE
+from agents.sensors.interference import BACKGROUND, CHANGED, THROTTLED
 from agents.trace import AGENT, TraceWriter, collect
-from campaign.cluster import Agents, Member
-from campaign.control.journal import CONTROLLER
-from campaign.cpu.setting import DECLARED, RunCpus
-from campaign.cpu.suspect import reasons
-from campaign.transport import LoopbackTransport
+from campaign.results.suspect_runs import reasons
+from campaign.runner.cpu_settings import DECLARED, RunCpus
+from controller.coordinator.event_log import CONTROLLER
+from controller.nodes.agents import Agents, Member
+from controller.nodes.transport import LoopbackTransport
 from inventory.errors import RunError
 
 

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from obedient import PLACES, spec_of
 
 from agents.protocol import Gates, Message, Place, SlotDone, TimeSlot
-from campaign.control.crew import Crew
-from campaign.control.news import News
-from campaign.control.slots import IDLE_S, LAST_S, SLOT_S, SlotClock
-from campaign.control.world import SlotRecord
+from controller.coordinator.epoch_workers import Crew
+from controller.coordinator.interfaces import SlotRecord
+from controller.coordinator.time_slot_clock import IDLE_S, LAST_S, SLOT_S, SlotClock
+from controller.host.condition import News
 from inventory.errors import RunError
 
 GATES = Gates(nodes=("n1", "n2"), steps=((0, 1), (1, 0)), stages=2, part_tuples=8)

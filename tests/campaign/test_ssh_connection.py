@@ -19,10 +19,10 @@ import pytest
 from msgspec.structs import replace
 from sshd import Lab, keygen, lab
 
-from campaign.ssh import connection as module
-from campaign.ssh.connection import Connection
-from campaign.ssh.program import open_command
-from campaign.ssh.settings import settings_of
+from controller.ssh import connection as module
+from controller.ssh.connection import Connection
+from controller.ssh.program import open_command
+from controller.ssh.settings import settings_of
 from inventory.ansible_hosts import Host
 from inventory.errors import InputError, RunError, UnfitError
 
@@ -223,7 +223,14 @@ def test_a_host_that_turns_us_away_is_tried_again_and_then_given_up(
 @pytest.fixture
 def millrace(nodes: Lab) -> Callable[..., "subprocess.CompletedProcess[bytes]"]:
     def run(*arguments: str, given: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
-        program = [sys.executable, "-P", "-c", "from campaign.start import main; main()", "exec", str(nodes.inventory)]
+        program = [
+            sys.executable,
+            "-P",
+            "-c",
+            "from campaign.commands.start import main; main()",
+            "exec",
+            str(nodes.inventory),
+        ]
         return subprocess.run([*program, *arguments], input=given, capture_output=True, check=False, timeout=LONG_S)
 
     return run

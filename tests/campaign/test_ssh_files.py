@@ -15,16 +15,16 @@ from typing import TypeVar
 import pytest
 from sshd import Lab, Sshd, lab
 
-from campaign.addresses import with_addresses
-from campaign.process import identify
-from campaign.ssh.connection import Connection
-from campaign.ssh.files import CACHE, PARTIAL, Files
-from campaign.ssh.keeper import WORK
-from campaign.ssh.keeping import Keeping
-from campaign.ssh.reach import SshReach
-from campaign.ssh.settings import settings_of
-from campaign.ssh.transport import SshTransport
-from campaign.state import RunState
+from controller.host.addresses import with_addresses
+from controller.host.cleanup_log import RunState
+from controller.host.process_identity import identify
+from controller.ssh.backend import SshReach
+from controller.ssh.connection import Connection
+from controller.ssh.files import CACHE, PARTIAL, Files
+from controller.ssh.node_lease import Keeping
+from controller.ssh.node_lease_daemon import WORK
+from controller.ssh.settings import settings_of
+from controller.ssh.transport import SshTransport
 from inventory.errors import RunError, UnfitError
 
 pytestmark = pytest.mark.sshd

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from campaign.clean import clean
-from campaign.lock import ClusterLock, lock_path
-from campaign.process import Process, end, identify
-from campaign.state import MARKER, RunState, read_state
-from campaign.state_folder import state_folder
+from campaign.runner.clean import clean
+from controller.host.cleanup_log import MARKER, RunState, read_state
+from controller.host.cluster_lock import ClusterLock, lock_path
+from controller.host.process_identity import Process, end, identify
+from controller.host.state_folder import state_folder
 from inventory.errors import UnfitError
 
 CAMPAIGN = """
 import subprocess, sys, time
 from pathlib import Path
-from campaign.lock import ClusterLock
-from campaign.state import RunState
+from controller.host.cluster_lock import ClusterLock
+from controller.host.cleanup_log import RunState
 
 final = Path(sys.argv[1])
 with ClusterLock("five nodes", final.parent), RunState(final.parent) as state:
@@ -45,7 +45,7 @@ with ClusterLock("five nodes", final.parent), RunState(final.parent) as state:
 @pytest.fixture(autouse=True)
 def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("campaign.process.PATIENCE_S", 0.3)
+    monkeypatch.setattr("controller.host.process_identity.PATIENCE_S", 0.3)
 
 
 @contextmanager

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 from nobody import Nobody, nobody
 
-from campaign.clean import clean
-from campaign.lock import ClusterLock, lock_path
-from campaign.process import boot_id
-from campaign.state import RunState, read_state
-from campaign.state_folder import find_state_folder, state_folder
+from campaign.runner.clean import clean
+from controller.host.cleanup_log import RunState, read_state
+from controller.host.cluster_lock import ClusterLock, lock_path
+from controller.host.process_identity import boot_id
+from controller.host.state_folder import find_state_folder, state_folder
 from inventory.errors import UnfitError
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from campaign.lock import ClusterLock
-from campaign.state import RunState
+from controller.host.cluster_lock import ClusterLock
+from controller.host.cleanup_log import RunState
 
 with ClusterLock("five nodes", Path("first")), RunState(Path("first")) as state:
     state.partial(Path("first/001")).mkdir(parents=True)
@@ -31,7 +31,7 @@ with ClusterLock("five nodes", Path("first")), RunState(Path("first")) as state:
 
 SECOND = """
 from pathlib import Path
-from campaign.lock import ClusterLock
+from controller.host.cluster_lock import ClusterLock
 from inventory.errors import UnfitError
 
 try:
@@ -41,7 +41,7 @@ except UnfitError as refusal:
     print(refusal)
 """
 
-CLEAN = "from campaign.start import main; main()"
+CLEAN = "from campaign.commands.start import main; main()"
 
 
 @pytest.fixture

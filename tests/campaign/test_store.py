@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from campaign.disk import DiskFullError, complete_folder, replace_file, writing
-from campaign.state import PARTIAL
-from campaign.store import Store, new_folder, read_record
+from campaign.results.result_store import Store, new_folder, read_record
+from controller.host.cleanup_log import PARTIAL
+from controller.host.durable_files import DiskFullError, complete_folder, replace_file, writing
 from inventory.errors import InputError, UnfitError
 
 RECORD = {"agenda": {"name": "c"}, "version": "0", "git_commit": None, "host": {}, "seeds": {}}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from campaign.agenda import agenda_of
-from campaign.control.moves import MovePlan, Wish
-from campaign.plan import Plan, plan_of
-from campaign.timeline import move_plans
+from campaign.agenda.agenda import agenda_of
+from campaign.agenda.plan import Plan, plan_of
+from campaign.agenda.timeline import move_plans
+from controller.coordinator.migrations import MovePlan, Wish
 from inventory.documents import parse
 from inventory.errors import InputError
 

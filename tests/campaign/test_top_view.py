@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from campaign.control.flow import ExecutorFlow, FlowDocument, HopFlow, NodeFlow
-from campaign.live import Board
-from campaign.top_view import SORTS, screen, snapshot
-from campaign.watching import Condition, Watched
+from campaign.display.top_view import SORTS, screen, snapshot
+from campaign.results.live_file import Board
+from campaign.results.watch import Condition, Watched
+from controller.coordinator.live_metrics import ExecutorFlow, FlowDocument, HopFlow, NodeFlow
 from inventory.documents import to_plain
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from campaign.verifying import verified
+from campaign.results.run_metrics import verified
 from workloads.workload import Answer, PreparedInput, Verdict
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from campaign.live import Board
-from campaign.process import Process, identify
-from campaign.state import RunState
-from campaign.watching import Condition, campaign_meant, look_at
+from campaign.results.live_file import Board
+from campaign.results.watch import Condition, campaign_meant, look_at
+from controller.host.cleanup_log import RunState
+from controller.host.process_identity import Process, identify
 from inventory.documents import to_plain
 from inventory.errors import InputError
 

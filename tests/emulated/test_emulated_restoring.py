@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from emulated_desk import Desk, changes, millrace
 
-from campaign.emulation.description import description_in
+from controller.emulation.description import description_in
 
 pytestmark = [pytest.mark.emulated, pytest.mark.emulation, pytest.mark.timeout(900)]
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from emulating import host_state, inventory_in, left_of, said
 
-from campaign.emulation.description import Description, description_in
+from controller.emulation.description import Description, description_in
 
 pytestmark = [pytest.mark.emulated, pytest.mark.emulation, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -46,7 +46,7 @@ AGENDA = {
 
 RUN = """\
 import click
-from campaign.start import main
+from campaign.commands.start import main
 from campaign.commands import run
 
 run.command.callback = click.pass_obj(lambda settings, **given: run.conduct(settings, **given)[0])
@@ -70,7 +70,7 @@ def done(command: Sequence[str], **environment: str) -> str:
     return finished.stdout
 
 
-def millrace(*words: str, program: str = "from campaign.start import main; main()") -> str:
+def millrace(*words: str, program: str = "from campaign.commands.start import main; main()") -> str:
     return done([sys.executable, "-c", program, *words])
 
 
@@ -150,7 +150,14 @@ def test_spark_on_both_nodes_writes_the_report(nodes: tuple[Path, Description], 
     control = description.network.controller
     words = ["report", str(campaign), "--master", f"spark://{MASTER}:7077"]
     done(
-        ["nsenter", f"--net={control.path}", sys.executable, "-c", "from campaign.start import main; main()", *words],
+        [
+            "nsenter",
+            f"--net={control.path}",
+            sys.executable,
+            "-c",
+            "from campaign.commands.start import main; main()",
+            *words,
+        ],
         SPARK_CONF_DIR=str(folder / "facts" / "spark"),
         SPARK_LOCAL_IP=control.address,
     )

@@ -11,7 +11,7 @@ import yaml
 from emulated_desk import Desk, millrace
 from emulating import inventory_in
 
-from campaign.emulation.description import description_in
+from controller.emulation.description import description_in
 
 pytestmark = [pytest.mark.emulated, pytest.mark.emulation, pytest.mark.timeout(1200)]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from campaign.ssh.settings import arguments_of
+from controller.ssh.settings import arguments_of
 from inventory.ansible_hosts import Hosts, load_hosts
 from inventory.ansible_listing import Listing, listing
 from inventory.cluster import Node

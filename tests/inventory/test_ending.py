@@ -7,7 +7,7 @@ from pathlib import Path
 
 SLOW_TO_CLEAN_UP = """
 import sys, time
-from inventory.lifetime import leave_on_sigterm
+from inventory.parent_death import leave_on_sigterm
 leave_on_sigterm()
 try:
     print("ready", flush=True)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from inventory.atomic_folder import replacing
 from inventory.errors import UnfitError
-from inventory.folders import replacing
 
 
 def names(folder: Path) -> list[str]:

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from campaign.process import Process, marked
+from controller.host.process_identity import Process, marked
 
-MILLRACE = "from campaign.start import main; main()"
+MILLRACE = "from campaign.commands.start import main; main()"
 """The whole command."""
 
 WITHOUT_REPORT = """\
 import click
-from campaign.start import main
+from campaign.commands.start import main
 from campaign.commands import run
 
 run.command.callback = click.pass_obj(lambda settings, **given: run.conduct(settings, **given)[0])
@@ -59,7 +59,7 @@ WITHOUT_SPARK = """\
 import sys
 
 sys.modules["pyspark"] = None
-from campaign.start import main
+from campaign.commands.start import main
 
 main()
 """

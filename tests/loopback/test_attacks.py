@@ -14,7 +14,7 @@ import pytest
 from ground import Play, ground, kill, place_of
 
 from agents.protocol import Connect, Message
-from campaign.control.tending import Course
+from controller.coordinator.checkpoint_loop import Course
 from workloads.registry import load_workload
 
 pytestmark = pytest.mark.loopback

@@ -8,8 +8,8 @@ import pytest
 from ground import Play, ground
 from known import Known, Params, installed
 
-from agents.worker.channel import QUEUE_BYTES
-from campaign.control.tending import Course
+from agents.worker.channels.channel import QUEUE_BYTES
+from controller.coordinator.checkpoint_loop import Course
 from workloads.rates import NS
 
 pytestmark = pytest.mark.loopback

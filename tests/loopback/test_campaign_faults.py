@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from campaign.process import Process
+from controller.host.process_identity import Process
 
 pytestmark = pytest.mark.loopback
 

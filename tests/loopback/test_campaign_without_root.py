@@ -14,17 +14,17 @@ import pyarrow.parquet
 import pytest
 from nobody import Nobody, nobody
 
-from campaign.emulation.network import NetworkPlan, new_prefix
-from campaign.emulation.shaping import probe
-from campaign.emulation.unprivileged import Answer, Wish
-from campaign.process import marked
+from controller.emulation.network import NetworkPlan, new_prefix
+from controller.emulation.shaping import probe
+from controller.emulation.unprivileged import Answer, Wish
+from controller.host.process_identity import marked
 from inventory.links import Link
 
 pytestmark = pytest.mark.loopback
 
 CAMPAIGN = """\
 import click
-from campaign.start import main
+from campaign.commands.start import main
 from campaign.commands import run
 
 run.command.callback = click.pass_obj(lambda settings, **given: run.conduct(settings, **given)[0])
@@ -121,7 +121,7 @@ def test_a_killed_campaign_leaves_no_process(user: Nobody) -> None:
 
 
 def kept(user: Nobody, *links: Link, before: Sequence[str] = ()) -> Any:
-    child = user.start([*before, sys.executable, "-P", "-m", "campaign.emulation.unprivileged"])
+    child = user.start([*before, sys.executable, "-P", "-m", "controller.emulation.unprivileged"])
     wish = Wish(NetworkPlan(new_prefix(), ("n1", "n2"), links), str(user.folder / "relay.log"))
     assert child.stdin is not None
     child.stdin.write(msgspec.json.encode(wish).decode() + "\n")

@@ -12,8 +12,8 @@ import pytest
 from faulty_workload import Faulty, FaultyParams
 from ground import ground, kill, place_of
 
-from campaign.control.failures import RunFailedError
-from campaign.control.tending import Course
+from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.failures import RunFailedError
 
 pytestmark = pytest.mark.loopback
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from campaign.disk import DiskFullError, noticing_full_disk
+from controller.host.durable_files import DiskFullError, noticing_full_disk
 
 pytestmark = [pytest.mark.loopback, pytest.mark.root]
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.loopback
 HOSTILE = "\x1b]0;title\x07\x9b2J\nrun 1/1 001-rude-even-r1 ok in 5 s"
 
 RUDE = f"""
-from workloads.exclamation import Exclaim, Exclamation
+from workloads.apps.exclamation import Exclaim, Exclamation
 
 
 class RudeBolt(Exclaim):

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from ground import Play, ground
 
-from campaign.control.tending import Course
-from campaign.process import Process
+from controller.coordinator.checkpoint_loop import Course
+from controller.host.process_identity import Process
 from workloads.registry import load_workload
 
 pytestmark = [pytest.mark.loopback, pytest.mark.long]

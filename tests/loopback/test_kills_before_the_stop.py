@@ -13,7 +13,7 @@ import pytest
 from ground import LONG_S, Ground, Play, ground, kill
 
 from agents.protocol import Message, Progress
-from campaign.control.tending import Course
+from controller.coordinator.checkpoint_loop import Course
 from workloads.rates import NS
 from workloads.registry import load_workload
 from workloads.workload import Workload

@@ -15,8 +15,8 @@ import pytest
 from ground import Ground, ground
 from known import Known, Params, installed
 
-from agents.worker.latency import SAMPLES_PER_S, percentile
-from campaign.control.tending import Course
+from agents.worker.executors.latency import SAMPLES_PER_S, percentile
+from controller.coordinator.checkpoint_loop import Course
 from workloads.rates import NS
 
 pytestmark = pytest.mark.loopback

@@ -34,9 +34,9 @@ from agents.protocol import (
     Stopped,
     Stored,
 )
-from campaign.control.moves import MovePlan, Wish
-from campaign.control.tending import Course
-from campaign.process import marked
+from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.migrations import MovePlan, Wish
+from controller.host.process_identity import marked
 from workloads.registry import load_workload
 from workloads.workload import Workload
 

@@ -9,7 +9,7 @@ import pytest
 from ground import LONG_S, Ground, ground, kill
 
 from agents.protocol import Connect, Message, Place
-from campaign.control.tending import Course
+from controller.coordinator.checkpoint_loop import Course
 from workloads.registry import load_workload
 
 pytestmark = pytest.mark.loopback

@@ -8,7 +8,7 @@ import psutil
 import pytest
 from ground import Ground, Play, ground
 
-from campaign.control.tending import Course
+from controller.coordinator.checkpoint_loop import Course
 from workloads.rates import NS
 from workloads.registry import load_workload
 from workloads.workload import Workload

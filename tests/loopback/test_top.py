@@ -26,8 +26,8 @@ EXECUTORS = {"spout[0]", "spout[1]", "split[0]", "split[1]", "count[0]", "count[
 
 TELLS_ITS_STAGE = """\
 import analysis.render
-from campaign.start import main
-from campaign.watching import look_at
+from campaign.commands.start import main
+from campaign.results.watch import look_at
 
 def render(folder, tell):
     watched = look_at(folder)

@@ -10,7 +10,7 @@ from msgspec import Meta
 from agents.sensors.base import Row as SensorRow
 from agents.sensors.base import Sensor
 from scheduler.problem import Needs, Placement, Plan, Problem, Slot, concluded
-from scheduler.slots import FreeSlots, assigned, running, waiting
+from scheduler.toolkit.slots import FreeSlots, assigned, running, waiting
 from workloads.operators import NOTHING, Batch, Bolt, Context, Emitted, Operator, Row, Spout
 from workloads.topology import Component, Input, Topology
 from workloads.workload import PreparedInput, Verdict, rows_differ

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from problems import chain, nodes_of, problems
 
 from inventory.cluster import Cluster, ExistingWorker, Node
-from scheduler.account import account_of
-from scheduler.account.crossing import between_nodes, cut_links, heaviest_pairs
-from scheduler.account.hosts import hosts_of
-from scheduler.account.least import MOST_SEARCHED, least_of
 from scheduler.cost import cost
+from scheduler.explain import account_of
+from scheduler.explain.cut_links import between_nodes, cut_links, heaviest_pairs
+from scheduler.explain.lower_bound import MOST_SEARCHED, least_of
+from scheduler.explain.node_load import hosts_of
 from scheduler.problem import Placement, Plan, Problem, Slot
 from scheduler.registry import make_scheduler
-from workloads.shapes import diamond, layered, linear, star
+from workloads.example_topologies import diamond, layered, linear, star
 from workloads.topology import Executor, Topology
 from workloads.traffic import Edge, Traffic
 

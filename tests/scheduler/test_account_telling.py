@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from problems import chain, nodes_of, problems
 
 from inventory.cluster import Cluster, ExistingWorker, Node
-from scheduler.account.telling import MOST_ENTRIES, MOST_ROWS, Section, compact, told
+from scheduler.explain.details import MOST_ENTRIES, MOST_ROWS, Section, compact, told
 from scheduler.problem import CommunicationSchedule, Problem
 from scheduler.registry import make_scheduler, scheduler_class, scheduler_names
 from workloads.topology import Executor

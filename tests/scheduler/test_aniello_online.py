@@ -13,14 +13,14 @@ from watched import Course, by_slot, courses, listed_backwards, on_nodes, seen, 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.errors import InputError
 from inventory.params import given as given_params
-from scheduler.aniello.limits import most_executors, most_workers, nodes_wanted
-from scheduler.aniello.packing import NoRoomError
-from scheduler.aniello.planning import Knobs, executors_to_workers
-from scheduler.aniello.stats import stats_of
-from scheduler.aniello_online import AnielloOnline, AnielloOnlineParams
-from scheduler.checking import Checked
+from scheduler.algorithms.aniello.limits import most_executors, most_workers, nodes_wanted
+from scheduler.algorithms.aniello.packing import NoRoomError
+from scheduler.algorithms.aniello.planning import Knobs, executors_to_workers
+from scheduler.algorithms.aniello.stats import stats_of
+from scheduler.algorithms.aniello_online import AnielloOnline, AnielloOnlineParams
 from scheduler.problem import Plan, Problem
 from scheduler.registry import make_scheduler
+from scheduler.validation import Checked
 from workloads.topology import Component, Input, Topology
 from workloads.traffic import Traffic
 

@@ -9,12 +9,12 @@ from problems import chain, nodes_of, problems
 
 from inventory.cluster import ExistingWorker
 from inventory.errors import InputError
-from scheduler.answer import Answer, answer_of, parse_answer, read_answer, to_json
-from scheduler.checking import Checked
+from scheduler.algorithms.even import Even, EvenParams
+from scheduler.algorithms.top_storm import TopStorm, TopStormParams
 from scheduler.cost import cost
-from scheduler.even import Even, EvenParams
+from scheduler.placement_file import Answer, answer_of, parse_answer, read_answer, to_json
 from scheduler.problem import CommunicationSchedule, Move, Plan, Problem, Slot, concluded
-from scheduler.top_storm import TopStorm, TopStormParams
+from scheduler.validation import Checked
 
 
 def answered(problem: Problem, kind: type, params: object) -> Answer:

@@ -12,11 +12,11 @@ from problems import chain, nodes_of, problems
 from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.errors import InputError, RunError
 from inventory.power_index import NodePower
-from scheduler.checking import Checked, WrongAnswerError
-from scheduler.even import Even, EvenParams
-from scheduler.faults import plan_faults
+from scheduler.algorithms.even import Even, EvenParams
+from scheduler.plan_faults import plan_faults
 from scheduler.problem import CommunicationSchedule, Move, Needs, NoParams, Placement, Plan, Problem, Slot
 from scheduler.registry import make_scheduler
+from scheduler.validation import Checked, WrongAnswerError
 from workloads.topology import Component, Executor, Input, Topology
 from workloads.traffic import Edge, Traffic
 

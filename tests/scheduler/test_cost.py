@@ -12,8 +12,8 @@ from problems import chain, nodes_of, problems
 from inventory.amounts import MOST
 from inventory.cluster import Cluster, Node
 from scheduler.cost import Cost, cost
-from scheduler.loads import Loads
 from scheduler.problem import Placement, Problem, Slot, concluded
+from scheduler.toolkit.loads import Loads
 from workloads.topology import Component, Executor, Input, Topology
 from workloads.traffic import Edge, Traffic
 

@@ -9,10 +9,10 @@ from problems import chain, nodes_of, problems
 from watched import Course, again, by_slot, courses, listed_backwards, on_nodes, seen, watch, workers_per_node
 
 from inventory.cluster import Cluster, ExistingWorker, Node
-from scheduler.checking import Checked
-from scheduler.d_storm import DStorm, DStormParams
-from scheduler.loads import Loads
+from scheduler.algorithms.d_storm import DStorm, DStormParams
 from scheduler.problem import Placement, Plan, Problem
+from scheduler.toolkit.loads import Loads
+from scheduler.validation import Checked
 from workloads.topology import Component, Executor, Input, Topology
 
 weights = st.builds(DStormParams, *[st.sampled_from([0.0, 0.1, 1.0, 2.5])] * 3)

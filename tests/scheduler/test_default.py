@@ -7,10 +7,10 @@ from hypothesis import given
 from problems import chain, nodes_of, problems
 
 from inventory.cluster import Cluster, ExistingWorker
-from scheduler.checking import Checked
-from scheduler.default import Default
-from scheduler.even import Even, EvenParams
+from scheduler.algorithms.default import Default
+from scheduler.algorithms.even import Even, EvenParams
 from scheduler.problem import NoParams, Plan, Problem
+from scheduler.validation import Checked
 from workloads.topology import Topology
 
 

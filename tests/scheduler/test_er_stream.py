@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from problems import chain, nodes_of, problems, topologies
 
 from inventory.cluster import Cluster, ExistingWorker, Node
-from scheduler import er_stream
-from scheduler.checking import Checked
-from scheduler.classes import classes_of
+from scheduler.algorithms import er_stream
+from scheduler.algorithms.er_stream import ErStream, ErStreamParams
 from scheduler.cost import cost
-from scheduler.er_stream import ErStream, ErStreamParams
-from scheduler.inside import ClassTraffic, PairTraffic, inside_of, observed
 from scheduler.problem import Plan, Problem, Slot
+from scheduler.toolkit.equivalence_classes import classes_of
+from scheduler.toolkit.local_traffic import ClassTraffic, PairTraffic, inside_of, observed
+from scheduler.validation import Checked
 from workloads.topology import Component, Executor, Input, Topology
 from workloads.traffic import Edge, Traffic
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from problems import chain, nodes_of, problems, topologies
 
 from inventory.cluster import Cluster, ExistingWorker, Node
-from scheduler.checking import Checked
-from scheduler.even import Even, EvenParams, storm_order
+from scheduler.algorithms.even import Even, EvenParams, storm_order
 from scheduler.problem import Placement, Plan, Problem, Slot
+from scheduler.validation import Checked
 from workloads.topology import Component, Executor, Input, Topology
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.evolution import Settings, evolve, pmx, roulette
+from scheduler.toolkit.genetic import Settings, evolve, pmx, roulette
 
 
 class Loaded(Random):

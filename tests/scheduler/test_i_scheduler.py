@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from partitioning import APPLICATIONS, MICRO, cluster, rounds, used, w
 
 from inventory.cluster import Cluster, ExistingWorker, Node
-from scheduler.checking import Checked
-from scheduler.graph import fusing
-from scheduler.i_scheduler import IScheduler, ISchedulerParams, find_threshold
-from scheduler.optimal import Optimal, OptimalParams
+from scheduler.algorithms.i_scheduler import IScheduler, ISchedulerParams, find_threshold
+from scheduler.algorithms.optimal import Optimal, OptimalParams
+from scheduler.partitioning import fusing
 from scheduler.problem import Plan, Problem
-from workloads.shapes import linear, star
+from scheduler.validation import Checked
+from workloads.example_topologies import linear, star
 from workloads.topology import Component, Topology
 
 

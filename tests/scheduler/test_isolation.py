@@ -10,9 +10,9 @@ from problems import chain, nodes_of
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.errors import InputError
-from scheduler.checking import Checked
-from scheduler.isolation import Isolation, IsolationParams
+from scheduler.algorithms.isolation import Isolation, IsolationParams
 from scheduler.problem import Plan, Problem
+from scheduler.validation import Checked
 
 
 def place(problem: Problem, machines: Mapping[str, int]) -> Plan:

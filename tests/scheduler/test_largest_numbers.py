@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from campaign.placing import Round, place
+from campaign.place.place import Round, place
 from inventory.amounts import MOST
 from inventory.documents import Document
 from inventory.errors import InputError
-from scheduler.answer import to_json
+from scheduler.placement_file import to_json
 from scheduler.registry import make_scheduler, scheduler_names
 from workloads.traffic import load_traffic
 

@@ -10,15 +10,15 @@ from msgspec.structs import replace
 from partitioning import APPLICATIONS, MICRO, cluster, least_w, rounds, used, w
 
 from inventory.cluster import Cluster, ExistingWorker, Node
-from scheduler.checking import Checked
-from scheduler.graph import compiling, large
-from scheduler.graph.instance import instance_of
-from scheduler.graph.large import search_large
-from scheduler.graph.tabu import Effort
-from scheduler.local_search import LocalSearch, LocalSearchParams
-from scheduler.optimal import Optimal, OptimalParams
+from scheduler.algorithms.local_search import LocalSearch, LocalSearchParams
+from scheduler.algorithms.optimal import Optimal, OptimalParams
+from scheduler.partitioning import jit_cache, large_neighbourhood
+from scheduler.partitioning.instance import instance_of
+from scheduler.partitioning.large_neighbourhood import search_large
+from scheduler.partitioning.tabu import Effort
 from scheduler.problem import Plan, Problem, Slot
-from workloads.shapes import chain, layered, linear
+from scheduler.validation import Checked
+from workloads.example_topologies import chain, layered, linear
 from workloads.topology import Component, Input, Topology
 from workloads.traffic import Edge, Traffic
 
@@ -75,7 +75,9 @@ def test_compiled_and_interpreted_searches_agree(capacities: list[int], monkeypa
     topology, traffic = layered(300, 5)
     instance = instance_of(Problem(cluster(*capacities), (topology,), traffic), [topology])
     compiled = search_large(instance, Effort(100_000, lambda: False))
-    monkeypatch.setattr(large, "compiled", lambda: SimpleNamespace(**{k.__name__: k for k in compiling.ENTRIES}))
+    monkeypatch.setattr(
+        large_neighbourhood, "compiled", lambda: SimpleNamespace(**{k.__name__: k for k in jit_cache.ENTRIES})
+    )
     assert search_large(instance, Effort(100_000, lambda: False)) == compiled
 
 
@@ -84,15 +86,15 @@ def test_kernels_are_compiled_once_wherever_a_file_can_be_written(
 ) -> None:
     barred = tmp_path / "file"
     barred.touch()
-    monkeypatch.setattr(compiling, "_folders", lambda: [barred / "cache", tmp_path / "cache"])
+    monkeypatch.setattr(jit_cache, "_folders", lambda: [barred / "cache", tmp_path / "cache"])
     triangle = [0, 2, 4, 6], [1, 2, 0, 2, 0, 1], [5, 7, 5, 9, 7, 9], [0, 0, 1]
 
     def cut() -> int:
-        return int(compiling.load().cut(3, *(array("q", values) for values in triangle)))
+        return int(jit_cache.load().cut(3, *(array("q", values) for values in triangle)))
 
     assert cut() == 2 * (7 + 9)
     assert len(list((tmp_path / "cache").iterdir())) == 1
-    monkeypatch.setattr(compiling, "_translated", None)
+    monkeypatch.setattr(jit_cache, "_translated", None)
     assert cut() == 2 * (7 + 9)
 
 

@@ -10,10 +10,10 @@ from problems import chain, nodes_of, problems
 from watched import Course, again, by_slot, courses, listed_backwards, on_nodes, seen, watch
 
 from inventory.cluster import Cluster, ExistingWorker, Node
-from scheduler.checking import Checked
-from scheduler.loads import Loads
-from scheduler.matrix import Matrix, MatrixParams
+from scheduler.algorithms.matrix import Matrix, MatrixParams
 from scheduler.problem import Plan, Problem
+from scheduler.toolkit.loads import Loads
+from scheduler.validation import Checked
 
 tolerances = st.sampled_from([None, 0.0, 5.5, 20.0, 500.0])
 

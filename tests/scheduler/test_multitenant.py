@@ -11,9 +11,9 @@ from problems import chain, nodes_of
 
 from inventory.cluster import Cluster, ExistingWorker
 from inventory.errors import InputError
-from scheduler.checking import Checked
-from scheduler.multitenant import Multitenant, MultitenantParams
+from scheduler.algorithms.multitenant import Multitenant, MultitenantParams
 from scheduler.problem import Plan, Problem
+from scheduler.validation import Checked
 from workloads.topology import Topology
 
 

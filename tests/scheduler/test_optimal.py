@@ -5,14 +5,14 @@ from hypothesis import given, settings
 from partitioning import APPLICATIONS, MICRO, cluster, least_w, rounds, used, w
 
 from inventory.cluster import Cluster, ExistingWorker, Node
-from scheduler.checking import Checked
-from scheduler.graph.bounds import Density
-from scheduler.graph.exact import search
-from scheduler.graph.exact_by_node import applies, search_by_node
-from scheduler.graph.instance import instance_of
-from scheduler.optimal import Optimal, OptimalParams
+from scheduler.algorithms.optimal import Optimal, OptimalParams
+from scheduler.partitioning.bounds import Density
+from scheduler.partitioning.exact import search
+from scheduler.partitioning.exact_by_node import applies, search_by_node
+from scheduler.partitioning.instance import instance_of
 from scheduler.problem import Problem
-from workloads.shapes import layered, linear
+from scheduler.validation import Checked
+from workloads.example_topologies import layered, linear
 from workloads.topology import Component, Input, Topology
 from workloads.traffic import Edge, Traffic
 

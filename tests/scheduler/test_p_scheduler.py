@@ -12,10 +12,10 @@ from watched import Course, again, by_slot, courses, listed_backwards, on_nodes,
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.errors import InputError
-from scheduler.checking import Checked
-from scheduler.loads import Loads
-from scheduler.p_scheduler import PScheduler, PSchedulerParams
+from scheduler.algorithms.p_scheduler import PScheduler, PSchedulerParams
 from scheduler.problem import Plan, Problem
+from scheduler.toolkit.loads import Loads
+from scheduler.validation import Checked
 
 targets = st.sampled_from([0.1, 0.5, 0.8, 1.0])
 

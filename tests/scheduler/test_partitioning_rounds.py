@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from problems import problems
 
 from inventory.cluster import Cluster, ExistingWorker, Node
-from scheduler.checking import Checked
-from scheduler.i_scheduler import IScheduler, ISchedulerParams
-from scheduler.loads import Loads
-from scheduler.local_search import LocalSearch, LocalSearchParams
-from scheduler.optimal import Optimal, OptimalParams
+from scheduler.algorithms.i_scheduler import IScheduler, ISchedulerParams
+from scheduler.algorithms.local_search import LocalSearch, LocalSearchParams
+from scheduler.algorithms.optimal import Optimal, OptimalParams
 from scheduler.problem import Plan, Problem
+from scheduler.toolkit.loads import Loads
+from scheduler.validation import Checked
 from workloads.topology import Component, Input, Topology
 
 SCHEDULERS = {

@@ -10,10 +10,10 @@ from problems import chain, nodes_of, problems, topologies
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.errors import InputError
-from scheduler.checking import Checked
+from scheduler.algorithms.pipeline_linear import PipelineLinear, PipelineLinearParams
 from scheduler.pipeline.limits import MOST_NODES
-from scheduler.pipeline_linear import PipelineLinear, PipelineLinearParams
 from scheduler.problem import Plan, Problem, Slot
+from scheduler.validation import Checked
 from workloads.topology import Component, Executor, Input, Topology
 
 EIGHT = nodes_of(**{f"n{at}": 1 for at in range(8)})

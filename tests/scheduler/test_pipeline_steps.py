@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scheduler.pipeline.distribution import Distribution, relabelled
 from scheduler.pipeline.refinement import refine
 from scheduler.pipeline.timeline import flow_of, timeline
-from scheduler.spreading import Spread
+from scheduler.toolkit.node_assignment import Spread
 
 Matrix = list[list[int]]
 Edges = list[tuple[int, int]]

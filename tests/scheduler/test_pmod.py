@@ -11,12 +11,12 @@ from problems import chain, nodes_of, problems
 from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.documents import parse
 from inventory.errors import InputError
-from scheduler.checking import Checked
-from scheduler.even import Even
+from scheduler.algorithms.even import Even
+from scheduler.algorithms.pmod import Pmod, PmodParams
+from scheduler.load_problem import pose
 from scheduler.pipeline.limits import MOST_NODES
-from scheduler.pmod import Pmod, PmodParams
-from scheduler.posing import pose
 from scheduler.problem import Plan, Problem, Slot
+from scheduler.validation import Checked
 from workloads.topology import Executor, Topology
 
 SIX = nodes_of(**{f"n{at}": 1 for at in range(6)})

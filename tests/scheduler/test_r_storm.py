@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from inventory.cluster import Cluster, ExistingWorker, Network, Node
-from scheduler.checking import Checked
+from scheduler.algorithms.r_storm import RStorm, RStormParams, breadth_first
 from scheduler.problem import Plan, Problem
-from scheduler.r_storm import RStorm, RStormParams, breadth_first
+from scheduler.validation import Checked
 from workloads.topology import Component, Input, Topology
 
 VARIANTS = ("rstorm_paper", "780a472ad", "rstorm_1_0")

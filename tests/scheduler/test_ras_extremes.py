@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from inventory.cluster import Cluster, ExistingWorker, Node
-from scheduler.checking import Checked
+from scheduler.algorithms.r_storm import RStorm, RStormParams
+from scheduler.algorithms.resource_aware import Guarantee, ResourceAware, ResourceAwareParams
 from scheduler.problem import Plan, Problem
-from scheduler.r_storm import RStorm, RStormParams
 from scheduler.ras.executor_order import by_connections
-from scheduler.resource_aware import Guarantee, ResourceAware, ResourceAwareParams
+from scheduler.validation import Checked
 from workloads.topology import Component, Topology
 
 

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from ras_plain import Plain
 
 from inventory.cluster import Cluster, ExistingWorker, Node
-from scheduler.checking import Checked
+from scheduler.algorithms.resource_aware import ResourceAware, ResourceAwareParams
 from scheduler.problem import Plan, Problem
 from scheduler.ras.executor_order import ackers_last, by_connections, by_proximity, by_severity
-from scheduler.resource_aware import ResourceAware, ResourceAwareParams
+from scheduler.validation import Checked
 from workloads.topology import Component, Constraints, Executor, Input, Topology
 
 STATES = 60

@@ -5,10 +5,10 @@ import pytest
 from inventory.documents import Document, parse
 from inventory.errors import InputError
 from inventory.params import given
-from scheduler.checking import Checked
-from scheduler.posing import pose
+from scheduler.load_problem import pose
 from scheduler.problem import Needs, Scheduler
 from scheduler.registry import make_scheduler, scheduler_class, scheduler_names
+from scheduler.validation import Checked
 
 CLUSTER = parse("nodes: [{id: n1}, {id: n2}]", "c.yml")
 TOPOLOGY = parse("{id: t, components: [{id: a, kind: spout}]}", "t.yml")

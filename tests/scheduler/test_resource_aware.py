@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from inventory.cluster import Cluster, Node
 from inventory.errors import InputError
 from inventory.params import given as params_given
-from scheduler.checking import Checked
+from scheduler.algorithms.resource_aware import Guarantee, ResourceAware, ResourceAwareParams
 from scheduler.problem import Plan, Problem
 from scheduler.registry import make_scheduler
-from scheduler.resource_aware import Guarantee, ResourceAware, ResourceAwareParams
+from scheduler.validation import Checked
 from workloads.topology import Component, Topology
 
 

@@ -10,7 +10,7 @@ from problems import chain, nodes_of, problems
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.problem import Problem, Slot
-from scheduler.slots import FreeSlots, interleaved, running, waiting
+from scheduler.toolkit.slots import FreeSlots, interleaved, running, waiting
 from workloads.topology import Executor
 
 

@@ -9,10 +9,10 @@ from problems import chain, nodes_of, problems
 from watched import Course, again, by_slot, courses, listed_backwards, on_nodes, seen, watch, workers_per_node
 
 from inventory.cluster import Cluster, ExistingWorker, Node
-from scheduler.checking import Checked
-from scheduler.loads import Loads
+from scheduler.algorithms.t_storm import TStorm, TStormParams
 from scheduler.problem import Plan, Problem
-from scheduler.t_storm import TStorm, TStormParams
+from scheduler.toolkit.loads import Loads
+from scheduler.validation import Checked
 
 gammas = st.sampled_from([1.0, 1.1, 1.5, 3.0])
 

@@ -12,9 +12,9 @@ from inventory.cluster import Cluster, ExistingWorker, Node, load_cluster
 from inventory.errors import InputError
 from inventory.finding import find_inventory
 from inventory.power_index import power_index
-from scheduler.checking import Checked
+from scheduler.algorithms.top_storm import TopStorm, TopStormParams
 from scheduler.problem import Plan, Problem, Slot
-from scheduler.top_storm import TopStorm, TopStormParams
+from scheduler.validation import Checked
 from workloads.topology import Component, Executor, Input, Topology
 from workloads.traffic import Edge, Traffic
 

@@ -13,8 +13,8 @@ import time
 from collections import Counter
 from contextlib import suppress
 
-from agents.worker import frame
-from agents.worker.handshake import MAGIC, Acceptor, Connector
+from agents.worker.wire import frame
+from agents.worker.wire.handshake import MAGIC, Acceptor, Connector
 
 RECORDED = ("older", "replayed", "proof of another")
 KINDS = (

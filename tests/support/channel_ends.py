@@ -9,12 +9,13 @@ from unittest import mock
 import pytest
 from scripted import Pipe
 
-from agents.worker import channel, frame
-from agents.worker.channel import Ager, ChannelId, Delivery, Incoming, Outgoing, Window
-from agents.worker.codec import Codec
-from agents.worker.local import local_channel
-from agents.worker.marks import Barrier, End, Mark, Tick
-from agents.worker.remote import RemoteIncoming, RemoteOutgoing, mark_of
+from agents.worker.channels import channel
+from agents.worker.channels.channel import Ager, ChannelId, Delivery, Incoming, Outgoing, Window
+from agents.worker.channels.local import local_channel
+from agents.worker.channels.markers import Barrier, End, Mark, Tick
+from agents.worker.channels.remote import RemoteIncoming, RemoteOutgoing, mark_of
+from agents.worker.wire import frame
+from agents.worker.wire.codec import Codec
 
 KEY = ChannelId(4, 9, 1)
 NAMES = ("a", "default")

@@ -13,13 +13,13 @@ import pytest
 import yaml
 from emulating import on
 
-from campaign.emulation.description import Description
+from controller.emulation.description import Description
 
-MILLRACE = "from campaign.start import main; main()"
+MILLRACE = "from campaign.commands.start import main; main()"
 
 WITHOUT_REPORT = """\
 import click
-from campaign.start import main
+from campaign.commands.start import main
 from campaign.commands import run
 
 run.command.callback = click.pass_obj(lambda settings, **given: run.conduct(settings, **given)[0])

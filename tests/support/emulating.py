@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from campaign.emulation.cluster import EmulatedCluster, bring_up
-from campaign.emulation.description import Description, wish_of
-from campaign.emulation.groups import find_hierarchy
+from controller.emulation.cluster import EmulatedCluster, bring_up
+from controller.emulation.description import Description, wish_of
+from controller.host.cgroups import find_hierarchy
 from inventory.ansible_hosts import Hosts, load_hosts
 
 MACHINES = (

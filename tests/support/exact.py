@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 from witness import Bag, Ledger, Numbers, Relay
 
-from agents.worker.surroundings import Settled
+from agents.worker.task_graph.interfaces import Settled
 from workloads.operators import STEP_NS, Batch, Context, Emitted, Operator, Row
 from workloads.topology import Component, Input
 

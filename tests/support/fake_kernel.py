@@ -14,7 +14,7 @@ from typing import Any
 
 from trees.processors import CPU, write
 
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
 
 
 class FakeKernel(HostFiles):

@@ -17,16 +17,16 @@ import pyarrow.parquet
 
 from agents.protocol import ExecutorSpec, InputFile, Listening, Message, Place, Report, RunSpec, workers_of
 from agents.trace import AGENT, TraceWriter, collect
-from campaign.cluster import Agents, Member
-from campaign.collect import HERE, collect_answer
-from campaign.control.journal import CONTROLLER
-from campaign.control.session import Session
-from campaign.control.tending import Course
-from campaign.control.world import World
-from campaign.copies import FolderCopies
-from campaign.process import Process, identify
-from campaign.transport import LoopbackTransport
-from campaign.verifying import verified
+from campaign.results.run_metrics import verified
+from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.coordinator import Session
+from controller.coordinator.event_log import CONTROLLER
+from controller.coordinator.interfaces import World
+from controller.host.process_identity import Process, identify
+from controller.nodes.agents import Agents, Member
+from controller.nodes.collect import HERE, collect_answer
+from controller.nodes.replicas import FolderCopies
+from controller.nodes.transport import LoopbackTransport
 from inventory.documents import to_plain
 from inventory.errors import RunError
 from workloads.workload import Answer, Verdict, Workload

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import yaml
 from guest_image import Image
 
-from inventory.lifetime import end_with
+from inventory.parent_death import end_with
 
 ADDRESS = "127.0.0.1"
 LISTENS = "Server listening on 0.0.0.0 port 22."

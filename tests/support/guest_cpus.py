@@ -22,7 +22,7 @@ HOLDER = """\
 import sys, time
 from agents.cpu.control import CpuControl
 from agents.cpu.wish import CpuWish
-from agents.probing import HostFiles
+from agents.host_files import HostFiles
 with CpuControl(HostFiles(), "the campaign of alice") as control:
     answer = control.apply(CpuWish.from_document(%r))
     print("held" if answer.ok else answer.to_document(), flush=True)

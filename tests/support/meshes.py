@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from agents.worker.mesh import Mesh
+from agents.worker.wire.mesh import Mesh
 
 KEY = b"k" * 32
 EPOCH = 4

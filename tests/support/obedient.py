@@ -37,11 +37,11 @@ from agents.protocol import (
     Vitals,
     workers_of,
 )
-from campaign.clock import Offset
-from campaign.control.crew import name_of
-from campaign.control.session import Session
-from campaign.control.tending import Course
-from campaign.control.world import Seats, World
+from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.clock_offset import Offset
+from controller.coordinator.coordinator import Session
+from controller.coordinator.epoch_workers import name_of
+from controller.coordinator.interfaces import Seats, World
 from inventory.errors import RunError
 
 LAG_S = 0.01

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from agents import protocol
-from agents.fork_server import become_worker
 from agents.protocol import (
     Connect,
     Connected,
@@ -31,6 +30,7 @@ from agents.protocol import (
     Stored,
     Welcome,
 )
+from agents.worker.process.fork_server import become_worker
 
 
 def _say(message: Message) -> None:

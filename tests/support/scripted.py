@@ -16,15 +16,17 @@ import msgspec
 from scripted_disk import Disk, Shelf
 
 from agents.protocol import Connect, Connected, ExecutorSpec, Go, Mark, Message, Place, RunSpec, workers_of
-from agents.worker import channel, latency, wiring
-from agents.worker.assembly import Assembly
-from agents.worker.channel import FLUSH_AGE_NS, Ager, ChannelId, Incoming, Outgoing, Window
-from agents.worker.frame import Frame, FrameReader
-from agents.worker.plan import RunPlan
-from agents.worker.running import Running
-from agents.worker.share import Share
-from agents.worker.spout import SpoutExecutor
-from agents.worker.surroundings import Settled
+from agents.worker.channels import channel
+from agents.worker.channels.channel import FLUSH_AGE_NS, Ager, ChannelId, Incoming, Outgoing, Window
+from agents.worker.executors import latency
+from agents.worker.executors.executor import Running
+from agents.worker.executors.spout import SpoutExecutor
+from agents.worker.task_graph import builder
+from agents.worker.task_graph.epoch import Share
+from agents.worker.task_graph.interfaces import Settled
+from agents.worker.task_graph.plan import RunPlan
+from agents.worker.task_graph.registry import Assembly
+from agents.worker.wire.frame import Frame, FrameReader
 from workloads.operators import Operator, Row
 from workloads.topology import Topology
 
@@ -70,7 +72,7 @@ class Limits:
         with ExitStack() as stack:
             for target, values in (
                 (channel, {"BATCH_ROWS": self.batch_rows, "BATCH_BYTES": self.batch_bytes}),
-                (wiring, {"window": lambda _channels: Window(self.window_rows, self.window_bytes)}),
+                (builder, {"window": lambda _channels: Window(self.window_rows, self.window_bytes)}),
                 (SpoutExecutor, {"MOST_ROWS": self.turn_rows}),
                 (latency, {"FIRST_STRIDE": self.stride}),
             ):

@@ -1,7 +1,7 @@
 """A cluster of scripted nodes under the real control: what happens, and when, the test chooses.
 
 Agents here do no more than start and end workers of `scripted`; everything that decides is real: the session of
-`campaign.control`, and the shares of the workers. Time is that of the event loop, which is virtual.
+`controller.coordinator`, and the shares of the workers. Time is that of the event loop, which is virtual.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ from agents.protocol import (
     Stopped,
     Vitals,
 )
-from agents.worker.report import Reporter
-from agents.worker.surroundings import Settled
-from campaign.clock import Offset
-from campaign.control.session import Session
-from campaign.control.tending import Course
-from campaign.control.world import Seats, SlotRecord, World
+from agents.worker.process.metrics_reporter import Reporter
+from agents.worker.task_graph.interfaces import Settled
+from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.clock_offset import Offset
+from controller.coordinator.coordinator import Session
+from controller.coordinator.interfaces import Seats, SlotRecord, World
 from inventory.errors import RunError
 from workloads.operators import Operator
 from workloads.rates import NS
@@ -63,7 +63,7 @@ class ScriptedNode:
 
 
 class Copies:
-    """Second copies in memory; see `campaign.control.world.Copies`."""
+    """Second copies in memory; see `controller.coordinator.interfaces.Copies`."""
 
     def __init__(self, nodes: Mapping[str, ScriptedNode]) -> None:
         self._nodes = nodes

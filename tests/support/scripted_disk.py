@@ -4,10 +4,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agents.folders import NodeFolder
-from agents.worker.share import Share
-from agents.worker.snapshot import Snapshot
-from agents.worker.surroundings import Settled
+from agents.protocol.node_folders import NodeFolder
+from agents.worker.executors.snapshot import Snapshot
+from agents.worker.task_graph.epoch import Share
+from agents.worker.task_graph.interfaces import Settled
 
 _FOLDER = NodeFolder(Path()).run("scripted")
 

@@ -14,9 +14,9 @@ from scripted_cluster import ScriptedCluster
 from scripted_disk import LAST
 
 from agents.protocol import Place
-from agents.worker.surroundings import Settled
-from campaign.control.moves import MovePlan, Wish
-from campaign.control.tending import Course
+from agents.worker.task_graph.interfaces import Settled
+from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.migrations import MovePlan, Wish
 from workloads.operators import Context, Operator, Row
 from workloads.workload import PreparedInput, Verdict, Workload
 

@@ -12,8 +12,8 @@ from unittest.mock import patch
 from pyspark.sql import SparkSession
 
 from analysis.java import spark_environment
-from workloads.pipelines import running
-from workloads.pipelines.running import SETTINGS, Asked, run
+from workloads.pipelines import run_pipeline
+from workloads.pipelines.run_pipeline import SETTINGS, Asked, run
 
 Row = tuple[str | None, ...]
 
@@ -52,7 +52,7 @@ class Pipelines:
             self._spark.catalog.clearCache()
             yield self._spark
 
-        with patch.object(running, "session", here):
+        with patch.object(run_pipeline, "session", here):
             run(Asked(name, str(source), output, params, kind, stream))
         return output
 

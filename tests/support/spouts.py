@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from turns import Below, Count
 
-from agents.worker.marks import Barrier, End, Mark, Tick
-from agents.worker.running import Running
-from agents.worker.snapshot import Snapshot
-from agents.worker.spout import SpoutExecutor
+from agents.worker.channels.markers import Barrier, End, Mark, Tick
+from agents.worker.executors.executor import Running
+from agents.worker.executors.snapshot import Snapshot
+from agents.worker.executors.spout import SpoutExecutor
 from workloads.operators import STEP_NS, Row, Spout
 from workloads.rates import Constant, Max, Rate, Replay, Steps
 from workloads.source_clock import source_clock

@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 import yaml
 
-from campaign.process import marked
-from campaign.ssh.keeper import WORK
+from controller.host.process_identity import marked
+from controller.ssh.node_lease_daemon import WORK
 from inventory.ansible_hosts import Host, Hosts, load_hosts
 
 PROGRAM = shutil.which("sshd", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"]))

@@ -3,11 +3,11 @@
 from collections import deque
 from collections.abc import Sequence
 
-from agents.worker.channel import Ager, ChannelId, Delivery, Window
-from agents.worker.inputs import Inputs
-from agents.worker.local import LocalIncoming, local_channel
-from agents.worker.marks import Mark
-from agents.worker.router import Global, Router
+from agents.worker.channels.channel import Ager, ChannelId, Delivery, Window
+from agents.worker.channels.groupings import Global, Router
+from agents.worker.channels.input_gate import Inputs
+from agents.worker.channels.local import LocalIncoming, local_channel
+from agents.worker.channels.markers import Mark
 from workloads.operators import Batch, Bolt, Emitted, Row, Spout
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agents.protocol import Place
-from workloads.keys import executor_of, key_group
+from workloads.key_groups import executor_of, key_group
 from workloads.operators import Batch, Bolt, Context, Emitted, Operator, Row, Spout
 from workloads.topology import Component, Input, Topology
 

@@ -33,7 +33,7 @@ CLOCK = {"millrace_cores": 1, "millrace_governor": "powersave", "millrace_min_gh
 GROUPS = """\
 import json, subprocess, sys, time
 from pathlib import Path
-from campaign.emulation.groups import Group, find_hierarchy, remove_group
+from controller.host.cgroups import Group, find_hierarchy, remove_group
 
 hierarchy = find_hierarchy()
 folder = Path(hierarchy.cpu) / "mr0123abcd"

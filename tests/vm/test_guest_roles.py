@@ -12,7 +12,7 @@ from guest_cpus import GuestCpus
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200), pytest.mark.xdist_group("guest")]
 
-MILLRACE = "from campaign.start import main; main()"
+MILLRACE = "from campaign.commands.start import main; main()"
 ROLES = ("--", "--tags", "cpu,cpufreq")
 STATE = "/var/lib/millrace"
 PATIENCE_S = 600.0

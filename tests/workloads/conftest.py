@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from inventory.plugins import plugins
-from workloads.keys import KeyRouter
+from workloads.key_groups import KeyRouter
 from workloads.operators import Batch, Bolt, Combining, Context, Operator, Row, Spout
 from workloads.registry import GROUP
 from workloads.topology import ACKER, Executor, Input

@@ -3,8 +3,8 @@ from hashlib import blake2b
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads import bag
-from workloads.bag import EMPTY, SCHEMA, Bag, digest_of, merged
+from workloads.data import row_digest
+from workloads.data.row_digest import EMPTY, SCHEMA, Bag, digest_of, merged
 
 ROWS = st.lists(st.tuples(st.text(max_size=3) | st.integers(0, 5), st.text("ab", max_size=2)), max_size=60)
 
@@ -63,7 +63,7 @@ def test_a_restored_bag_continues_where_it_was(rows, cut):
 def test_memory_is_bounded_and_the_digest_the_same(monkeypatch):
     rows = [(number % 700,) for number in range(2000)]
     expected = in_bag(rows).digest
-    monkeypatch.setattr(bag, "MOST_COUNTED", 50)
+    monkeypatch.setattr(row_digest, "MOST_COUNTED", 50)
     found = Bag()
     for start in range(0, len(rows), 10):
         found.add(rows[start : start + 10])

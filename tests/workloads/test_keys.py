@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from workloads import keys
-from workloads.keys import KEY_GROUPS, KeyRouter, codec_bytes, executor_of, key_group
+from workloads import key_groups
+from workloads.key_groups import KEY_GROUPS, KeyRouter, codec_bytes, executor_of, key_group
 
 FIELD = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary()
 WORDS = sorted({word for text in topics.values() for word in text.split()})
@@ -23,7 +23,7 @@ def test_a_key_s_group_is_the_crc_of_its_messagepack_bytes():
 
 def test_routes_are_the_same_in_every_process_whatever_the_hash_seed():
     script = (
-        "import sys; from workloads.keys import KeyRouter; route = KeyRouter(12)\n"
+        "import sys; from workloads.key_groups import KeyRouter; route = KeyRouter(12)\n"
         "print([route((word,)) for word in sys.stdin.read().split()])"
     )
     words = WORDS[::50]
@@ -98,7 +98,7 @@ def test_a_key_that_no_stream_may_carry_is_refused():
 
 
 def test_a_router_stays_bounded_and_right_when_keys_never_repeat(monkeypatch):
-    monkeypatch.setattr(keys, "MOST_CACHED", 100)
+    monkeypatch.setattr(key_groups, "MOST_CACHED", 100)
     router = KeyRouter(7)
     cache = router.route.__self__
     for number in range(1000):

@@ -15,13 +15,13 @@ import psutil
 import pytest
 
 from analysis.java import spark_environment
-from campaign.cli import run
+from campaign.commands.main import run
 from workloads.generate.taxi_trips import taxi_trips
 from workloads.generate.writing import write_rows
 
 ROOT = Path(__file__).parents[2]
 JOB = ROOT / "workloads" / "pipelines" / "job.py"
-COMMAND = [sys.executable, "-c", "from campaign.start import main; main()", "pipeline"]
+COMMAND = [sys.executable, "-c", "from campaign.commands.start import main; main()", "pipeline"]
 ROWS = 6000
 
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv
 
-from campaign.cli import run as command
+from campaign.commands.main import run as command
 from workloads.generate.taxi_trips import taxi_trips
-from workloads.keys import KeyRouter
+from workloads.key_groups import KeyRouter
 from workloads.recordings.prepare import prepare
 from workloads.recordings.recording import Recording
 from workloads.recordings.schema import DEBS2015

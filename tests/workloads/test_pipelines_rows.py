@@ -31,10 +31,10 @@ Taken = tuple[list[tuple[Any, ...]], Mapping[str, int], int]
 
 def taken(spark: Any, source: Path, schema: Schema, grid: Grid | None, folder: Path) -> Taken:
     """Accepted rows in order, the others by class, and the number of all."""
+    from workloads.pipelines.input_splits import stretches_of
     from workloads.pipelines.pipeline import Query
     from workloads.pipelines.reading import Reading, kept
     from workloads.pipelines.source import parts_of
-    from workloads.pipelines.stretches import stretches_of
 
     class Everything(Query):
         def __init__(self) -> None:
@@ -64,8 +64,8 @@ def check(spark: Any, content: bytes, schema: Schema, grid: Grid | None, folder:
 @pytest.fixture
 def _any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither late rows nor silences are too many."""
-    monkeypatch.setattr("workloads.pipelines.accept.MOST_OUT_OF_ORDER", 1.0)
-    monkeypatch.setattr("workloads.pipelines.accept.MOST_GAP_S", 1 << 62)
+    monkeypatch.setattr("workloads.pipelines.row_filter.MOST_OUT_OF_ORDER", 1.0)
+    monkeypatch.setattr("workloads.pipelines.row_filter.MOST_GAP_S", 1 << 62)
     monkeypatch.setattr("workloads.recordings.prepare.MOST_OUT_OF_ORDER", 1.0)
     monkeypatch.setattr("workloads.recordings.accept.MOST_GAP_S", 1 << 62)
 
@@ -113,7 +113,7 @@ def trips(rows: int, seed: int) -> list[bytes]:
 def test_parts_in_any_order_and_packing_are_taken_as_recordings_are(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workloads.pipelines.stretches.STRETCH_BYTES", 50_000)
+    monkeypatch.setattr("workloads.pipelines.input_splits.STRETCH_BYTES", 50_000)
     rows = trips(12_000, 3)
     place = tmp_path / "a {b} [c]*" / "parts"
     (place / "sub").mkdir(parents=True)
@@ -150,7 +150,7 @@ def test_an_input_that_cannot_be_right_is_refused_and_leaves_no_output(
     kind: str, stream: bool, pipelines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What is looked at before Spark is only the first block.
-    monkeypatch.setattr("workloads.recordings.parts.BLOCK_BYTES", 2000)
+    monkeypatch.setattr("workloads.recordings.raw_files.BLOCK_BYTES", 2000)
     content, complaint = REFUSED[kind]
     (tmp_path / "in").write_bytes(content)
     before = sorted(os.listdir(tmp_path))  # noqa: PTH208 - hidden files are meant
@@ -160,7 +160,7 @@ def test_an_input_that_cannot_be_right_is_refused_and_leaves_no_output(
 
 
 def test_what_is_no_output_of_a_pipeline_or_holds_the_input_is_not_replaced(pipelines: Any, tmp_path: Path) -> None:
-    from workloads.pipelines.running import Asked, run
+    from workloads.pipelines.run_pipeline import Asked, run
 
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "part").write_bytes(b"\n".join(trips(100, 1)))

@@ -14,8 +14,8 @@ import pytest
 from plain_recordings import plain_rows
 
 from inventory.errors import InputError, UnfitError
-from workloads.listening import told
-from workloads.recordings import parts
+from workloads.preparation_progress import told
+from workloads.recordings import raw_files
 from workloads.recordings.grid import CELLS_500_M
 from workloads.recordings.prepare import prepare
 from workloads.recordings.recording import Recording
@@ -219,7 +219,7 @@ def test_the_last_line_before_a_cut_is_named_however_short_the_file(tmp_path: Pa
     path.write_bytes(packed[: int(len(packed) * share)])
     whole = zlib.decompressobj(31).decompress(path.read_bytes()).count(b"\n")
     with pytest.raises(InputError, match=f"part: not a whole gzip file, damaged behind line {whole}: "):
-        list(parts.blocks(path))
+        list(raw_files.blocks(path))
     assert whole > 0 or rows == 3
 
 
@@ -231,14 +231,14 @@ def test_the_last_line_before_what_cannot_be_unpacked_is_named(tmp_path: Path, r
     # A block of a kind that there is not follows whole ones.
     path.write_bytes(packer.compress(text) + packer.flush(zlib.Z_FULL_FLUSH) + b"\xff" * 100)
     with pytest.raises(InputError, match=f"damaged behind line {rows}: Error -3"):
-        list(parts.blocks(path))
+        list(raw_files.blocks(path))
 
 
 @pytest.mark.parametrize(("make", "message"), DAMAGED.values(), ids=list(DAMAGED))
 def test_damaged_inputs_are_refused_with_their_name(
     make: Callable[[Path], object], message: str, tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(raw_files, "BLOCK_BYTES", 1000)
     path = tmp_path / "part"
     make(path)
     with pytest.raises(InputError, match=message) as caught:
@@ -250,7 +250,7 @@ def test_damaged_inputs_are_refused_with_their_name(
 def test_a_file_of_another_schema_is_refused_without_reading_it_all(
     tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "BLOCK_BYTES", 200_000)
+    monkeypatch.setattr(raw_files, "BLOCK_BYTES", 200_000)
     path = tmp_path / "part"
     path.write_text("1,2,3\n" * 100_000)
     shares: list[float] = []

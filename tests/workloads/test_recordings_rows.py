@@ -17,7 +17,7 @@ from odd_rows import DATES, ODD, PLACES, READING, TRIP, lines
 from plain_recordings import plain_rows
 
 from inventory.errors import InputError
-from workloads.recordings import parts
+from workloads.recordings import raw_files as parts
 from workloads.recordings.fields import exact_nano, seconds
 from workloads.recordings.grid import CELLS_250_M, CELLS_500_M, Grid
 from workloads.recordings.prepare import prepare

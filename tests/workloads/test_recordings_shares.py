@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from inventory.errors import RunError
 from workloads.operators import Context
 from workloads.rates import NS, Max, Replay
-from workloads.recordings.emitted import emitted
+from workloads.recordings.positions import emitted
 from workloads.recordings.prepare import prepare
 from workloads.recordings.recording import Recording
 from workloads.recordings.schema import DEBS2014, DEBS2015

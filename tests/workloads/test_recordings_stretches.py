@@ -8,7 +8,7 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.recordings.parts import BYTE_ORDER_MARK, blocks
+from workloads.recordings.raw_files import BYTE_ORDER_MARK, blocks
 
 # Without ends of lines, what is not text, and what packed files begin with.
 LINES = st.lists(st.binary(max_size=6).map(lambda line: line.translate(None, b"\n\r\0\x1f")), max_size=12)
@@ -26,7 +26,7 @@ def test_stretches_have_together_the_lines_of_the_whole_file(
     lines: list[bytes], end: bytes, marked: bool, ended: bool, cuts: list[int], block_bytes: int
 ) -> None:
     content = BYTE_ORDER_MARK * marked + end.join(lines) + end * ended
-    with TemporaryDirectory() as folder, patch("workloads.recordings.parts.BLOCK_BYTES", block_bytes):
+    with TemporaryDirectory() as folder, patch("workloads.recordings.raw_files.BLOCK_BYTES", block_bytes):
         path = Path(folder) / "part"
         path.write_bytes(content)
         whole = b"".join(block for block, _ in blocks(path))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workloads.shapes import MICRO_SIZES, chain, diamond, layered, linear, smart_home, star, taxi
+from workloads.example_topologies import MICRO_SIZES, chain, diamond, layered, linear, smart_home, star, taxi
 
 
 @pytest.mark.parametrize("size", MICRO_SIZES)

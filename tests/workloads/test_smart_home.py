@@ -17,8 +17,8 @@ from scripted import Limits, run_spec
 from scripted_cluster import ScriptedCluster
 
 from agents.protocol import Place
-from campaign.control.moves import MovePlan, Wish
-from campaign.control.tending import Course
+from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.migrations import MovePlan, Wish
 from inventory.errors import InputError
 from workloads.operators import Batch, Context, Operator
 from workloads.rates import NS

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inventory.errors import InputError, RunError
+from workloads.apps.wordcount import WordCount
 from workloads.operators import STEP_NS, Spout
 from workloads.rates import NS, Bursts, Constant, Max, Poisson, Rate, Replay, Sine, Steps
 from workloads.registry import load_workload
 from workloads.source_clock import SourceClock, check_rate, source_clock
-from workloads.wordcount import WordCount
 
 
 class Generated(Spout):

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inventory.errors import InputError, UnfitError
-from workloads import text
-from workloads.text import prepare_text, read_records
+from workloads.data import text
+from workloads.data.text import prepare_text, read_records
 
 
 def prepared(source, tmp_path, unit="lines"):

@@ -9,9 +9,9 @@ from scripted import Limits, run_spec, scripted_run
 
 from agents.protocol import Place
 from inventory.errors import InputError
+from workloads.apps.top_n import TABLE, RollingCount, Steps
 from workloads.operators import Batch, Context
 from workloads.registry import check_runnable, load_workload
-from workloads.top_n import TABLE, RollingCount, Steps
 
 
 def test_the_topology_is_er_stream_s() -> None:

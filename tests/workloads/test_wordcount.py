@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workloads.apps.wordcount import Count, Split
+from workloads.data.text import read_records
 from workloads.operators import Batch
 from workloads.registry import load_workload
-from workloads.text import read_records
-from workloads.wordcount import Count, Split
 
 LINES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=20), max_size=30)
 

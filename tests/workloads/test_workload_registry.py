@@ -83,7 +83,7 @@ def test_an_unknown_workload_names_the_nearest():
 
 
 HALFWAY = """
-from workloads.wordcount import WordCountParams
+from workloads.apps.wordcount import WordCountParams
 class Made:
     Params = WordCountParams
     def __init__(self, params): self.params = params
@@ -91,7 +91,7 @@ class Made:
 
 ROUND = """
 from workloads.topology import Component, Input, Topology
-from workloads.wordcount import WordCount
+from workloads.apps.wordcount import WordCount
 class Made(WordCount):
     def topology(self):
         out = {"default": {"x": "int"}}

@@ -10,8 +10,8 @@ from typing import IO
 import pyarrow as pa
 from pyarrow import csv
 
+from inventory.atomic_file import aside
 from inventory.errors import UnfitError
-from workloads.aside import aside
 
 GZIP_LEVEL = 1
 """Packing must not take longer than making the rows."""

@@ -10,7 +10,7 @@ PIPELINES: Mapping[str, str] = {
     "debs2014-q1": "workloads.pipelines.debs2014_loads:Loads",
     "debs2015-q1": "workloads.pipelines.debs2015_routes:FrequentRoutes",
     "debs2015-q2": "workloads.pipelines.debs2015_areas:ProfitableAreas",
-    "prepare": "workloads.pipelines.repair:Repair",
+    "prepare": "workloads.pipelines.prepare:Repair",
 }
 
 SOCKET = "tcp://"

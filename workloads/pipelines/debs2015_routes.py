@@ -14,9 +14,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from workloads.pipelines.change_log import log_of
-from workloads.pipelines.contenders import contenders
 from workloads.pipelines.pipeline import Known, Piece, Query, Step
 from workloads.pipelines.taxi_tables import DONE, ENDS, Field, Ticks, TripParams, cell_name, cells, ticks_of
+from workloads.pipelines.top_k_pruning import contenders
 from workloads.recordings.grid import CELLS_500_M
 from workloads.recordings.schema import DEBS2015, SEQ
 from workloads.taxi.layout import CHANGES, LISTED, ROUTE, SNAPSHOTS

@@ -18,8 +18,8 @@ warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
 
 from inventory.errors import MillraceError  # noqa: E402
 from inventory.foreign import printable_lines  # noqa: E402
-from inventory.lifetime import end_with, leave_on_sigterm  # noqa: E402
-from workloads.pipelines.running import Asked, run  # noqa: E402
+from inventory.parent_death import end_with, leave_on_sigterm  # noqa: E402
+from workloads.pipelines.run_pipeline import Asked, run  # noqa: E402
 
 
 def main(arguments: Sequence[str]) -> int:

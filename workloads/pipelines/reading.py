@@ -10,12 +10,12 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from workloads.pipelines.accept import Before, accepted
+from workloads.pipelines.input_splits import Stretch, copied, copy_schema, overlapping, stretches_of
 from workloads.pipelines.pipeline import Known, Piece, Query
+from workloads.pipelines.row_filter import Before, accepted
 from workloads.pipelines.source import check_packed, raw_rows
-from workloads.pipelines.stretches import Stretch, copied, copy_schema, overlapping, stretches_of
-from workloads.recordings.parts import is_parquet
 from workloads.recordings.prepare import no_valid_row
+from workloads.recordings.raw_files import is_parquet
 from workloads.recordings.schema import Schema
 
 RAW_BYTES_PER_PARTITION = 64 * 1024 * 1024

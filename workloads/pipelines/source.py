@@ -15,8 +15,8 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from inventory.errors import InputError
 from workloads.pipelines.lines import FAULT, LINE, parsed, unix_line
 from workloads.recordings.grid import Grid
-from workloads.recordings.parts import blocks, files_of, is_gzip, is_parquet
 from workloads.recordings.prepare import in_order
+from workloads.recordings.raw_files import blocks, files_of, is_gzip, is_parquet
 from workloads.recordings.schema import SCHEMAS, Schema
 
 PLACE, TURN = "place", "turn"

@@ -22,14 +22,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from inventory.errors import InputError, MillraceError, UnfitError
-from workloads.pipelines.accept import Before
 from workloads.pipelines.catalogue import SOCKET
+from workloads.pipelines.input_splits import Stretch, stretches_of
 from workloads.pipelines.output import Tables
 from workloads.pipelines.pipeline import Known, Piece, Query
 from workloads.pipelines.progress import tell
 from workloads.pipelines.reading import Reading, kept
+from workloads.pipelines.row_filter import Before
 from workloads.pipelines.source import parts_of
-from workloads.pipelines.stretches import Stretch, stretches_of
 
 PIECE_S, PIECE_BYTES = 1.0, 64 * 1024 * 1024
 """Of what a socket brings, the most that makes a piece."""

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
+from inventory.atomic_file import aside
 from inventory.errors import InputError, UnfitError
-from workloads.aside import aside
-from workloads.listening import tell
+from workloads.preparation_progress import tell
 from workloads.recordings.accept import Gate
 from workloads.recordings.grid import Grid
-from workloads.recordings.parts import blocks, files_of, is_parquet
 from workloads.recordings.raw import Rows, arrow_schema, first_is, has_columns, parse
+from workloads.recordings.raw_files import blocks, files_of, is_parquet
 from workloads.recordings.recording import FORMAT_KEY, GROUP_ROWS
 from workloads.recordings.schema import SEQ, Schema
 from workloads.workload import PreparedInput

@@ -10,7 +10,7 @@ from pyarrow import csv
 
 from workloads.recordings import fields
 from workloads.recordings.fields import Mask, Values
-from workloads.recordings.parts import BYTE_ORDER_MARK
+from workloads.recordings.raw_files import BYTE_ORDER_MARK
 from workloads.recordings.schema import DEBS2014, DEBS2015, SEQ, Schema
 
 MOST_DOLLARS = 1_000_000_000

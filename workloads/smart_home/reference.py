@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from workloads.recordings.emitted import emitted
+from workloads.recordings.positions import emitted
 from workloads.smart_home.query import BASE, TICK_S, WATT_SECONDS_OF_A_KWH, QueryParams
 from workloads.workload import Answer
 

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import msgspec
 
-from workloads.bag import SCHEMA as DIGEST
-from workloads.bag import Bag
+from workloads.data.row_digest import SCHEMA as DIGEST
+from workloads.data.row_digest import Bag
 from workloads.operators import NOTHING, Batch, Bolt, Context, Emitted, Row, Spout
 from workloads.synthetic.dealing import Dealing
 from workloads.synthetic.work import read_calibration, work

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec.structs import replace
 
-from workloads.bag import EMPTY, digest_of, merged
+from workloads.data.row_digest import EMPTY, digest_of, merged
+from workloads.example_topologies import layered
 from workloads.operators import Operator
-from workloads.shapes import layered
 from workloads.synthetic.dealing import Dealing, dealing
 from workloads.synthetic.operators import CALIBRATION, ROW, TABLE, Generator, Sink, Stage
 from workloads.synthetic.params import DiamondParams, LinearParams, RandomDagParams, StarParams, SyntheticParams

@@ -32,7 +32,7 @@ class TaxiQuery:
 
     def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
         """Both tables, from the trips that were emitted."""
-        from workloads.recordings.emitted import emitted
+        from workloads.recordings.positions import emitted
         from workloads.recordings.recording import Recording
 
         plain: Any = import_module(self.plain)

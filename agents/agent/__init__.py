@@ -1,0 +1,1 @@
+"""The node agent: starts, watches and ends the workers of a run on one node."""

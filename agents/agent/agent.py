@@ -1,0 +1,357 @@
+"""The node agent: what the controller tells it, and when it ends.
+
+    Hello ->                            at once, with facts
+    <- Welcome                          who it is; its data address and folder are tried
+    <- MeterIdle, -> Idled              the node is metered without workers, before a run or after it
+    <- SetCpus, RestoreCpus, -> CpusSet  the node's CPUs are set for a run, and put back after it
+    <- Start                            a run begins: another one, if any is left, ends first; or it begins again, with
+                                        the workers that live
+    <- Grow                             the run gets more workers
+    <- Connect, Go, Prepare, Cut,       passed on to the run's workers, whose reports are passed back
+       Abandon, TimeSlot, Clock,
+       Mark, Stop
+    <- Sampling, -> Profiled            the stacks of the workers are sampled, and no longer
+    <- Finish, -> Finished              the run ends; the next `Start` has a higher epoch
+    <- Bye                              the agent ends with status 0
+    <- Heartbeat, -> Pulse              at any time
+
+It also ends, with status 1 and nothing left behind, when its input ends, when no heartbeat came for
+`protocol.SILENCE_S`, when it gets nonsense or another version of the protocol, and on SIGTERM, SIGHUP and SIGINT.
+"""
+
+import asyncio
+import logging
+import os
+import platform
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from agents import protocol
+from agents.agent.node_run import NodeRun
+from agents.agent.spawner import Spawner
+from agents.cpu.affinity import Affinity
+from agents.cpu.control import put_back, told
+from agents.cpu.node_cpus import NodeCpus
+from agents.host.facts import gather
+from agents.host_files import HostFiles
+from agents.power.host import MeteredHost
+from agents.protocol import (
+    VERSION,
+    Abandon,
+    Bye,
+    Clock,
+    Connect,
+    Cut,
+    Failed,
+    Finish,
+    Finished,
+    Go,
+    Grow,
+    Heartbeat,
+    Hello,
+    IdleBaseline,
+    Idled,
+    Mark,
+    Message,
+    MeterIdle,
+    Prepare,
+    Pulse,
+    RestoreCpus,
+    Sampling,
+    SetCpus,
+    Start,
+    Stop,
+    TimeSlot,
+    Welcome,
+    stdio,
+)
+from agents.protocol.line_reader import Lines
+from agents.protocol.node_folders import NodeFolder, plain_name
+from agents.protocol.writer import Output
+from agents.sensors.sampler import LONGEST_WAIT_S
+from agents.trace import AGENT
+from inventory.errors import MillraceError, RunError, UnfitError
+from inventory.foreign import printable, printable_lines
+from inventory.parent_death import live_on
+
+_GRACE_S = 0.2
+"""After a silence, what lies in the pipe is read first: it was not the controller who slept if we did."""
+
+_RunCommand = Grow | Connect | Go | Prepare | Cut | Abandon | TimeSlot | Clock | Stop | Mark | Sampling | Finish
+
+_log = logging.getLogger(__name__)
+
+
+class Agent(asyncio.Protocol):
+    """The receiving end of the control channel, and all that follows from it."""
+
+    def __init__(self, send: Callable[[Message], None], silence_s: float, spawner: Spawner) -> None:
+        """Wait for a controller.
+
+        Args:
+            send: takes reports to the controller.
+            silence_s: how long to live without a heartbeat.
+            spawner: makes workers.
+        """
+        self._send, self._silence_s, self._spawner = send, silence_s, spawner
+        self._loop = asyncio.get_running_loop()
+        self._lines = Lines()
+        self._welcome: Welcome | None = None
+        self._run: NodeRun | None = None
+        self._cpus: NodeCpus | None = None
+        self._affinity = Affinity()
+        self._epoch = 0
+        self._heard_s = time.monotonic()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._over: asyncio.Future[int] = self._loop.create_future()
+
+    async def live(self) -> int:
+        """Work until something ends the agent, clean up, and return the exit status."""
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            self._loop.add_signal_handler(number, self.stop, f"got {number.name}")
+        # From here on the end of the input is noticed; the kernel watches a thread, which may end before its process.
+        live_on()
+        watch = self._loop.create_task(self._watch_silence())
+        self._send(Hello(version=VERSION, pid=os.getpid(), python=platform.python_version(), facts=gather()))
+        status = 1
+        try:
+            status = await self._over
+            return status
+        finally:
+            watch.cancel()
+            if status and self._run is not None:
+                self._run.kill()
+            # First, so that nothing waits for a worker that is no use any more.
+            await self._spawner.close()
+            if self._run is not None:
+                await self._run.end()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            if self._cpus is not None:
+                # Last: until here workers may be at work.
+                await asyncio.to_thread(self._cpus.restore)
+
+    def stop(self, reason: str, status: int = 1) -> None:
+        """End the agent; the first reason counts."""
+        if not self._over.done():
+            _log.info("the agent ends: %s", reason)
+            self._over.set_result(status)
+
+    def data_received(self, data: bytes) -> None:
+        """Obey what has arrived; nonsense ends the agent."""
+        try:
+            for line in self._lines.feed(data):
+                if not self._over.done():
+                    self._obey(protocol.decode_command(line))
+        except RunError as fault:
+            self._fail(str(fault))
+            self.stop(str(fault))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The controller is gone."""
+        self.stop("standard input has ended")
+
+    def _obey(self, command: protocol.Command) -> None:
+        received_ns = time.monotonic_ns()
+        match command:
+            case Heartbeat(sent_ns=sent_ns):
+                self._heard_s = time.monotonic()
+                self._send(Pulse(sent_ns=sent_ns, received_ns=received_ns, answered_ns=time.monotonic_ns()))
+            case Bye():
+                self.stop("told to", 0)
+            case Welcome():
+                self._greet(command)
+            case _ if self._welcome is None:
+                raise RunError(f"{type(command).__name__} before Welcome")
+            case Start():
+                self._begin(self._welcome, command)
+            case MeterIdle():
+                self._do(self._meter_idle(self._welcome, command))
+            case SetCpus():
+                self._do(self._set_cpus(self._cpus_of(self._welcome), command))
+            case RestoreCpus():
+                self._do(self._restore_cpus(self._cpus_of(self._welcome)))
+            case _:
+                self._obey_for_run(command)
+
+    def _greet(self, welcome: Welcome) -> None:
+        """Take our name, and find out at once what would make every run fail.
+
+        Raises:
+            RunError: this node cannot be used.
+        """
+        if welcome.version != VERSION:
+            raise protocol.other_version(welcome.version)
+        if self._welcome is not None:
+            raise RunError("a second Welcome")
+        plain_name("node id", welcome.node)
+        _try_address(welcome.address)
+        log = NodeFolder(Path(welcome.folder)).log
+        try:
+            stdio.log_to(log)
+        except OSError as fault:
+            raise RunError(f"the folder {welcome.folder} cannot be used: {fault}") from None
+        self._welcome = welcome
+        self._do(self._spawner.warm())
+        _log.info("agent of %s, process %s, campaign %s", welcome.node, os.getpid(), welcome.campaign or "not named")
+
+    def _begin(self, welcome: Welcome, start: Start) -> None:
+        epoch = start.spec.epoch
+        if epoch <= self._epoch:
+            _log.info("a Start of epoch %s is ignored, this is %s", epoch, self._epoch)
+            return
+        self._epoch = epoch
+        if self._run is None or not self._run.goes_on_with(start.spec):
+            self._run = NodeRun(welcome, start.spec, self._send, self._spawner, self._do, self._run)
+        self._run.start(start)
+
+    def _obey_for_run(self, command: _RunCommand) -> None:
+        run = self._run
+        if run is None or command.epoch != run.epoch:
+            if command.epoch > self._epoch:
+                raise RunError(f"{type(command).__name__} of epoch {command.epoch}, which was never started here")
+            _log.info("%s of epoch %s is ignored, this is %s", type(command).__name__, command.epoch, self._epoch)
+        elif isinstance(command, Finish):
+            self._do(self._finish(run, command.epoch))
+        elif isinstance(command, Grow):
+            run.grow(command)
+        elif isinstance(command, Mark):
+            run.mark(command)
+        elif isinstance(command, Sampling):
+            self._do(run.sample_stacks(command.on))
+        else:
+            run.pass_on(command)
+
+    async def _meter_idle(self, welcome: Welcome, command: MeterIdle) -> None:
+        # Meters take a moment to load, which runs without them have no use for.
+        from agents.agent.idle_baseline import StoppedError, measure_idle
+        from agents.power.settings import completed, settings_of
+
+        host = MeteredHost.here()
+        try:
+            settings = completed(settings_of(host), None, welcome.meter_lag)
+            baseline = await asyncio.to_thread(
+                measure_idle, host, settings, command.settle_s, command.measure_s, self._over.done
+            )
+        except StoppedError:
+            return
+        except (MillraceError, OSError) as fault:
+            baseline = IdleBaseline(reason=str(fault))
+        self._send(Idled(baseline=baseline))
+
+    def _cpus_of(self, welcome: Welcome) -> NodeCpus:
+        if self._cpus is None:
+            owner = f"campaign {welcome.campaign or 'without a name'}, agent of {welcome.node}, process {os.getpid()}"
+            self._cpus = NodeCpus(MeteredHost.here(), owner, self._affinity, self._processes)
+        return self._cpus
+
+    async def _set_cpus(self, cpus: NodeCpus, command: SetCpus) -> None:
+        with self._run.cpus_are_set() if self._run else nullcontext():
+            answer = await asyncio.to_thread(cpus.set, command)
+        self._send(answer)
+
+    async def _restore_cpus(self, cpus: NodeCpus) -> None:
+        with self._run.cpus_are_set() if self._run else nullcontext():
+            answer = await asyncio.to_thread(cpus.restore)
+        self._send(answer)
+
+    def _processes(self) -> list[int]:
+        """Ids of all that should run on the same CPUs; from any thread."""
+        server = self._spawner.process
+        workers = self._run.processes if self._run else []
+        return [os.getpid(), *([server] if server else []), *workers]
+
+    async def _finish(self, run: NodeRun, epoch: int) -> None:
+        await run.end(LONGEST_WAIT_S)
+        self._send(Finished(epoch=epoch))
+
+    async def _watch_silence(self) -> None:
+        while True:
+            left_s = self._heard_s + self._silence_s - time.monotonic()
+            if left_s > 0:
+                await asyncio.sleep(left_s)
+                continue
+            await asyncio.sleep(_GRACE_S)
+            if time.monotonic() - self._heard_s > self._silence_s:
+                self.stop(f"no heartbeat for {self._silence_s:g} s")
+                return
+
+    def _do(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        fault = None if task.cancelled() else task.exception()
+        if fault is not None:
+            _log.error("internal error", exc_info=fault)
+            self._fail(f"internal error: {type(fault).__name__}: {fault}")
+            self.stop("internal error")
+
+    def _fail(self, reason: str) -> None:
+        _log.error("%s", reason)
+        log = str(NodeFolder(Path(self._welcome.folder)).log) if self._welcome else ""
+        self._send(Failed(epoch=self._epoch, slot=AGENT, reason=reason, log=log))
+
+
+class Formatter(logging.Formatter):
+    """One line for each message, whoever's words are in it; only a traceback has more."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's own name
+        return printable_lines(super().formatException(ei))
+
+
+def _try_address(address: str) -> None:
+    try:
+        with socket.create_server((address, 0)):
+            pass
+    except OSError as fault:
+        raise RunError(f"the data address {address} cannot be bound: {fault.strerror or fault}") from None
+
+
+def _put_back_cpus(host: HostFiles) -> None:
+    """Put back CPU settings that a dead campaign has left here; those of one that lives are left alone."""
+    try:
+        answer = put_back(host, f"agent {os.getpid()}", patience_s=0)
+    except UnfitError as fault:
+        _log.warning("%s", fault)
+    else:
+        if answer.settings:
+            _log.warning("a dead campaign had left CPU settings behind: %s", "put back" if answer.ok else told(answer))
+
+
+def live(silence_s: float, spawner: Spawner) -> int:
+    """Be an agent on standard input and output; return the exit status.
+
+    Args:
+        silence_s: how long to live without a heartbeat.
+        spawner: makes workers.
+    """
+    source, target = stdio.keep_protocol()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Formatter("%(asctime)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    _put_back_cpus(MeteredHost.here())
+    return asyncio.run(_speak(source, target, silence_s, spawner))
+
+
+async def _speak(source: int, target: int, silence_s: float, spawner: Spawner) -> int:
+    output = Output(target)
+    agent = Agent(output.send, silence_s, spawner)
+    output.on_lost = lambda: agent.stop("standard output is closed")
+    with os.fdopen(source, "rb", buffering=0) as pipe:
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: agent, pipe)
+        status = await agent.live()
+        await output.flush()
+        transport.close()
+        return status

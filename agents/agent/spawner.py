@@ -1,0 +1,228 @@
+"""The agent's side of the fork server: it is started, asked for workers, and replaced when it dies or hangs."""
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from typing import NamedTuple, Self
+
+from agents.worker.process.fork_server import MOST_BYTES, NOT, REQUEST
+from inventory.errors import RunError
+
+WORKER = (sys.executable, "-P", "-m", "agents.worker")
+"""The command that starts a fork server of workers."""
+
+START_S = 60.0
+ANSWER_S = 20.0
+"""How long a fork server may take to be ready, and to answer."""
+
+_ATTEMPTS = 3
+_PR_SET_CHILD_SUBREAPER = 36
+
+_log = logging.getLogger(__name__)
+
+
+class Spawned(NamedTuple):
+    """A new child process, and descriptors of ours: both ends of its pipes, and `exit`, readable when it has ended."""
+
+    pid: int
+    stdin: int
+    stdout: int
+    exit: int
+
+    def reap(self) -> int | None:
+        """Close what its end leaves open, but for `stdin`; return how it ended, as `subprocess` does, if known."""
+        os.close(self.exit)
+        os.close(self.stdout)
+        try:
+            _pid, status = os.waitpid(self.pid, 0)
+        except ChildProcessError:
+            return None
+        return os.waitstatus_to_exitcode(status)
+
+
+class Spawner:
+    """Makes child processes, one at a time."""
+
+    def __init__(self, command: Sequence[str] = WORKER, first: tuple[int, socket.socket] | None = None) -> None:
+        """Start nothing yet.
+
+        Args:
+            command: starts a fork server.
+            first: one that is there already, from `fork_server.split_off`; reaped here.
+        """
+        self._command = command
+        self._server = None if first is None else _Server(*first)
+        self._one_at_a_time = asyncio.Lock()
+        self._closed = False
+
+    @property
+    def process(self) -> int | None:
+        """Id of the server that lives; None without one."""
+        return None if self._server is None or self._server.ended else self._server.pid
+
+    async def warm(self) -> None:
+        """Have a server ready; when none can be started, the next `spawn` says why."""
+        async with self._one_at_a_time:
+            with suppress(OSError):
+                await self._ready()
+
+    async def spawn(self, log: int, folder: int) -> Spawned:
+        """Fork a worker.
+
+        Args:
+            log: descriptor of its standard error.
+            folder: descriptor of its working directory.
+
+        Raises:
+            OSError, RunError: it cannot be started.
+        """
+        async with self._one_at_a_time:
+            for attempt in range(1, _ATTEMPTS + 1):
+                try:
+                    return await self._attempt(log, folder)
+                except (ConnectionError, TimeoutError) as fault:
+                    if attempt == _ATTEMPTS or self._closed:
+                        raise RunError(f"a worker cannot be started: the fork server {fault}") from None
+                    _log.warning("the fork server %s; another one is started", fault)
+        raise AssertionError
+
+    async def close(self) -> None:
+        """End the server; nothing can be spawned any more. Workers live on."""
+        self._closed = True
+        if self._server is not None:
+            self._server.kill()
+        async with self._one_at_a_time:
+            if self._server is not None:
+                await self._server.end()
+
+    async def _attempt(self, log: int, folder: int) -> Spawned:
+        # Every attempt has pipes of its own: a worker of which nobody heard finds the end of its input.
+        server = await self._ready()
+        with ExitStack() as theirs, ExitStack() as ours:
+            stdin, feeding = os.pipe()
+            theirs.callback(os.close, stdin)
+            ours.callback(os.close, feeding)
+            hearing, stdout = os.pipe()
+            theirs.callback(os.close, stdout)
+            ours.callback(os.close, hearing)
+            pid = await server.fork(stdin, stdout, log, folder)
+            process = Spawned(pid, feeding, hearing, os.pidfd_open(pid))
+            ours.pop_all()
+        return process
+
+    async def _ready(self) -> "_Server":
+        if self._closed:
+            raise ConnectionAbortedError("is not wanted any more")
+        if self._server is None or self._server.ended:
+            self._server = _Server.start(self._command)
+        if not self._server.ready:
+            await self._server.hear(START_S)
+            self._server.ready = True
+        return self._server
+
+
+class _Server:
+    """One process that forks workers (`agents.worker.process.fork_server`); a child of ours."""
+
+    def __init__(self, pid: int, channel: socket.socket) -> None:
+        """Own its end and `channel`, the socket to it, from now on."""
+        self.pid, self._channel = pid, channel
+        self._exit = os.pidfd_open(pid)
+        self._status: int | None = None
+        self.ready = self.ended = False
+        channel.setblocking(False)
+
+    @classmethod
+    def start(cls, command: Sequence[str]) -> Self:
+        """Start one, which says when it is ready.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            input_only = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)]
+            try:
+                pid = os.posix_spawn(command[0], [*command], os.environ, file_actions=input_only, setsid=True)
+            except OSError:
+                ours.close()
+                raise
+        return cls(pid, ours)
+
+    async def fork(self, *descriptors: int) -> int:
+        """Have a worker forked that gets these descriptors; return its process id.
+
+        Raises:
+            ConnectionError, TimeoutError: as `hear`.
+            RunError: it cannot fork.
+        """
+        # An orphan is adopted by the nearest reaper above it; at other times orphans are not our business.
+        _adopt(True)
+        try:
+            with suppress(ConnectionError):
+                socket.send_fds(self._channel, [REQUEST], descriptors)
+            answer = await self.hear(ANSWER_S)
+        finally:
+            _adopt(False)
+        if answer.startswith(NOT):
+            raise RunError(f"a worker cannot be forked: {answer.removeprefix(NOT).decode(errors='replace')}")
+        return int(answer)
+
+    async def hear(self, patience_s: float) -> bytes:
+        """What it says next; when it says nothing it is ended.
+
+        Raises:
+            ConnectionError: it has ended.
+            TimeoutError: it did not say anything in time.
+        """
+        answer = b""
+        try:
+            async with asyncio.timeout(patience_s):
+                with suppress(ConnectionError):
+                    answer = await asyncio.get_running_loop().sock_recv(self._channel, MOST_BYTES)
+        except TimeoutError:
+            raise TimeoutError(f"did not answer for {patience_s:g} s") from None
+        finally:
+            if not answer:
+                await self.end()
+        if not answer:
+            raise ConnectionResetError(f"has ended with status {self._status}")
+        return answer
+
+    def kill(self) -> None:
+        """Kill it; whoever hears it hears that."""
+        if not self.ended:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._exit, signal.SIGKILL)
+
+    async def end(self) -> None:
+        """Kill it and reap it; nobody may be hearing it."""
+        if self.ended:
+            return
+        self.kill()
+        self.ended = True
+        self._channel.close()
+        await _readable(self._exit)
+        os.close(self._exit)
+        _pid, status = os.waitpid(self.pid, 0)
+        self._status = os.waitstatus_to_exitcode(status)
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    found = asyncio.Event()
+    loop.add_reader(descriptor, found.set)
+    try:
+        await found.wait()
+    finally:
+        loop.remove_reader(descriptor)
+
+
+def _adopt(orphans: bool) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(orphans), 0, 0, 0)

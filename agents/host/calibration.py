@@ -1,0 +1,358 @@
+"""`python -P -m agents.host.calibration`: this host metered at steps of load and clock.
+
+Before that, a meter that speaks for itself (`external`) shows how late it is: the load goes on and off for a while.
+
+A `Request` comes as a line of JSON on standard input. What is answered are lines of JSON: `Progress` at every step, at
+the end a `Found` or a `Refused`. When the input ends, so does this, and puts the clocks back that it has set.
+"""
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from agents.cpu.control import CpuControl
+from agents.cpu.policies import read_policies
+from agents.cpu.topology import read_topology
+from agents.host.facts import gather
+from agents.power.curve import Curve
+from agents.power.domain import Domain
+from agents.power.external import External
+from agents.power.host import MeteredHost
+from agents.power.lag import find_lag, pulses
+from agents.power.load import Load
+from agents.power.meter import History, account
+from agents.power.metering import Metering
+from agents.power.sampler import PowerSampler
+from agents.power.series import Sample
+from agents.power.settings import PowerSettings, settings_of
+from agents.power.usage import CpuUsage, Usage, busy_seconds, highest_hz
+from inventory.energy_model import MeterLag
+from inventory.errors import MillraceError, UnfitError
+
+LOADS = (0.0, 0.25, 0.5, 0.75, 1.0)
+CLOCKS = 3
+
+LOOK_S = 0.25
+
+PULSES_PER_STEP = 20
+"""Units of `agents.power.lag` in the time of a step."""
+
+SHORTEST_PULSE_S = 0.15
+"""Loads are made, and CPU times counted, no finer."""
+
+
+class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long each step settles and is metered, and who asks."""
+
+    settle_s: Annotated[float, Meta(ge=0)]
+    step_s: Annotated[float, Meta(gt=0)]
+    owner: str
+
+
+class Progress(Struct, frozen=True, tag="progress"):
+    """A step begins: its number from 0, of how many, and what it is."""
+
+    number: int
+    of: int
+    what: str
+
+
+class Step(Struct, frozen=True):
+    """What was metered.
+
+    Attributes:
+        load: what was asked of every CPU.
+        set_hz: the clock as it was set; None: it was left alone.
+        busy: busy share of all CPUs that exist, as it came out.
+        hz: mean clock, weighted by busy time; None when nothing tells.
+        watts, bound_watts: mean power, and how far it may be off.
+    """
+
+    load: float
+    set_hz: float | None
+    busy: float
+    hz: float | None
+    watts: float
+    bound_watts: float
+
+
+class Found(Struct, frozen=True, tag="found"):
+    """The answer.
+
+    Attributes:
+        source: the reader.
+        cpu_model: of the processor; None when it does not say.
+        f_ref_hz: the highest clock; None when nothing tells.
+        clocks: why clocks were left alone; empty when they were set.
+        lag: how late the meter is; None for one that is read at once, and when that could not be found.
+        why_no_lag: why it could not be found; empty otherwise.
+        steps: in the order in which they were done.
+    """
+
+    source: str
+    cpu_model: str | None
+    f_ref_hz: float | None
+    clocks: str
+    steps: tuple[Step, ...]
+    lag: MeterLag | None = None
+    why_no_lag: str = ""
+
+
+class Refused(Struct, frozen=True, tag="refused"):
+    """It cannot be done here, or failed."""
+
+    reason: str
+    kind: Literal["unfit", "failed"] = "unfit"
+
+
+Answer = Progress | Found | Refused
+
+
+class _Bench:
+    """A host whose meters are open."""
+
+    def __init__(
+        self, host: MeteredHost, metering: Metering, source: str, request: Request, ended: Callable[[], bool]
+    ) -> None:
+        self._host, self._metering, self._request, self._ended = host, metering, request, ended
+        self.source = source
+        self._history = History()
+        self._kept: list[Sample] | None = None
+        self._usage = CpuUsage(host)
+        self._sampler = PowerSampler(metering, self._take)
+        self._sampler.start()
+
+    def close(self) -> None:
+        """Close the meters; a second time, nothing happens."""
+        self._sampler.stop()
+
+    def step(self, load: float, set_hz: float | None) -> Step:
+        """Settle, and meter.
+
+        Raises:
+            MillraceError: nothing was metered.
+        """
+        self._wait(self._request.settle_s)
+        start_ns = self._begin()
+        self._usage.look()
+        usages = []
+        left_s = self._request.step_s
+        while left_s > 0:
+            self._wait(min(LOOK_S, left_s))
+            usages.append(self._usage.look())
+            left_s = self._request.step_s - (self._host.monotonic_ns() - start_ns) / 1e9
+        end_ns = self._host.monotonic_ns()
+        self._sampler.force()
+        self._wait_for_words(end_ns)
+        total = account(self._history, self._metering, start_ns, end_ns).total
+        if total.joules is None or total.bound_joules is None:
+            raise UnfitError(f"a step was not metered: {total.reason}")
+        seconds = (end_ns - start_ns) / 1e9
+        busy, hz = _mean(usages)
+        return Step(load, set_hz, busy, hz or set_hz, total.joules / seconds, total.bound_joules / seconds)
+
+    def beat(self, load: Load) -> MeterLag | str:
+        """How late the meter is, or why that cannot be said.
+
+        Raises:
+            UnfitError: it says nothing.
+            OSError: the load cannot be set.
+        """
+        unit_ns = round(max(SHORTEST_PULSE_S, self._request.step_s / PULSES_PER_STEP) * 1e9)
+        self._kept = []
+        edge_ns = start_ns = self._begin()
+        points = [(start_ns, self._busy_s())]
+        for share, units in pulses():
+            load.set(share)
+            edge_ns += units * unit_ns
+            while (left_s := (edge_ns - self._host.monotonic_ns()) / 1e9) > 0:
+                self._wait(min(unit_ns / 4e9, left_s))
+                points.append((self._host.monotonic_ns(), self._busy_s()))
+        load.set(0.0)
+        self._wait_for_words(edge_ns)
+        kept, self._kept = self._kept, None
+        said: dict[Domain, list[Sample]] = {}
+        for sample in kept:
+            if sample.domain.in_total:
+                said.setdefault(sample.domain, []).append(sample)
+        if any(sample.is_silent or sample.is_missing_step for samples in said.values() for sample in samples):
+            return "the meter was silent for a while"
+        curves = [Curve((sample.t_ns, sample.known_joules) for sample in samples) for samples in said.values()]
+        return find_lag(Curve(points), curves, start_ns, unit_ns)
+
+    def _begin(self) -> int:
+        """When a measured time begins: now, or as soon as a meter that speaks for itself has spoken.
+
+        Raises:
+            UnfitError: it says nothing.
+        """
+        self._history = History()
+        self._sampler.force()
+        start_ns = now_ns = self._host.monotonic_ns()
+        while now_ns - start_ns < self._metering.patience_s * 1e9 and not self._history.covers(now_ns, None):
+            self._wait(LOOK_S)
+            now_ns = self._host.monotonic_ns()
+        primary = self._metering.sources.primary
+        if not self._history.domains and primary is not None and primary.trouble:
+            raise UnfitError(f"{self.source} says nothing: {primary.trouble}")
+        return now_ns
+
+    def _busy_s(self) -> float:
+        return sum(busy_seconds(self._host).values())
+
+    def _take(self, samples: Sequence[Sample]) -> None:
+        self._history.add(samples)
+        if self._kept is not None:
+            self._kept += samples
+
+    def _wait_for_words(self, end_ns: int) -> None:
+        give_up_ns = end_ns + round(self._metering.patience_s * 1e9)
+        while self._host.monotonic_ns() < give_up_ns and not self._history.covers(None, end_ns):
+            self._wait(LOOK_S)
+
+    def _wait(self, seconds: float) -> None:
+        end_ns = self._host.monotonic_ns() + round(seconds * 1e9)
+        while (left_s := (end_ns - self._host.monotonic_ns()) / 1e9) > 0:
+            if self._ended():
+                raise InterruptedError
+            self._host.wait(min(LOOK_S, left_s))
+
+
+def calibrate(
+    host: MeteredHost, request: Request, tell: Callable[[Progress], None], ended: Callable[[], bool]
+) -> Found:
+    """Go through all steps.
+
+    Args:
+        host: this host.
+        request: how long.
+        tell: is told of every step.
+        ended: whether to leave off.
+
+    Raises:
+        UnfitError: the host has no measured source, or its CPUs do not say what they do.
+        InterruptedError: told to leave off.
+    """
+    settings = settings_of(host)
+    bench = _bench(host, _with_lag(settings, None), request, ended)
+    lag: MeterLag | str = ""
+    steps: list[Step] = []
+    try:
+        with CpuControl(host, request.owner) as control, Load() as load:
+            clocks, why_not = _clocks(host, control)
+            beats = int(bench.source == External.name)
+            of = beats + len(clocks) * len(LOADS)
+            if beats:
+                tell(Progress(0, of, "a load that goes on and off"))
+                lag = bench.beat(load)
+                if isinstance(lag, MeterLag):
+                    bench.close()
+                    bench = _bench(host, _with_lag(settings, lag), request, ended)
+            for set_hz in clocks:
+                if set_hz is not None:
+                    control.set_frequency(round(set_hz))
+                for share in LOADS:
+                    what = f"{share:.0%} load" + (f" at {set_hz / 1e9:.2f} GHz" if set_hz else "")
+                    tell(Progress(beats + len(steps), of, what))
+                    load.set(share)
+                    steps.append(bench.step(share, set_hz))
+    finally:
+        bench.close()
+    topology = read_topology(host)
+    reference = highest_hz(read_policies(host, topology.online))
+    cpu_model = gather()["cpu_model"]
+    known, why_no_lag = (lag, "") if isinstance(lag, MeterLag) else (None, lag)
+    return Found(bench.source, cpu_model, reference, why_not, tuple(steps), known, why_no_lag)
+
+
+def _bench(host: MeteredHost, settings: PowerSettings, request: Request, ended: Callable[[], bool]) -> _Bench:
+    """Open the meters.
+
+    Raises:
+        UnfitError: see `calibrate`.
+    """
+    metering = Metering(host, settings)
+    try:
+        if metering.source is None or metering.sources.primary is None:
+            raise UnfitError(f"there is no measured source of energy: {metering.sources.why_none}")
+        if any("modelled" in domain.flags for domain in metering.sources.primary.domains if domain.in_total):
+            others = {name: f for name, f in metering.sources.findings.items() if name != metering.source}
+            reasons = "; ".join(f"{name}: {found.reason}" for name, found in others.items() if found.status != "ok")
+            raise UnfitError(
+                f"there is no measured source of energy: {metering.source} follows a model"
+                + (f"; {reasons}" if reasons else "")
+            )
+        return _Bench(host, metering, metering.source, request, ended)
+    except (UnfitError, OSError) as fault:
+        metering.close()
+        raise UnfitError(str(fault)) from None
+
+
+def _with_lag(settings: PowerSettings, lag: MeterLag | None) -> PowerSettings:
+    external = settings.external
+    return settings if external is None else replace(settings, external=replace(external, lag=lag))
+
+
+def _clocks(host: MeteredHost, control: CpuControl) -> tuple[Sequence[float | None], str]:
+    """Clocks to go through, the highest first; [None] where they are to be left alone, and why."""
+    policies = read_policies(host, read_topology(host).online)
+    if not policies:
+        return [None], "the clock cannot be set here: there is no cpufreq policy"
+    low = max((policy.lowest for policy in policies if policy.lowest), default=None)
+    high = min((policy.highest for policy in policies if policy.highest), default=None)
+    if low is None or high is None or low >= high:
+        return [None], "the driver does not say which clocks there are"
+    evenly = [high - (high - low) * number / (CLOCKS - 1) for number in range(CLOCKS)]
+    table = policies[0].table
+    chosen = [min(table, key=lambda khz: abs(khz - wanted)) for wanted in evenly] if table else evenly
+    clocks = [khz * 1000.0 for khz in dict.fromkeys(chosen)]
+    refused = control.set_frequency(round(clocks[0])).refused
+    return ([None], "; ".join(each.reason for each in refused)) if refused else (clocks, "")
+
+
+def _mean(usages: Sequence[Usage]) -> tuple[float, float | None]:
+    """Busy share and clock over several looks, each by its weight."""
+    seconds = sum(usage.seconds for usage in usages)
+    busy = sum(usage.busy * usage.seconds for usage in usages) / seconds
+    known = [(usage.hz, usage.busy * usage.seconds) for usage in usages if usage.hz is not None]
+    weight = sum(each for _, each in known)
+    if not known:
+        return busy, None
+    if not weight:
+        return busy, sum(hz for hz, _ in known) / len(known)
+    return busy, sum(hz * each for hz, each in known) / weight
+
+
+def main() -> None:
+    """Answer the one request."""
+    encoder = msgspec.json.Encoder()
+
+    def say(answer: Answer) -> None:
+        sys.stdout.buffer.write(encoder.encode(answer) + b"\n")
+        sys.stdout.buffer.flush()
+
+    request = msgspec.json.decode(sys.stdin.buffer.readline(), type=Request)
+    ended = threading.Event()
+
+    def listen() -> None:
+        sys.stdin.buffer.read()
+        ended.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+    try:
+        say(calibrate(MeteredHost.here(), request, say, ended.is_set))
+    except InterruptedError:
+        return
+    except UnfitError as fault:
+        say(Refused(str(fault)))
+    except (MillraceError, OSError) as fault:
+        say(Refused(str(fault), "failed"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""Groupings: which channel a row takes.
+
+A grouping deals the rows of one stream over the channels to one subscribed component. Which channel depends on the
+rows and on how many were dealt before, never on time.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from operator import itemgetter
+from types import MappingProxyType
+from typing import Protocol
+
+from agents.worker.channels.channel import Outgoing
+from agents.worker.channels.local import LocalOutgoing
+from agents.worker.channels.markers import Mark
+from agents.worker.wire.frame import Stamps
+from inventory.errors import RunError, nearest
+from workloads.key_groups import KeyRouter
+from workloads.operators import Combine, Emitted, Row
+from workloads.topology import Input
+
+
+class Grouping(Protocol):
+    """Deals rows over channels."""
+
+    def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
+        """Add each row, with its stamp if it has one, to the channel or channels it belongs to."""
+        ...
+
+
+class Shuffle:
+    """Round robin, row by row; senders start at different channels."""
+
+    def __init__(self, channels: Sequence[Outgoing], first: int) -> None:
+        self._channels = channels
+        self._next = first % len(channels)
+
+    def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
+        channels, start = self._channels, self._next
+        count = len(channels)
+        for offset in range(min(count, len(rows))):
+            share = [(row // count, stamp) for row, stamp in stamps if row % count == offset] if stamps else ()
+            channels[(start + offset) % count].add(rows[offset::count], share)
+        self._next = (start + len(rows)) % count
+
+
+class Fields:
+    """By key, the same channel for the same key in every process."""
+
+    def __init__(
+        self, channels: Sequence[Outgoing], places: Sequence[int], width: int, combine: Combine | None = None
+    ) -> None:
+        """Know the key's `places` in rows of `width` fields, and what merges rows before they are dealt."""
+        self._channels = channels
+        self._combine = combine
+        router = KeyRouter(len(channels))
+        # A row that consists of its key is its key; a key of one field is looked up by that field.
+        self._route = router.route if len(places) > 1 else router.route_value
+        self._key_of = None if len(places) > 1 and list(places) == list(range(width)) else itemgetter(*places)
+
+    def _targets(self, rows: Sequence[Row]) -> Iterator[int]:
+        return map(self._route, rows if self._key_of is None else map(self._key_of, rows))
+
+    def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
+        if self._combine is not None:
+            rows, stamps = _combined(self._combine, rows, stamps)
+        dealt: list[list[Row]] = [[] for _ in self._channels]
+        stamped: list[list[tuple[int, int]]] = [[] for _ in self._channels]
+        appends = [part.append for part in dealt]
+        pairs = zip(rows, self._targets(rows), strict=True)
+        done = 0
+        for at, stamp in stamps:
+            for row, target in islice(pairs, at + 1 - done):
+                appends[target](row)
+            stamped[target].append((len(dealt[target]) - 1, stamp))
+            done = at + 1
+        for row, target in pairs:
+            appends[target](row)
+        for channel, part, times in zip(self._channels, dealt, stamped, strict=True):
+            if part:
+                channel.add(part, times)
+
+
+def _combined(combine: Combine, rows: Sequence[Row], stamps: Stamps) -> tuple[Sequence[Row], Stamps]:
+    """Combined rows, and behind them those that have stamps."""
+    if not stamps:
+        return combine(rows), ()
+    stamp_of = dict(stamps)
+    combined = list(combine([row for at, row in enumerate(rows) if at not in stamp_of]))
+    first = len(combined)
+    combined += [rows[at] for at, _ in stamps]
+    return combined, [(first + at, stamp) for at, (_, stamp) in enumerate(stamps)]
+
+
+class Global:
+    """Everything to executor 0."""
+
+    def __init__(self, channel: Outgoing) -> None:
+        self._channel = channel
+
+    def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
+        self._channel.add(rows, stamps)
+
+
+class All:
+    """Every row to every executor."""
+
+    def __init__(self, channels: Sequence[Outgoing]) -> None:
+        self._channels = channels
+
+    def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
+        for channel in self._channels:
+            channel.add(rows, stamps)
+
+
+class Direct:
+    """To the executor whose index stands in a field of the row."""
+
+    def __init__(self, channels: Sequence[Outgoing], place: int) -> None:
+        self._channels = channels
+        self._place = place
+
+    def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
+        stamp_of = dict(stamps)
+        for at, row in enumerate(rows):
+            target = row[self._place]
+            if not 0 <= target < len(self._channels):
+                raise RunError(f"a direct grouping names executor {target} of {len(self._channels)}")
+            self._channels[target].add((row,), ((0, stamp_of[at]),) if at in stamp_of else ())
+
+
+def grouping_of(
+    entry: Input,
+    schema: Mapping[str, str],
+    channels: Sequence[Outgoing],
+    sender: int,
+    shuffle: Callable[[Sequence[Outgoing], int], Grouping] = Shuffle,
+    combine: Combine | None = None,
+) -> Grouping:
+    """The grouping of one subscription, for one sending executor.
+
+    Args:
+        entry: the subscription.
+        schema: field -> type of its stream.
+        channels: to the executors of the subscribed component, by index.
+        sender: number of the sending executor.
+        shuffle: makes groupings in which any executor will do, from their channels and the one to begin with.
+        combine: the subscriber's, if it is `Combining`.
+
+    Raises:
+        RunError: a direct grouping without a field that can hold an index.
+    """
+    names = list(schema)
+    match entry.grouping:
+        case "shuffle":
+            return shuffle(channels, sender)
+        case "local-or-shuffle":
+            local = [channel for channel in channels if isinstance(channel, LocalOutgoing)]
+            return shuffle(local or channels, sender)
+        case "fields" if len(channels) == 1 and combine is None:
+            return Global(channels[0])
+        case "fields":
+            return Fields(channels, [names.index(name) for name in entry.fields], len(names), combine)
+        case "global":
+            return Global(channels[0])
+        case "all":
+            return All(channels)
+        case "direct":
+            field = entry.fields[0] if entry.fields else names[0]
+            if schema[field] != "int":
+                raise RunError(f"a direct grouping needs an int field with the index, {field!r} is {schema[field]}")
+            return Direct(channels, names.index(field))
+
+
+class Router:
+    """All groupings and channels of one sending executor."""
+
+    def __init__(self, executor: str, streams: Mapping[str, Sequence[Grouping]], channels: Sequence[Outgoing]) -> None:
+        self._executor = executor
+        self._streams = streams
+        self.channels = channels
+
+    def emit(self, emitted: Emitted, stamps: Mapping[str, Stamps] = MappingProxyType({})) -> int:
+        """Deal what an operator emitted, with stamps by stream; return the number of rows.
+
+        Raises:
+            RunError: the operator emitted on a stream that its component does not declare.
+        """
+        count = 0
+        for stream, rows in emitted.items():
+            if not rows:
+                continue
+            groupings = self._streams.get(stream)
+            if groupings is None:
+                raise RunError(
+                    f"{self._executor} emitted on an undeclared stream {stream!r}{nearest(stream, self._streams)}"
+                )
+            count += len(rows)
+            for grouping in groupings:
+                grouping.deal(rows, stamps.get(stream, ()))
+        return count
+
+    @property
+    def blocked(self) -> bool:
+        """Whether some channel has a full batch, or a mark, and no credit."""
+        for channel in self.channels:  # noqa: SIM110 - asked for every turn, and a generator costs twice as much
+            if channel.blocked:
+                return True
+        return False
+
+    def mark(self, mark: Mark) -> None:
+        """Send a mark on all channels, behind all that was emitted."""
+        for channel in self.channels:
+            channel.mark(mark)
+
+    @property
+    def ended(self) -> bool:
+        """Whether everything emitted, and the end itself, has left."""
+        return all(channel.ended for channel in self.channels)

@@ -1,0 +1,140 @@
+"""A bolt's input: batches in the order of their arrival, and channels that wait for one another at a mark.
+
+Behind a barrier or tick a channel stands still until all open channels have brought the same one (Chandy and Lamport
+1985; aligned as in Carbone et al. 2015, algorithm 1). What comes on it meanwhile is put aside, within its credit. A
+channel with a barrier has brought all ticks before it: a source whose input is over sends none that others still send.
+A channel that is to take another's place at a barrier (its sender moves) is put aside from the start until then.
+"""
+
+from collections import deque
+
+from agents.worker.channels.channel import Delivery, Incoming
+from agents.worker.channels.markers import Barrier, End, Mark, Tick
+from inventory.errors import RunError
+
+
+class Inputs:
+    """The input of one bolt executor."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Delivery] = deque()
+        self.append = self._queue.append
+        self._open: set[Incoming] = set()
+        self._barrier: Barrier | None = None
+        self._tick: Tick | None = None
+        self._last_tick = 0
+        self._at_tick: set[Incoming] = set()
+        self._aside: dict[Incoming, deque[Delivery]] = {}
+        self._behind: dict[Incoming, deque[Delivery]] = {}
+        self._replaced: dict[Incoming, Incoming] = {}
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def join(self, channel: Incoming) -> None:
+        """One more channel, from now on."""
+        self._open.add(channel)
+
+    def replace(self, old: Incoming, new: Incoming) -> None:
+        """At the next barrier `new` takes the place of `old`."""
+        self._replaced[new] = old
+        self._aside[new] = deque()
+
+    def keep(self) -> None:
+        """The barrier does not come: what was to be replaced stays."""
+        for new in self._replaced:
+            del self._aside[new]
+        self._replaced.clear()
+
+    @property
+    def channels(self) -> frozenset[Incoming]:
+        """All channels that have not ended."""
+        return frozenset(self._open)
+
+    @property
+    def rows(self) -> int:
+        """Rows in the queue, those put aside included."""
+        parts = (self._queue, *self._aside.values(), *self._behind.values())
+        return sum(len(entry.rows) for part in parts for entry in part)
+
+    def take(self) -> Delivery | Mark | None:
+        """The next batch, or the next mark that all channels have brought; None when there is neither.
+
+        Raises:
+            RunError: channels bring marks in different orders.
+        """
+        queue, aside = self._queue, self._aside
+        while queue:
+            delivery = queue.popleft()
+            if aside and delivery.channel in aside:
+                aside[delivery.channel].append(delivery)
+                continue
+            if delivery.mark is None:
+                return delivery
+            aligned = self._arrived(delivery.channel, delivery.mark)
+            if aligned is not None:
+                return aligned
+        return None
+
+    def _arrived(self, channel: Incoming, mark: Mark) -> Mark | None:
+        match mark:
+            case End():
+                self._open.discard(channel)
+                if not self._open:
+                    return mark
+            case Tick():
+                if mark.number <= self._last_tick:
+                    raise RunError(f"{channel.source} sent {mark}, tick {self._last_tick} has passed")
+                self._tick = _latest(self._tick or mark, mark, channel)
+                self._at_tick.add(channel)
+                self._aside[channel] = self._behind.pop(channel, deque())
+            case Barrier():
+                if self._barrier not in (None, mark):
+                    raise RunError(f"{channel.source} sent {mark}, another input sent {self._barrier} first")
+                self._barrier = mark
+                self._aside[channel] = self._behind.pop(channel, deque())
+        if len(self._aside) - len(self._replaced) < len(self._open):
+            return None
+        return self._pass_tick() or self._pass_barrier()
+
+    def _pass_tick(self) -> Tick | None:
+        tick, self._tick = self._tick, None
+        if tick is not None:
+            self._last_tick = tick.number
+            self._release(self._at_tick)
+            self._at_tick = set()
+        return tick
+
+    def _pass_barrier(self) -> Barrier | None:
+        barrier, self._barrier = self._barrier, None
+        if barrier is not None:
+            self._open |= self._replaced.keys()
+            for old in self._replaced.values():
+                self._open.discard(old)
+                old.close()
+            self._replaced.clear()
+            self._release(set(self._aside))
+        return barrier
+
+    def _release(self, channels: set[Incoming]) -> None:
+        """Put what was held back in front of the queue, of each channel up to its next mark: it stands still there.
+
+        What is behind that mark is not touched before. In a long silence that is thousands of ticks per channel.
+        """
+        free: list[Delivery] = []
+        for channel in [channel for channel in self._aside if channel in channels]:
+            part = self._aside.pop(channel)
+            while part:
+                free.append(part.popleft())
+                if free[-1].mark is not None:
+                    break
+            if part:
+                self._behind[channel] = part
+        self._queue.extendleft(reversed(free))
+
+
+def _latest(first: Tick, second: Tick, channel: Incoming) -> Tick:
+    """One tick that two channels have brought, due when the later one was."""
+    if first[:2] != second[:2]:
+        raise RunError(f"{channel.source} sent {second}, another input sent {first} first")
+    return max(first, second)

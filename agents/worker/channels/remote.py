@@ -1,0 +1,160 @@
+"""The two ends of a channel between workers: codec, frames, a link, and a window that the receiver enforces.
+
+A credit of no rows and no bytes is the receiver's last word on a channel that one of its executors has moved away from.
+"""
+
+from typing import Protocol
+
+from agents.worker.channels.channel import Ager, ChannelId, Inbox, Incoming, Outgoing, Window
+from agents.worker.channels.markers import Barrier, End, Mark, Tick
+from agents.worker.wire import frame
+from agents.worker.wire.codec import Codec, CodecError
+from workloads.operators import Row
+
+
+class Wire(Protocol):
+    """What a channel needs of a link."""
+
+    def write(self, pieces: list[bytes]) -> None:
+        """Send bytes, in order, without waiting."""
+        ...
+
+
+class RemoteOutgoing(Outgoing):
+    """The sender's end of a channel to another worker; `nbytes` of frames have left."""
+
+    def __init__(
+        self, channel: ChannelId, peer: int, window: Window, ager: Ager, codec: Codec, epoch: int, wire: Wire
+    ) -> None:
+        super().__init__(channel, peer, window, ager)
+        self._window = window
+        self._codec, self._epoch, self._wire = codec, epoch, wire
+        self.nbytes = 0
+
+    def credit(self, rows: int, nbytes: int) -> None:
+        """Take a CREDIT frame.
+
+        Raises:
+            FrameError: it gives more back than was taken.
+        """
+        if not rows and not nbytes:
+            self.closed = True
+            return
+        if self._credit_rows + rows > self._window.rows or self._credit_bytes + nbytes > self._window.nbytes:
+            raise frame.FrameError(f"credit of {rows} rows and {nbytes} bytes that were never used")
+        super().credit(rows, nbytes)
+
+    def _deliver(self, rows: list[Row]) -> tuple[int, int]:
+        encoded = self._codec.encode(rows)
+        nbytes = sum(map(len, encoded))
+        fitting = self._fitting(len(rows), nbytes)
+        if fitting < len(rows):
+            return self._deliver(rows[:fitting])
+        if nbytes > frame.MAX_PAYLOAD // 2:
+            raise frame.FrameError(f"one row takes {nbytes} bytes, the most is {frame.MAX_PAYLOAD // 2}")
+        stamps = self._take_stamps(len(rows))
+        sender, receiver, stream = self.id
+        pieces = frame.data(stream, self._epoch, sender, receiver, len(rows), encoded, stamps)
+        self._wire.write(pieces)
+        size = len(pieces[0]) + nbytes
+        self.nbytes += size
+        return len(rows), size
+
+    def _deliver_mark(self, mark: Mark) -> None:
+        sender, receiver, stream = self.id
+        match mark:
+            case Barrier(number=number):
+                written = frame.barrier(stream, self._epoch, sender, receiver, number)
+            case Tick():
+                written = frame.tick(stream, self._epoch, sender, receiver, *mark)
+            case End():
+                written = frame.end(stream, self._epoch, sender, receiver)
+        self._wire.write([written])
+
+
+class RemoteIncoming(Incoming):
+    """The receiver's end of a channel from another worker."""
+
+    def __init__(
+        self,
+        channel: ChannelId,
+        names: tuple[str, str],
+        inbox: Inbox,
+        window: Window,
+        codec: Codec,
+        epoch: int,
+        wire: Wire,
+    ) -> None:
+        super().__init__(*names, inbox, window)
+        self._id, self._codec = channel, codec
+        self._window = window
+        self._taken_rows = self._taken_bytes = 0
+        self._last: dict[type[Mark], int] = {}
+        self._ended = False
+        self._epoch, self._wire = epoch, wire
+
+    def receive(self, received: frame.Frame) -> None:
+        """Take a DATA frame.
+
+        Raises:
+            FrameError, CodecError: it is not what its header and schema promise, or more than the window allows.
+        """
+        self._check_open()
+        # A sender with a byte of credit left may send one batch, whatever its size.
+        if self._taken_rows + received.count > self._window.rows or self._taken_bytes >= self._window.nbytes:
+            raise frame.FrameError(f"{received.count} rows beyond the window of their channel")
+        nbytes = frame.HEADER_BYTES + received.length
+        self._taken_rows += received.count
+        self._taken_bytes += nbytes
+        stamps, encoded = frame.split_payload(received)
+        try:
+            rows = self._codec.decode(encoded, received.count)
+        except CodecError as fault:
+            raise CodecError(f"{self.source} sent {fault}") from None
+        self.deliver(rows, stamps, nbytes)
+
+    def deliver_mark(self, mark: Mark) -> None:
+        """Take a mark.
+
+        Raises:
+            FrameError: the channel had ended, or the mark is not behind the last one of its kind.
+        """
+        self._check_open()
+        match mark:
+            case End():
+                self._ended = True
+            case Barrier(number=number) | Tick(number=number):
+                kind = type(mark)
+                last = self._last.get(kind, 0)
+                if number <= last:
+                    raise frame.FrameError(f"{kind.__name__.lower()} {number} behind {last}")
+                self._last[kind] = number
+        super().deliver_mark(mark)
+
+    def close(self) -> None:
+        """See `Incoming.close`."""
+        self._credit(0, 0)
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise frame.FrameError("a frame after the end of its channel")
+
+    def _give_back(self, rows: int, nbytes: int) -> None:
+        self._taken_rows -= rows
+        self._taken_bytes -= nbytes
+        self._credit(rows, nbytes)
+
+    def _credit(self, rows: int, nbytes: int) -> None:
+        sender, receiver, stream = self._id
+        self._wire.write([frame.credit(stream, self._epoch, sender, receiver, rows, nbytes)])
+
+
+def mark_of(received: frame.Frame) -> Mark:
+    """The mark that a BARRIER, TICK or END frame carries."""
+    match received.kind:
+        case frame.BARRIER:
+            return Barrier(received.count)
+        case frame.TICK:
+            return Tick(received.count, *frame.tick_times(received))
+        case _:
+            return End()

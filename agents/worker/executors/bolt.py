@@ -1,0 +1,150 @@
+"""A bolt executor: its input, its turn, its latencies.
+
+It gets a turn when it has input and none of its channels is blocked; a turn is one batch, or one mark, to completion. A
+sampled row is processed apart from its neighbours, so that what it causes downstream inherits its stamp. In a sink it
+causes nothing: there a batch stays whole, and its rows have arrived when it is done.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from agents.protocol import Worked
+from agents.worker.channels.channel import Delivery
+from agents.worker.channels.groupings import Router
+from agents.worker.channels.input_gate import Inputs
+from agents.worker.channels.markers import Barrier, End, Mark, Tick
+from agents.worker.executors.executor import Running, replays
+from agents.worker.executors.latency import Histogram
+from agents.worker.executors.snapshot import Snapshot
+from agents.worker.wire.frame import Stamps
+from workloads.operators import Batch, Bolt, Row
+from workloads.topology import Executor
+
+
+class BoltExecutor(Running):
+    """A bolt; one that nobody subscribes to is a sink and records latencies.
+
+    Attributes:
+        idle: whether no record can reach it; then it has ended from the start.
+        worked: what it has done since the sources' start; it is part of the state.
+        seen: what it is known to have done before a recovery; up to there it is a replay.
+    """
+
+    def __init__(self, number: int, executor: Executor, bolt: Bolt, router: Router, inputs: Inputs) -> None:
+        super().__init__(number, executor, bolt, router)
+        self.bolt = bolt
+        self.inputs = inputs
+        self.worked = self.seen = Worked()
+        self.idle = not inputs.channels
+        self.latency = None if self.idle or router.channels else Histogram()
+        if self.idle:
+            self._end()
+
+    @property
+    def queued(self) -> int:
+        """Rows in the input queue."""
+        return self.inputs.rows
+
+    @property
+    def ready(self) -> bool:
+        """Whether a turn would do something."""
+        return bool(self.inputs) and self.live and not self.router.blocked
+
+    def turn(self, now_ns: int) -> bool:
+        if not self.inputs or not self.live:
+            self.meter.free(now_ns)
+            return False
+        if self.router.blocked:
+            self.meter.blocked(now_ns)
+            return False
+        self.meter.free(now_ns)
+        entry = self.inputs.take()
+        if entry is None:
+            return False
+        started = time.thread_time_ns()
+        try:
+            if isinstance(entry, Delivery):
+                self._take(entry)
+            else:
+                self._pass(entry)
+        except Exception as fault:
+            raise self._fault(fault) from fault
+        self.meter.busy_ns += time.thread_time_ns() - started
+        return True
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(self.operator_state(), worked=self.worked)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        with self.guarded():
+            self.bolt.restore(snapshot.operator)
+        self.worked = snapshot.worked
+
+    def _take(self, delivery: Delivery) -> None:
+        channel, rows, stamps, nbytes, _ = delivery
+        if stamps and self.latency is None:
+            emitted = self._take_apart(delivery)
+        else:
+            emitted = self.router.emit(self.bolt.process(Batch(channel.source, channel.stream, rows)))
+            # Rows that come again have arrived before.
+            if stamps and self.latency is not None and self.worked.processed >= self.seen.processed:
+                self.latency.record_all(time.monotonic_ns() - self.ahead_ns, stamps)
+        self._count(emitted, len(rows))
+        channel.consumed(len(rows), nbytes)
+
+    def _count(self, emitted: int, processed: int = 0) -> None:
+        before, seen, meter = self.worked, self.seen, self.meter
+        replayed = replays(before.emitted, emitted, seen.emitted)
+        meter.replayed += replayed
+        meter.emitted += emitted - replayed
+        meter.processed += processed - replays(before.processed, processed, seen.processed)
+        self.worked = Worked(before.emitted + emitted, before.processed + processed)
+
+    def _take_apart(self, delivery: Delivery) -> int:
+        """Process sampled rows apart, and emit all that came of the batch at once; return how many rows that were."""
+        channel = delivery.channel
+        emitted: defaultdict[str, list[Row]] = defaultdict(list)
+        stamps: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        for piece, stamp in _pieces(delivery.rows, delivery.stamps):
+            for stream, rows in self.bolt.process(Batch(channel.source, channel.stream, piece)).items():
+                so_far = emitted[stream]
+                if stamp is not None:
+                    first = len(so_far)
+                    stamps[stream] += [(first + at, stamp) for at in range(len(rows))]
+                so_far += rows
+        return self.router.emit(emitted, stamps)
+
+    def _pass(self, mark: Mark) -> None:
+        match mark:
+            case Tick(time_ns=time_ns, due_ns=due_ns):
+                emitted = self.bolt.on_tick(time_ns)
+                stamps = {stream: [(at, due_ns) for at in range(len(rows))] for stream, rows in emitted.items()}
+                self._count(self.router.emit(emitted, stamps))
+                self.router.mark(mark)
+            case Barrier(number=number):
+                self.pass_barrier(number)
+            case End():
+                self._end()
+
+    def _end(self) -> None:
+        self.ending = True
+        self.router.mark(End())
+
+
+def _pieces(rows: Sequence[Row], stamps: Stamps) -> Iterator[tuple[Sequence[Row], int | None]]:
+    """Cut rows where the stamp changes; neighbours with one stamp stay together."""
+    done = at = 0
+    while at < len(stamps):
+        first, stamp = stamps[at]
+        stop = first + 1
+        at += 1
+        while at < len(stamps) and stamps[at] == (stop, stamp):
+            stop += 1
+            at += 1
+        if first > done:
+            yield rows[done:first], None
+        yield rows[first:stop], stamp
+        done = stop
+    if done < len(rows):
+        yield rows[done:], None

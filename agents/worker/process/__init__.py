@@ -1,0 +1,1 @@
+"""The worker process: event loop, state store, metrics and process tuning."""

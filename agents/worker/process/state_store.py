@@ -1,0 +1,201 @@
+"""Snapshots and answers on this node's disk.
+
+A snapshot is complete or not there: written under another name, synced, renamed, and its folder synced. That takes the
+disk many milliseconds, so a thread does it; what it has done is fetched by the loop, which it wakes.
+"""
+
+import os
+import shutil
+import socket
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.ipc
+
+from agents.protocol.node_folders import NodeFolder, file_name
+from agents.worker.executors.snapshot import Snapshot
+from agents.worker.task_graph.interfaces import Settled
+from inventory.errors import RunError
+from workloads.operators import Row
+
+
+class Kept(NamedTuple):
+    """A snapshot that the disk holds; `file` and `answers` are relative to the node's folder."""
+
+    barrier: int
+    executor: str
+    file: str
+    nbytes: int
+    position: int
+    answers: Mapping[str, tuple[str, ...]]
+
+
+class _Task(NamedTuple):
+    barrier: int
+    executor: str
+    snapshot: Snapshot
+    settled: Sequence[Settled]
+
+
+class DiskStore:
+    """The snapshots of one run on one node, as one worker sees them."""
+
+    def __init__(self, folder: Path, run: str) -> None:
+        """`folder` is the node's; nothing is made before the first snapshot."""
+        self._node, self._run = folder, NodeFolder(folder).run(run)
+        self._tasks: SimpleQueue[_Task | int | None] = SimpleQueue()
+        self._done: deque[Kept | BaseException] = deque()
+        self.waker, self._wake = socket.socketpair()
+        self.waker.setblocking(False)
+        self._wake.setblocking(False)
+        self._thread: Thread | None = None
+
+    def read(self, barrier: int, executor: str) -> Snapshot:
+        """See `surroundings.Store.read`."""
+        path = self._run.snapshot(barrier, executor)
+        try:
+            return Snapshot.read(path.read_bytes())
+        except OSError as fault:
+            raise RunError(f"the snapshot {path} cannot be read: {fault.strerror}") from None
+        except RunError as fault:
+            raise RunError(f"{path} is {fault}") from None
+
+    def keep(self, barrier: int, executor: str, snapshot: Snapshot, settled: Sequence[Settled] = ()) -> None:
+        """See `surroundings.Store.keep`."""
+        self._put(_Task(barrier, executor, snapshot, settled))
+
+    def forget(self, before: int) -> None:
+        """See `surroundings.Store.forget`."""
+        self._put(before)
+
+    def write_answer(self, executor: str, answer: Settled) -> Mapping[str, tuple[str, ...]]:
+        """See `surroundings.Store.write_answer`."""
+        return self._write_rows(f"{answer.table}-{executor}", executor, answer)
+
+    def done(self) -> list[Kept]:
+        """What has been stored since the last call.
+
+        Raises:
+            RunError: something could not be.
+        """
+        with suppress(BlockingIOError):
+            self.waker.recv(4096)
+        found: list[Kept] = []
+        while self._done:
+            kept = self._done.popleft()
+            if isinstance(kept, BaseException):
+                kind = "" if isinstance(kept, OSError | RunError) else f"{type(kept).__name__}: "
+                raise RunError(f"a snapshot cannot be stored: {kind}{kept}") from kept
+            found.append(kept)
+        return found
+
+    def close(self) -> None:
+        """End the thread, after what it has been given."""
+        if self._thread is not None:
+            self._tasks.put(None)
+            self._thread.join()
+        self.waker.close()
+        self._wake.close()
+
+    def _put(self, task: _Task | int) -> None:
+        if self._thread is None:
+            self._thread = Thread(target=self._work, name="snapshots", daemon=True)
+            self._thread.start()
+        self._tasks.put(task)
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            try:
+                if isinstance(task, int):
+                    self._remove(task)
+                    continue
+                self._done.append(self._write(task))
+            except BaseException as fault:  # noqa: BLE001 - without this thread a checkpoint would wait for ever
+                self._done.append(fault)
+            with suppress(BlockingIOError):
+                self._wake.send(b"\0")
+
+    def _write(self, task: _Task) -> Kept:
+        path = self._run.snapshot(task.barrier, task.executor)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pieces = task.snapshot.pieces()
+        _write_synced(path, pieces)
+        answers: dict[str, tuple[str, ...]] = {}
+        for part in task.settled:
+            name = f"{part.table}-{task.executor}@{task.barrier}"
+            answers |= self._write_rows(name, task.executor, part)
+            for file in answers[part.table]:
+                _sync(self._node / file)
+                _sync((self._node / file).parent)
+        size = sum(map(len, pieces))
+        return Kept(task.barrier, task.executor, self._below(path), size, task.snapshot.position, answers)
+
+    def _remove(self, before: int) -> None:
+        """Other workers of this node may be at it, too."""
+        checkpoints = self._run.checkpoint(before).parent
+        for folder in checkpoints.iterdir() if checkpoints.is_dir() else ():
+            if folder.name.isdecimal() and int(folder.name) < before:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _write_rows(self, name: str, executor: str, answer: Settled) -> Mapping[str, tuple[str, ...]]:
+        path = self._run.answers / f"{file_name(name)}.arrow"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_rows(path, executor, answer.schema, answer.rows)
+        return {answer.table: (self._below(path),)}
+
+    def _below(self, path: Path) -> str:
+        return str(path.relative_to(self._node))
+
+
+def _write_synced(path: Path, pieces: Sequence[bytes]) -> None:
+    """Write a file so that it is there whole or not at all, whatever happens."""
+    beside = path.with_name(f".{path.name}.new")
+    with beside.open("wb") as file:
+        file.writelines(pieces)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+_ARROW = {"int": pa.int64(), "float": pa.float64(), "str": pa.string(), "bytes": pa.binary(), "bool": pa.bool_()}
+
+
+def schema_of(fields: Mapping[str, str]) -> pa.Schema:
+    """The columns of an answer with these fields: name -> type, as `Bolt.answer_schema` has them."""
+    return pa.schema([pa.field(name, _ARROW[kind]) for name, kind in fields.items()])
+
+
+def write_rows(path: Path, executor: str, fields: Mapping[str, str], rows: Sequence[Row]) -> None:
+    """Write rows as an Arrow file, which is there whole or not at all.
+
+    Raises:
+        RunError: the rows do not follow the answer's schema.
+        OSError: the file cannot be written.
+    """
+    try:
+        schema = schema_of(fields)
+        columns = list(zip(*rows, strict=True)) or [() for _ in schema]
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    except BaseException as fault:
+        # Rows and schema are an operator's: anything may come of them.
+        what = fault if isinstance(fault, ValueError) else f"{type(fault).__name__}: {fault}"
+        raise RunError(f"{executor}: the answer does not follow {fields}: {what}") from fault
+    beside = path.with_name(f".{path.name}.new")
+    with pa.OSFile(str(beside), "wb") as target, pa.ipc.new_file(target, schema) as writer:
+        writer.write_batch(pa.record_batch(arrays, schema=schema))
+    beside.replace(path)

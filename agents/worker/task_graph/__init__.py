@@ -1,0 +1,1 @@
+"""The executors and channels of one epoch: built from a plan, changed by migrations."""

@@ -1,0 +1,189 @@
+"""Making executors and their channels from a plan."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from agents.worker.channels.channel import Ager, ChannelId, Incoming, Outgoing, window
+from agents.worker.channels.gated import Counted, Gated, GatedLocal, GatedRemote, GatedRouter, Pool
+from agents.worker.channels.groupings import Grouping, Router, Shuffle, grouping_of
+from agents.worker.channels.input_gate import Inputs
+from agents.worker.channels.local import LocalOutgoing, local_channel
+from agents.worker.channels.remote import RemoteIncoming, RemoteOutgoing, Wire
+from agents.worker.executors.bolt import BoltExecutor
+from agents.worker.executors.executor import Running
+from agents.worker.executors.latency import mix
+from agents.worker.executors.spout import SpoutExecutor
+from agents.worker.task_graph.plan import ChannelPlan, RunPlan
+from agents.worker.task_graph.registry import Assembly
+from agents.worker.task_graph.time_slots import TimeSlots
+from agents.worker.wire.codec import Codec
+from inventory.errors import RunError
+from inventory.plugins import raised_at
+from workloads.operators import Bolt, Combine, Combining, Context, Operator, Spout
+from workloads.rates import Rate
+from workloads.source_clock import source_clock
+from workloads.topology import ACKER
+
+
+class _Idle(Bolt):
+    """Storm's acker: placed and counted, without work, because exactness comes from barriers, not from acks."""
+
+
+class Ends(NamedTuple):
+    """Those ends of a channel that are in this worker; `peer` is the worker of the other one."""
+
+    outgoing: Outgoing | None
+    incoming: Incoming | None
+    peer: int
+
+
+class Wiring:
+    """Makes what one worker needs.
+
+    Attributes:
+        me: number of the worker.
+    """
+
+    def __init__(
+        self,
+        me: int,
+        wire: Callable[[int], Wire],
+        ager: Ager,
+        operator: Callable[[str], Operator],
+        rate: Rate,
+        inputs: Mapping[str, str],
+        slots: TimeSlots | None = None,
+    ) -> None:
+        """Know how.
+
+        Args:
+            me: number of this worker.
+            wire: gives the link to another worker, by number.
+            ager: the loop's clock of waiting batches.
+            operator: makes a new operator for a component.
+            rate: of the sources.
+            inputs: prepared input files by name, local paths.
+            slots: the worker's part in the time slots of a run with gates.
+        """
+        self.me = me
+        self._wire, self._ager, self._operator = wire, ager, operator
+        self._rate, self._inputs = rate, inputs
+        self._slots = slots
+
+    def concerns(self, plan: RunPlan, channel: ChannelPlan) -> bool:
+        """Whether an end of the channel is here."""
+        return self.me in (plan.worker[channel.sender], plan.worker[channel.receiver])
+
+    def ends(self, plan: RunPlan, channel: ChannelPlan, inputs: Inputs | None) -> Ends:
+        """The ends of a channel that are here; `inputs` are those of its receiver, if that is here."""
+        sender, receiver = plan.worker[channel.sender], plan.worker[channel.receiver]
+        names = (plan.executors[channel.sender].component, plan.streams[channel.stream][1])
+        size = window(plan.fan_in[channel.receiver])
+        local, remote = (LocalOutgoing, RemoteOutgoing) if self._slots is None else (GatedLocal, GatedRemote)
+        if inputs is None:
+            codec = Codec(plan.schema(channel.stream))
+            outgoing = remote(channel.id, receiver, size, self._ager, codec, plan.spec.epoch, self._wire(receiver))
+            return Ends(self._gated(outgoing), None, receiver)
+        inbox = inputs if self._slots is None else Counted(inputs, self._slots.arrived)
+        if sender == receiver:
+            both = local_channel(channel.id, self.me, names, inbox, size, self._ager, local)
+            return Ends(self._gated(both[0]), both[1], self.me)
+        codec = Codec(plan.schema(channel.stream))
+        incoming = RemoteIncoming(channel.id, names, inbox, size, codec, plan.spec.epoch, self._wire(sender))
+        return Ends(None, incoming, sender)
+
+    def _gated(self, outgoing: Outgoing) -> Outgoing:
+        if isinstance(outgoing, Gated) and self._slots is not None:
+            outgoing.part_tuples = self._slots.part_tuples
+        return outgoing
+
+    def router(self, plan: RunPlan, number: int, outgoing: Mapping[ChannelId, Outgoing]) -> Router:
+        """The groupings of an executor over its channels."""
+        executor = plan.executors[number]
+        declared = plan.topology.component[executor.component].outputs or {}
+        streams: dict[str, list[Grouping]] = {stream: [] for stream in declared}
+        channels: list[Outgoing] = []
+        by_entry: dict[tuple[Any, str], list[Outgoing]] = {}
+        for channel in plan.channels_from(number):
+            receiver = plan.executors[channel.receiver].component
+            by_entry.setdefault((channel.entry, receiver), []).append(outgoing[channel.id])
+        for source, destination, entry in plan.topology.links():
+            if source.id == executor.component:
+                mine = by_entry.get((entry, destination.id))
+                if mine is None:
+                    # No record can reach this executor, so that it will never emit.
+                    continue
+                shuffle = Shuffle if self._slots is None else Pool
+                combine = self._combine(destination.id) if entry.grouping == "fields" else None
+                grouping = grouping_of(entry, declared[entry.stream], mine, number, shuffle, combine)
+                streams[entry.stream].append(grouping)
+                channels.extend(mine)
+        return (Router if self._slots is None else GatedRouter)(executor.name, streams, channels)
+
+    def _combine(self, component: str) -> Combine | None:
+        operator = self._operator(component)
+        return operator.combine if isinstance(operator, Combining) else None
+
+    def executor(self, plan: RunPlan, number: int, router: Router, inputs: Inputs | None) -> Running:
+        """Make and open an executor; `inputs` is None for a spout.
+
+        Raises:
+            RunError: its operator is of the wrong kind or cannot be opened.
+        """
+        executor = plan.executors[number]
+        component = plan.topology.component[executor.component]
+        operator = _Idle() if executor.component == ACKER else self._operator(executor.component)
+        context = Context(
+            executor.component,
+            executor.index,
+            component.parallelism,
+            plan.spec.params,
+            plan.spec.seed,
+            self._inputs,
+        )
+        try:
+            operator.open(context)
+        except Exception as fault:
+            place = raised_at(fault, type(operator))
+            raise RunError(f"{executor.name} cannot be opened: {type(fault).__name__}: {fault} ({place})") from fault
+        if inputs is None and isinstance(operator, Spout):
+            # One schedule for all sources, whatever components they belong to: a rate is their total.
+            sources = [at for at in range(len(plan.executors)) if not plan.is_bolt(at)]
+            clock = source_clock(self._rate, operator, sources.index(number), len(sources), plan.spec.seed)
+            seed = mix(plan.spec.seed ^ mix(number))
+            peak = self._rate.peak_per_s
+            share = None if peak is None else peak / len(sources)
+            spout = SpoutExecutor(number, executor, operator, router, clock, seed, share)
+            spout.until = plan.spec.until.get(executor.name)
+            return spout
+        if inputs is not None and isinstance(operator, Bolt):
+            bolt = BoltExecutor(number, executor, operator, router, inputs)
+            bolt.seen = plan.spec.worked.get(executor.name, bolt.seen)
+            return bolt
+        raise RunError(f"{executor.component}: {type(operator).__name__} is no {component.kind.title()}")
+
+
+def assemble(plan: RunPlan, wiring: Wiring) -> Assembly:
+    """Make and open everything that runs in a worker.
+
+    Raises:
+        RunError: an operator is of the wrong kind or cannot be opened.
+    """
+    assembly = Assembly()
+    here = [number for number, worker in enumerate(plan.worker) if worker == wiring.me]
+    inputs = {number: Inputs() for number in here if plan.is_bolt(number)}
+    for channel in plan.channels:
+        if not wiring.concerns(plan, channel):
+            continue
+        outgoing, incoming, peer = wiring.ends(plan, channel, inputs.get(channel.receiver))
+        if outgoing is not None:
+            assembly.outgoing[channel.id] = outgoing
+            assembly.expect(channel.id, peer, outgoing)
+        if incoming is not None:
+            assembly.incoming[channel.id] = incoming
+            assembly.expect(channel.id, peer, incoming)
+            inputs[channel.receiver].join(incoming)
+    for number in here:
+        router = wiring.router(plan, number, assembly.outgoing)
+        assembly.add(wiring.executor(plan, number, router, inputs.get(number)))
+    return assembly

@@ -1,0 +1,166 @@
+"""A run as every worker sees it: numbers for executors, streams and places, and the channels between them.
+
+All workers derive the same plan from the same `RunSpec`, so that numbers in frames need no negotiation.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import msgspec
+from msgspec import structs
+
+from agents.protocol import ExecutorSpec, Move, Place, RunSpec
+from agents.worker.channels.channel import ChannelId
+from inventory.errors import RunError
+from workloads.topology import Executor, Input, Topology
+
+Hop = Literal["intra_worker", "inter_worker", "inter_node"]
+
+
+def hop(worker: Place, other: Place) -> Hop:
+    """What lies between two workers."""
+    if worker == other:
+        return "intra_worker"
+    return "inter_worker" if worker.node == other.node else "inter_node"
+
+
+class ChannelPlan(NamedTuple):
+    """From one executor to another on one stream; executors and stream by number."""
+
+    sender: int
+    receiver: int
+    stream: int
+    entry: Input
+
+    @property
+    def id(self) -> ChannelId:
+        """What names it."""
+        return ChannelId(self.sender, self.receiver, self.stream)
+
+
+class RunPlan:
+    """Derived views of a `RunSpec`."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self.spec = spec
+        self.topology = msgspec.convert(spec.topology, Topology)
+        self.executors: tuple[Executor, ...] = self.topology.executors
+        given = [(entry.component, entry.index) for entry in spec.executors]
+        if given != [tuple(executor) for executor in self.executors]:
+            raise RunError(f"run {spec.run}: the executors placed are not those of topology {self.topology.id!r}")
+        self.place: tuple[Place, ...] = tuple(entry.place for entry in spec.executors)
+        # A worker's number is its position here.
+        self.places: tuple[Place, ...] = spec.workers
+        strangers = set(self.place) - set(self.places)
+        if strangers:
+            raise RunError(f"run {spec.run}: executors are placed on {strangers.pop()}, which is none of its workers")
+        if spec.gates is not None:
+            unscheduled = {place.node for place in self.place} - set(spec.gates.nodes)
+            if unscheduled:
+                raise RunError(f"node {min(unscheduled)} has no part in the run's communication schedule")
+
+    @cached_property
+    def streams(self) -> tuple[tuple[str, str], ...]:
+        """(component, stream) of every declared output; a stream's number is its position here."""
+        return tuple((c.id, stream) for c in self.topology.components for stream in c.outputs or {})
+
+    def schema(self, stream: int) -> Mapping[str, str]:
+        """Field -> type of a stream."""
+        component, name = self.streams[stream]
+        outputs = self.topology.component[component].outputs or {}
+        return outputs[name]
+
+    @cached_property
+    def channels(self) -> tuple[ChannelPlan, ...]:
+        """All channels: links in declaration order, then sender, then receiver.
+
+        A global grouping has a channel to index 0 only, and an executor that no record can reach has none.
+
+        Raises:
+            RunError: a component subscribes to a stream that is not declared, or twice to one.
+        """
+        channels = tuple(self._channels())
+        for channel, times in Counter(channel.id for channel in channels).items():
+            if times > 1:
+                sender, receiver = (self.executors[number].component for number in channel[:2])
+                raise RunError(f"{receiver} subscribes twice to the same stream of {sender}")
+        return channels
+
+    @cached_property
+    def _by_sender(self) -> Mapping[int, list[ChannelPlan]]:
+        found: dict[int, list[ChannelPlan]] = {}
+        for channel in self.channels:
+            found.setdefault(channel.sender, []).append(channel)
+        return found
+
+    def channels_from(self, number: int) -> Sequence[ChannelPlan]:
+        """Channels that an executor sends on."""
+        return self._by_sender.get(number, ())
+
+    def is_bolt(self, number: int) -> bool:
+        """Whether an executor is one of a bolt."""
+        return self.topology.component[self.executors[number].component].kind == "bolt"
+
+    @cached_property
+    def fan_in(self) -> Mapping[int, int]:
+        """Channels of every executor that has any, by number."""
+        return Counter(channel.receiver for channel in self.channels)
+
+    def _channels(self) -> Iterator[ChannelPlan]:
+        # Links come in no topological order: look again until nothing more is found to be reached.
+        found = list(self._conceivable())
+        reached = {at for at in range(len(self.executors)) if not self.is_bolt(at)}
+        while True:
+            more = {channel.receiver for channel in found if channel.sender in reached} - reached
+            if not more:
+                return (channel for channel in found if channel.sender in reached)
+            reached |= more
+
+    def _conceivable(self) -> Iterator[ChannelPlan]:
+        number = self.topology.number_of
+        stream_number = {key: at for at, key in enumerate(self.streams)}
+        for source, destination, entry in self.topology.links():
+            stream = stream_number.get((source.id, entry.stream))
+            if stream is None:
+                missing = f"the stream {entry.stream!r} of {source.id}"
+                declared = ", ".join(source.outputs or {}) or "none"
+                raise RunError(f"{destination.id} subscribes to {missing}, which declares {declared}")
+            receivers = self.topology.executors_of(destination.id)
+            if entry.grouping == "global":
+                receivers = receivers[:1]
+            for sender in self.topology.executors_of(source.id):
+                for receiver in receivers:
+                    yield ChannelPlan(number[sender], number[receiver], stream, entry)
+
+    @cached_property
+    def worker(self) -> tuple[int, ...]:
+        """Number of the worker of every executor."""
+        number = {place: at for at, place in enumerate(self.places)}
+        return tuple(number[place] for place in self.place)
+
+    def peers(self, worker: int) -> set[int]:
+        """Numbers of the workers that share a channel with `worker`."""
+        found = set()
+        for channel in self.channels:
+            ends = {self.worker[channel.sender], self.worker[channel.receiver]}
+            if worker in ends:
+                found |= ends
+        return found - {worker}
+
+    def moved(self, moves: Iterable[Move], workers: tuple[Place, ...]) -> "RunPlan":
+        """The plan behind a barrier at which executors move.
+
+        Raises:
+            RunError: there is no such executor or worker.
+        """
+        to = {move.executor: move.to for move in moves}
+        known = {executor.name for executor in self.executors}
+        if to.keys() - known:
+            raise RunError(f"there is no executor {', '.join(sorted(to.keys() - known))}")
+        executors = tuple(
+            ExecutorSpec(entry.component, entry.index, to.get(executor.name, entry.place))
+            for entry, executor in zip(self.spec.executors, self.executors, strict=True)
+        )
+        return RunPlan(structs.replace(self.spec, executors=executors, workers=workers))

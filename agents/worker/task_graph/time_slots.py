@@ -1,0 +1,120 @@
+"""A worker's part in the time slots of a run with gates: what leaves at the beginning of each, and when all is done.
+
+Rows leave at the beginning of a time slot and at no other moment; how many have left, and how many have arrived, tells
+the controller when every part of the slot has come to its end (`agents.protocol.SlotDone`). A part need not be
+processed for that where no time slot would help: behind a barrier or tick that other channels have not brought yet,
+or before an executor whose own outboxes are full. Both need rows to leave in later slots, so that to wait for them
+would be to wait for ever.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+from agents.protocol import Gates, Place, SlotDone
+from agents.worker.channels.channel import Outgoing
+from agents.worker.channels.gated import Gated, GatedRouter
+from agents.worker.executors.bolt import BoltExecutor
+from agents.worker.task_graph.plan import RunPlan
+from agents.worker.task_graph.registry import Assembly
+
+
+class TimeSlots:
+    """One worker's time slots in one epoch.
+
+    Attributes:
+        part_tuples: most rows that one executor may send to another in one of them.
+    """
+
+    def __init__(self, gates: Gates, plan: RunPlan, place: Place, now_ns: Callable[[], int]) -> None:
+        """Before the first one.
+
+        Args:
+            gates: the communication schedule.
+            plan: of the run; which executor has which number stays as it is.
+            place: of this worker.
+            now_ns: this node's monotonic clock.
+        """
+        self.part_tuples = gates.part_tuples
+        self._gates, self._epoch, self._place, self._now_ns = gates, plan.spec.epoch, place, now_ns
+        self._column = gates.nodes.index(place.node) if place.node in gates.nodes else None
+        level = plan.topology.level
+        self._stage = [min(level[executor.component], gates.stages - 1) for executor in plan.executors]
+        self._number: int | None = None
+        self._sent = self._received = 0
+        self._parts: dict[int, int] = {}
+        self._told: tuple[int, int] | None = None
+        self._processed: dict[BoltExecutor, int] = {}
+        self._begun_ns = self._last_ns = 0
+        self._first_ns: dict[BoltExecutor, int] = {}
+
+    def arrived(self, rows: int) -> None:
+        """So many rows have come on a channel."""
+        self._received += rows
+
+    def opened(self, number: int) -> list[str | None]:
+        """Per stage, the node to which the gates of this one are open in time slot `number`."""
+        steps, nodes, column = self._gates.steps, self._gates.nodes, self._column
+        targets = (
+            None if step is None or column is None else steps[step][column] for step in self._gates.steps_in(number)
+        )
+        return [None if target is None else nodes[target] for target in targets]
+
+    def begin(self, number: int, assembly: Assembly, node_of: Callable[[int], str]) -> None:
+        """Let go what may leave in time slot `number`; `node_of` says where a worker is."""
+        self._number, self._begun_ns = number, self._now_ns()
+        self._processed = {bolt: bolt.worked.processed for bolt in assembly.bolts}
+        self._first_ns.clear()
+        opened = self.opened(number)
+
+        def is_open(channel: Outgoing) -> bool:
+            return node_of(channel.peer) == opened[self._stage[channel.id.sender]]
+
+        for running in assembly.executors:
+            if isinstance(running.router, GatedRouter):
+                for pool in running.router.pools:
+                    pool.pour(is_open)
+        # Two streams may lead from one executor to another, but only one part.
+        left: Counter[tuple[int, int]] = Counter()
+        for channel in assembly.senders:
+            if isinstance(channel, Gated) and channel.pending and is_open(channel):
+                pair = channel.id[:2]
+                left[pair] += channel.release(self._gates.part_tuples - left[pair])
+        self._sent += left.total()
+        self._parts = dict(Counter(receiver for (_, receiver), rows in left.items() if rows))
+
+    def done(self, assembly: Assembly) -> SlotDone | None:
+        """What there is to say after a pass; None: more is to be done here, or all is said."""
+        self._watch(assembly)
+        if self._number is None or self._told == (self._number, self._received):
+            return None
+        if any(bolt.ready for bolt in assembly.bolts):
+            return None
+        self._told = self._number, self._received
+        waiting = [len(channel.pending) for channel in assembly.senders]
+        for running in assembly.executors:
+            if isinstance(running.router, GatedRouter):
+                waiting += [len(pool.rows) for pool in running.router.pools]
+        return SlotDone(
+            epoch=self._epoch,
+            slot=self._place.slot,
+            number=self._number,
+            sent=self._sent,
+            received=self._received,
+            parts=self._parts,
+            waiting=sum(waiting),
+            largest=max(waiting, default=0),
+            first_ns=max(self._first_ns.values()) - self._begun_ns if self._first_ns else None,
+            last_ns=self._last_ns - self._begun_ns if self._first_ns else None,
+        )
+
+    def _watch(self, assembly: Assembly) -> None:
+        """Note who has processed something since the last pass."""
+        now_ns = None
+        for bolt in assembly.bolts:
+            processed = bolt.worked.processed
+            # One that has come by a move has done its work elsewhere.
+            if processed != self._processed.setdefault(bolt, processed):
+                self._processed[bolt] = processed
+                now_ns = self._now_ns() if now_ns is None else now_ns
+                self._first_ns.setdefault(bolt, now_ns)
+                self._last_ns = now_ns

@@ -1,0 +1,1 @@
+"""Bytes between workers: encoding, frames, handshake, links and the mesh of connections."""

@@ -1,0 +1,1 @@
+"""Administration of clusters: playbooks, doctor, plug-in lists and calibration of nodes."""

@@ -1,0 +1,158 @@
+"""Calibrating one node's energy model: its agent's steps, the fit, and the file beside the inventory."""
+
+import asyncio
+import platform
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agents.agent.idle_baseline import MOST_LOAD
+from agents.host.calibration import Answer, Found, Progress, Refused, Request
+from agents.protocol import NONSENSE
+from campaign.admin.power_fit import Fit, fit
+from campaign.runner.select_backend import reach_of
+from controller.host.addresses import with_addresses
+from controller.host.cleanup_log import RunState, this_owner
+from controller.host.cluster_lock import ClusterLock
+from controller.host.durable_files import replace_file, writing
+from controller.host.signals import interrupted_once
+from controller.nodes.backend import Reach
+from controller.nodes.transport import Remote
+from inventory.ansible_hosts import ClusterOfHosts
+from inventory.calibrated import folder_of
+from inventory.cluster import Node
+from inventory.documents import dump_json, to_plain
+from inventory.errors import InputError, RunError, UnfitError, nearest
+from inventory.finding import find_inventory
+from inventory.reading import read_cluster
+
+PROGRAM = "agents.host.calibration"
+
+PATIENCE_S = 10.0
+"""How long the node may take to put its clocks back."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was found, and where it is kept."""
+
+    node: Node
+    found: Found
+    fit: Fit
+    path: Path
+
+    @property
+    def background(self) -> float:
+        """The largest busy share of all CPUs at steps without a load: what else ran."""
+        return max((step.busy for step in self.found.steps if step.load == 0), default=0.0)
+
+    def document(self) -> dict[str, Any]:
+        """What is written."""
+        return {
+            "node": self.node.id,
+            "node_class": self.node.node_class,
+            "power": to_plain(self.fit.model),
+            "kappa_fitted": self.fit.kappa_is_fitted,
+            "rmse_watts": self.fit.rmse_watts,
+            "held_out": list(self.fit.held_out),
+            "source": self.found.source,
+            "meter_lag": to_plain(self.found.lag),
+            "why_no_lag": self.found.why_no_lag or None,
+            "cpu_model": self.found.cpu_model,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "clocks": self.found.clocks or None,
+            "flags": ["loaded"] if self.background > MOST_LOAD else [],
+            "steps": to_plain(self.found.steps),
+        }
+
+
+def calibrate(inventory: str, name: str, settle_s: float, step_s: float, tell: Callable[[float], None]) -> Calibration:
+    """Calibrate a node, and keep the result.
+
+    Args:
+        inventory: name or path.
+        name: the node's id.
+        settle_s, step_s: how long each step settles, and is metered.
+        tell: is told the share that is done.
+
+    Raises:
+        InputError: there is no such inventory or node.
+        UnfitError: the node has no measured source, or cannot be used.
+        RunError: it failed.
+    """
+    document = read_cluster(inventory)
+    cluster = with_addresses(document)
+    if name not in cluster.by_id:
+        raise InputError(f"{inventory}: has no node {name!r}{nearest(name, cluster.by_id)}")
+    node = cluster.by_id[name]
+    path = folder_of(find_inventory(inventory)) / f"{name}.json"
+    owner = f"{this_owner(path)}, on {platform.node()}"
+    alone = msgspec.structs.replace(cluster, nodes=(node,))
+    reach = reach_of(alone, document.hosts if isinstance(document, ClusterOfHosts) else None, owner)
+    reach.check()
+    with ExitStack() as stack:
+        stack.enter_context(interrupted_once())
+        stack.enter_context(ClusterLock(reach.lock, path))
+        state = stack.enter_context(RunState(path))
+        stack.enter_context(reach.up(state))
+        work = state.partial(Path(tempfile.gettempdir()) / f"millrace-{state.path.stem}")
+        with writing(work):
+            work.mkdir(mode=0o700)
+        request = Request(settle_s=settle_s, step_s=step_s, owner=owner)
+        found = asyncio.run(_conduct(reach, node.id, work, request, tell))
+    result = Calibration(node, found, fit(found.steps, found.f_ref_hz), path)
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, dump_json(result.document()).encode())
+    return result
+
+
+async def _conduct(reach: Reach, node: str, work: Path, request: Request, tell: Callable[[float], None]) -> Found:
+    async with reach:
+        transport = reach.members("calibration", work)[node].transport
+        try:
+            remote = await transport.start(PROGRAM)
+            try:
+                return await _converse(remote, node, request, tell)
+            finally:
+                await asyncio.shield(_end(remote))
+        finally:
+            await asyncio.shield(transport.remove())
+
+
+async def _converse(remote: Remote, node: str, request: Request, tell: Callable[[float], None]) -> Found:
+    await remote.write(msgspec.json.encode(request) + b"\n")
+    while line := await remote.read_line():
+        try:
+            answer = msgspec.json.decode(line, type=Answer)
+        except NONSENSE as fault:
+            raise RunError(f"node {node}: {fault}: {line[:120]!r}") from None
+        match answer:
+            case Progress():
+                tell(answer.number / answer.of)
+            case Refused(kind="unfit"):
+                raise UnfitError(f"node {node}: {answer.reason}")
+            case Refused():
+                raise RunError(f"node {node}: {answer.reason}")
+            case Found():
+                return answer
+    raise RunError(f"node {node}: the calibration ended with status {await remote.wait()}")
+
+
+async def _end(remote: Remote) -> None:
+    """Have it put its clocks back; if it does not come to an end, its guardian does that."""
+    remote.end_input()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await remote.wait()
+    except TimeoutError:
+        pass
+    finally:
+        remote.kill()
+    await remote.wait()

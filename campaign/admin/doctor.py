@@ -1,0 +1,129 @@
+"""What this machine can do for a campaign, as one document. Nothing is changed, and nothing is tried."""
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+
+from msgspec import Struct
+
+from agents.host.probes import CHECKS, program
+from agents.host_files import Finding, Status
+from agents.power.battery import Battery
+from agents.power.choose import order, probe_all
+from agents.power.domain import Reader as Meter
+from agents.power.host import MeteredHost
+from agents.power.hwmon import Hwmon
+from agents.power.rapl import Rapl
+from agents.power.settings import PowerSettings, settings_of
+from analysis.java import MISSING, find_java
+
+
+class Reader(Struct, frozen=True):
+    """One source of energy readings."""
+
+    reader: str
+    status: Status
+    reason: str
+
+
+class Check(Struct, frozen=True):
+    """One ability of the host."""
+
+    check: str
+    status: Status
+    reason: str
+
+
+class Zone(Struct, frozen=True):
+    """Something that is metered.
+
+    Attributes:
+        path: the folder of a powercap zone, else the file; from the host's root.
+        domain: `package-0`, `dram/package-0`.
+        role: what it is.
+        in_total: whether it is a term of the node's total.
+        rejected: None, `mirror of X`, `duplicate of X` or `unreadable`.
+    """
+
+    path: str
+    domain: str
+    role: str
+    in_total: bool
+    rejected: str | None
+
+
+class Power(Struct, frozen=True):
+    """The energy readers in order of preference.
+
+    Attributes:
+        primary: the first that works; None when this host has no energy source.
+        zones: those of powercap; where there are none, what the primary reader meters.
+    """
+
+    primary: str | None
+    readers: list[Reader]
+    zones: list[Zone]
+
+
+class Diagnosis(Struct, frozen=True):
+    """All findings."""
+
+    power: Power
+    checks: list[Check]
+
+
+def _java() -> Finding:
+    java = find_java()
+    return Finding("ok", str(java)) if java else Finding("absent", MISSING)
+
+
+def _spark() -> Finding:
+    try:
+        return Finding("ok", f"pyspark {version('pyspark')}")
+    except PackageNotFoundError:
+        return Finding(
+            "absent", "pyspark is not installed: a node needs none, a controller installs millrace[controller]"
+        )
+
+
+SOFTWARE: Mapping[str, Callable[[], Finding]] = {
+    "java": _java,
+    "spark": _spark,
+    "ssh": lambda: program("ssh", "nodes on other machines cannot be reached (Debian: apt install openssh-client)"),
+    "sshd": lambda: program("sshd", "this machine cannot be a node of a lab (Debian: apt install openssh-server)"),
+}
+"""Name -> check of what is installed here, whatever root the hardware's files are read from."""
+
+
+FILED: Mapping[str | None, type[Meter]] = {Hwmon.name: Hwmon, Battery.name: Battery}
+"""Readers of files, which can be opened to see what they meter, and nothing happens."""
+
+
+def diagnose(host: MeteredHost) -> Diagnosis:
+    """Ask every probe; takes a second or so where counters must be watched.
+
+    Raises:
+        InputError: the settings of the host's meters are wrong.
+    """
+    wishes = settings_of(host)
+    findings = probe_all(host, wishes)
+    readers = [Reader(name, found.status, found.reason) for name, found in findings.items()]
+    primary = next((name for name in order(wishes) if findings[name].status == "ok"), None)
+    software = [Check(name, found.status, found.reason) for name, check in SOFTWARE.items() if (found := check())]
+    hardware = [Check(name, found.status, found.reason) for name, probe in CHECKS.items() if (found := probe(host))]
+    return Diagnosis(Power(primary, readers, _zones(host, wishes, primary)), software + hardware)
+
+
+def _zones(host: MeteredHost, wishes: PowerSettings, primary: str | None) -> list[Zone]:
+    judged = Rapl(host, wishes).judge()
+    if judged or primary not in FILED:
+        return [Zone(f"/{j.zone.path}", j.zone.domain, j.zone.role, j.in_total, j.rejected) for j in judged]
+    reader = FILED[primary](host, wishes)
+    try:
+        reader.open()
+        return [
+            Zone(f"/{d.path}", d.name, d.role, d.in_total, "unreadable" if d.reason else None) for d in reader.domains
+        ]
+    except OSError:
+        return []
+    finally:
+        reader.close()

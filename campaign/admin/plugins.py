@@ -1,0 +1,97 @@
+"""What is installed: schedulers, workloads, agendas and sensors, as plain data for `millrace list`.
+
+A plug-in that cannot be loaded is listed with its `error`, so that one broken package hides nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from agents.sensors.base import GROUP as SENSORS
+from agents.sensors.base import Sensor
+from inventory.errors import MillraceError
+from inventory.params import described
+from inventory.plugins import load_plugin, plugins
+from scheduler.registry import GROUP as SCHEDULERS
+from scheduler.registry import scheduler_class
+from workloads.registry import GROUP as WORKLOADS
+from workloads.workload import Workload
+
+AGENDAS = Path(__file__).parents[1] / "agendas"
+
+Entry = dict[str, Any]
+
+
+def _each(group: str, describe: Callable[[str], Entry]) -> list[Entry]:
+    entries: list[Entry] = []
+    for name in plugins(group):
+        try:
+            entries.append({"name": name, **describe(name), "error": None})
+        except (MillraceError, AttributeError, TypeError) as fault:  # the last two: it lacks part of the interface
+            entries.append({"name": name, "error": str(fault)})
+    return entries
+
+
+def schedulers() -> list[Entry]:
+    """Name, paper, static or online, needs, parameters and what is ignored."""
+    return _each(SCHEDULERS, _scheduler)
+
+
+def _scheduler(name: str) -> Entry:
+    kind = scheduler_class(name)
+    needs = kind.needs
+    return {
+        "paper": kind.paper,
+        "kind": "online" if needs.online else "static",
+        "resources": needs.resources,
+        "hardware": needs.hardware,
+        "traffic": needs.traffic,
+        "load": needs.load,
+        "cycles": needs.cycles,
+        "ignores": needs.ignores,
+        "params": described(kind.Params),
+    }
+
+
+def workloads() -> list[Entry]:
+    """Name, summary, paper and parameters."""
+    return _each(WORKLOADS, _workload)
+
+
+def _workload(name: str) -> Entry:
+    kind: type[Workload] = load_plugin(WORKLOADS, name)
+    return {"summary": kind.summary, "paper": kind.paper, "params": described(kind.Params)}
+
+
+def sensors() -> list[Entry]:
+    """Name and summary."""
+    return _each(SENSORS, _sensor)
+
+
+def _sensor(name: str) -> Entry:
+    kind: type[Sensor] = load_plugin(SENSORS, name)
+    return {"summary": kind.summary}
+
+
+def agendas() -> list[Entry]:
+    """Name, file and summary (the first comment line) of the agendas that come with Millrace."""
+    return [
+        {"name": path.stem, "summary": _first_comment(path), "path": str(path), "error": None}
+        for path in sorted(AGENDAS.glob("*.yaml"))
+    ]
+
+
+def _first_comment(path: Path) -> str:
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#") and line.strip("# "):
+            return line.strip("# ")
+    return ""
+
+
+KINDS: dict[str, Callable[[], Sequence[Entry]]] = {
+    "schedulers": schedulers,
+    "workloads": workloads,
+    "agendas": agendas,
+    "sensors": sensors,
+}
+"""What can be listed, and how."""

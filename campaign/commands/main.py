@@ -1,0 +1,135 @@
+"""`millrace`: the command line.
+
+Every command lives in a file of its own under `campaign.commands` and is imported only when it is asked for, so
+that `place` answers at once although `report` needs Spark.
+"""
+
+import os
+from collections.abc import Sequence
+from copy import copy
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from controller.host.signals import INTERRUPTED, loading
+from inventory.errors import MillraceError, nearest
+from inventory.foreign import printable_lines
+
+INPUT_WRONG = 2
+
+WORLD_WRITABLE = 0o002
+"""The permission that nothing gets that a command makes, whatever the user's umask allows."""
+
+
+def _names() -> list[str]:
+    folder = Path(__file__).parent
+    return sorted(
+        p.stem.replace("_", "-")
+        for p in folder.glob("*.py")
+        if not p.stem.startswith("__") and p.stem not in ("main", "options")
+    )
+
+
+class Settings:
+    """The global options, for commands that ask with `@click.pass_obj`."""
+
+    def __init__(self, debug: bool = False, quiet: bool = False, color: bool = True) -> None:
+        self.debug, self.quiet, self.color = debug, quiet, color
+
+
+def _set(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:
+    if not given:
+        return
+    settings = ctx.ensure_object(Settings)
+    match parameter.name:
+        case "debug":
+            settings.debug = True
+        case "quiet":
+            settings.quiet = True
+        case "no_color":
+            settings.color = ctx.color = False
+
+
+GLOBAL = [
+    click.Option([name], is_flag=True, expose_value=False, callback=_set, help=words)
+    for name, words in (
+        ("--debug", "Show a traceback when something goes wrong."),
+        ("--quiet", "No progress, only results and errors."),
+        ("--no-color", "No colours, whatever the terminal says."),
+    )
+]
+"""Options that stand before the command or behind it."""
+
+
+def _hidden(options: Sequence[click.Option]) -> list[click.Parameter]:
+    """The same options for a command, whose help does not repeat them."""
+    found: list[click.Parameter] = []
+    for option in options:
+        again = copy(option)
+        again.hidden = True
+        found.append(again)
+    return found
+
+
+class _Commands(click.Group):
+    """Finds commands by file name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return _names()
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _names():
+            return None
+        with loading():
+            module = import_module(f"campaign.commands.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        if GLOBAL[0].name not in {parameter.name for parameter in command.params}:
+            command.params += _hidden(GLOBAL)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in _names():
+            raise click.UsageError(f"unknown command {args[0]!r}{nearest(args[0], _names())}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, params=[*GLOBAL]
+)
+@click.version_option(package_name="millrace")
+@click.pass_context
+def millrace(ctx: click.Context) -> None:
+    """Race task placements for stream processing on real Linux machines and meter what they cost.
+
+    Example: millrace run demo
+    """
+    ctx.ensure_object(Settings)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line; return its exit status."""
+    os.umask(os.umask(0o077) | WORLD_WRITABLE)
+    settings = Settings()
+    try:
+        outcome = millrace.main(list(arguments), prog_name="millrace", standalone_mode=False, obj=settings)
+    except click.ClickException as fault:
+        fault.message = printable_lines(fault.message)  # type: ignore[misc] # click reads it in `show`
+        fault.show()
+        return INPUT_WRONG
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
+    except MillraceError as fault:
+        if settings.debug:
+            raise
+        click.echo(printable_lines(f"millrace: {fault}"), err=True)
+        return fault.exit_status
+    except Exception as fault:
+        if settings.debug:
+            raise
+        said = f"millrace: internal error: {type(fault).__name__}: {fault} (--debug shows where)"
+        click.echo(printable_lines(said), err=True)
+        return 1
+    return outcome if isinstance(outcome, int) else 0

@@ -1,0 +1,24 @@
+"""Start of the program `millrace`, and its end.
+
+Nothing is imported before Ctrl-C leaves no traceback: what is loaded takes ten times as long as Python itself.
+"""
+
+import sys
+
+
+def main() -> None:
+    """Run the command line and exit with its status (0, 1, 2, 3 or 130)."""
+    try:
+        from controller.host.signals import interrupted_once, leave_when_interrupted
+
+        leave_when_interrupted()
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)
+    from campaign.commands.main import run
+    from campaign.display.standard_streams import open_standard_streams
+
+    open_standard_streams()
+    with interrupted_once():
+        status = run(sys.argv[1:])
+    sys.exit(status)

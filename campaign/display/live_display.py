@@ -1,0 +1,51 @@
+"""Following a campaign on a terminal until it is over, and printing its state where there is none."""
+
+import sys
+from contextlib import suppress
+
+from rich.console import Console
+from rich.live import Live
+
+from campaign.display.console import plain_console
+from campaign.display.keyboard import Keys
+from campaign.display.top_view import SORTS, screen, snapshot
+from campaign.results.watch import Condition, Watched, look_at
+from controller.host.signals import interrupted_once
+
+PERIOD_S = 1.0
+
+_OVER = (Condition.ENDED, Condition.DIED)
+
+
+def show(watched: Watched, color: bool) -> None:
+    """Show a campaign, live where there is a terminal and something to follow.
+
+    Raises:
+        InputError: its folder is gone, or its `live.json` is none any more.
+    """
+    console = plain_console(color)
+    if console.is_terminal and not console.is_dumb_terminal and sys.stdin.isatty() and watched.condition not in _OVER:
+        watched = _follow(watched, console)
+        if watched.condition not in _OVER:
+            return
+    # A pipe has no width: lines are as long as they are.
+    console.print(snapshot(watched), soft_wrap=not console.is_terminal)
+
+
+def _follow(watched: Watched, console: Console) -> Watched:
+    """Draw until it is over or the user has seen enough; return how it was at last."""
+    sort = "r"
+    with (
+        suppress(KeyboardInterrupt, EOFError),
+        interrupted_once(),
+        Keys() as keys,
+        Live(console=console, screen=True, auto_refresh=False) as live,
+    ):
+        while watched.condition not in _OVER:
+            live.update(screen(watched, sort, *console.size), refresh=True)
+            pressed = keys.wait(PERIOD_S)
+            if "q" in pressed:
+                break
+            sort = next((key for key in reversed(pressed) if key in SORTS), sort)
+            watched = look_at(watched.folder)
+    return watched

@@ -1,0 +1,153 @@
+"""Showing people what a campaign does: a live display on a terminal, plain lines elsewhere, nothing when quiet.
+
+What is drawn is the content of `live.json` (`campaign.results.live_file`).
+
+All of it goes to standard error; standard output holds results only.
+"""
+
+import sys
+import time
+from typing import Protocol
+
+import click
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from campaign.display.console import plain_console
+from campaign.results.live_file import LiveContent, in_words, ms_in_words
+from campaign.results.result_store import FAILED, OK
+from inventory.foreign import printable
+
+PLAIN_EVERY_S = 10.0
+"""Distance of the plain lines between those of beginning and ending runs."""
+
+
+class View(Protocol):
+    """One way to show it."""
+
+    def open(self) -> None:
+        """Begin."""
+        ...
+
+    def draw(self, live: LiveContent) -> None:
+        """Show it; called every second."""
+        ...
+
+    def say(self, text: str, style: str = "") -> None:
+        """Show a line that stays; it may hold text of others."""
+        ...
+
+    def close(self) -> None:
+        """End."""
+        ...
+
+
+def view_for(quiet: bool, color: bool) -> View:
+    """The view that fits the terminal and the options."""
+    if quiet:
+        return Silence()
+    if sys.stderr.isatty():
+        return Display(plain_console(color, stderr=True))
+    return Lines()
+
+
+class Silence:
+    """Nothing at all."""
+
+    def open(self) -> None:
+        """See `View`."""
+
+    def draw(self, live: LiveContent) -> None:
+        """See `View`."""
+
+    def say(self, text: str, style: str = "") -> None:
+        """See `View`."""
+
+    def close(self) -> None:
+        """See `View`."""
+
+
+class Lines:
+    """A line whenever something happens, and one every ten seconds."""
+
+    def open(self) -> None:
+        """See `View`."""
+        self._next = time.monotonic() + PLAIN_EVERY_S
+
+    def draw(self, live: LiveContent) -> None:
+        """See `View`."""
+        if live["run"] is not None and time.monotonic() >= self._next:
+            self._next = time.monotonic() + PLAIN_EVERY_S
+            flow = flow_in_words(live)
+            self.say(
+                f"run {live['number']}/{live['of']} {live['run']}: {live['stage']}"
+                f"{', ' + flow if flow else ''}, {in_words(live['time_left_s'])} left"
+            )
+
+    def say(self, text: str, style: str = "") -> None:
+        """See `View`."""
+        click.echo(printable(text), err=True)
+
+    def close(self) -> None:
+        """See `View`."""
+
+
+class Display:
+    """A few lines at the bottom of the terminal that are drawn again every second."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def open(self) -> None:
+        """See `View`."""
+        self._live.start()
+
+    def draw(self, live: LiveContent) -> None:
+        """See `View`."""
+        self._live.update(Group(*head(live)), refresh=True)
+
+    def say(self, text: str, style: str = "") -> None:
+        """See `View`."""
+        self._live.console.print(Text(printable(text), style=style))
+
+    def close(self) -> None:
+        """See `View`."""
+        self._live.stop()
+
+
+def head(live: LiveContent) -> list[RenderableType]:
+    """Three lines: which run, its stage and what comes out, and what is left."""
+    outcomes = live["outcomes"]
+    which = Text.assemble((live["campaign"], "bold"), f"  run {live['number']} of {live['of']}")
+    if live["run"] is not None:
+        which.append(f"  {live['run']}")
+        if live["attempt"] > 1:
+            which.append(f"  attempt {live['attempt']}", "yellow")
+    stage = Table.grid(padding=(0, 1))
+    for _ in range(4):
+        stage.add_column(no_wrap=True)
+    meant_s, elapsed_s = live["stage_s"], live["stage_elapsed_s"]
+    bar = ProgressBar(total=meant_s, completed=elapsed_s, width=24) if meant_s else Text("")
+    of = f"/{meant_s:g}" if meant_s else ""
+    stage.add_row(Text(f"{live['stage']:<16}"), bar, f"{elapsed_s:.0f}{of} s", Text(flow_in_words(live), "cyan"))
+    foot = Text(f"{in_words(live['time_left_s'])} left, {outcomes[OK]} ok", "dim")
+    if outcomes[FAILED]:
+        foot.append(f", {outcomes[FAILED]} failed", "red")
+    return [which, stage, foot]
+
+
+def flow_in_words(live: LiveContent) -> str:
+    """What is on its way to nodes, current throughput and latency; empty when nothing flows."""
+    parts = []
+    # A campaign of an earlier version does not say.
+    if sending := live.get("sending"):
+        parts.append(f"sending files, {sending['sent_bytes'] / 1e6:,.0f} of {sending['of_bytes'] / 1e6:,.0f} MB")
+    if live["tuples_per_s"] is not None:
+        parts.append(f"{live['tuples_per_s']:,.0f} tuples/s")
+    if live["latency_p50_ms"] is not None:
+        parts.append(f"p50 {ms_in_words(live['latency_p50_ms'])}")
+    return ", ".join(parts)

@@ -1,0 +1,194 @@
+"""What `millrace top` shows: executors, what goes between nodes, and the nodes' CPU, cut to the size of a terminal."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from campaign.display.progress import head
+from campaign.results.live_file import REPORTING, in_words
+from campaign.results.watch import Condition, Watched, died_utc
+from controller.coordinator.live_metrics import ExecutorFlow, FlowDocument
+from inventory.foreign import printable
+
+WIDE, HIGH = 116, 12
+"""From so many columns and lines on, nodes and their traffic stand beside the executors."""
+
+_MUCH, _MOST = 0.5, 0.9
+"""Shares from which on a figure is coloured."""
+
+Key = Callable[[ExecutorFlow], float]
+
+SORTS: dict[str, tuple[str, Key]] = {
+    "r": ("rate", lambda e: max(e.in_per_s or 0.0, e.out_per_s or 0.0)),
+    "u": ("queue", lambda e: e.queued or 0),
+    "b": ("busy", lambda e: e.busy or 0.0),
+}
+"""Key on the keyboard -> its word and what it sorts by, largest first."""
+
+HOPS = {"intra_worker": "within workers", "inter_worker": "within nodes", "inter_node": "between nodes"}
+
+
+def screen(watched: Watched, sort: str, width: int, height: int) -> RenderableType:
+    """All of a terminal of this size; `sort` is a key of `SORTS`."""
+    lines = _top(watched)
+    for line in lines:
+        if isinstance(line, Text):
+            line.no_wrap, line.overflow = True, "ellipsis"
+    flow = _flow(watched)
+    left = height - len(lines) - 2
+    foot = Text(no_wrap=True, overflow="ellipsis").append("sort by", "dim")
+    for key, (word, _) in SORTS.items():
+        foot.append(f"  {key} ", "bold").append(word, "reverse" if key == sort else "")
+    foot.append("    q ", "bold").append("quit")
+    arrange = _wide if width >= WIDE and left >= HIGH else _narrow
+    body = [] if flow is None else arrange(flow, sort, left)
+    return Group(*lines, Text(""), *body, foot)
+
+
+def snapshot(watched: Watched) -> RenderableType:
+    """Everything, for where there is no terminal."""
+    flow = _flow(watched)
+    if flow is None:
+        return Group(*_top(watched))
+    parts = (_executors(flow, "r", None), _hops(flow), _pairs(flow, None), _nodes(flow, None))
+    return Group(*_top(watched), *(part for shown in parts for part in (Text(""), shown)))
+
+
+def _flow(watched: Watched) -> FlowDocument | None:
+    found = None if watched.live is None else watched.live.get("flow")
+    return None if found is None else msgspec.convert(found, FlowDocument, str_keys=True)
+
+
+def _top(watched: Watched) -> list[RenderableType]:
+    """The campaign's head, and what is the matter with it."""
+    live = watched.live
+    if live is not None and live["stage"] == REPORTING:
+        live = {**live, "stage_elapsed_s": live["stage_elapsed_s"] + watched.age_s}
+    lines = [] if live is None else head(live)
+    folder = printable(watched.folder)
+    match watched.condition:
+        case Condition.PREPARING:
+            lines.append(Text(f"preparing: the campaign in {folder} has begun and says nothing yet"))
+        case Condition.SILENT:
+            lines.append(Text(f"no news for {in_words(watched.age_s)}: what is shown is old", "bold red"))
+        case Condition.DIED:
+            said = f"died: its process is gone; the last news is of {died_utc(watched)}"
+            lines.append(Text(f"{said}. Go on with: millrace run --resume {folder}", "bold red"))
+        case Condition.ENDED:
+            lines.append(Text(f"the campaign has ended; results: {folder}", "bold"))
+        case Condition.RUNNING:
+            pass
+    return lines
+
+
+def _wide(flow: FlowDocument, sort: str, height: int) -> list[RenderableType]:
+    beside = Table.grid(padding=(0, 3))
+    half = (height - 3) // 2
+    beside.add_row(_executors(flow, sort, height - 2), Group(_pairs(flow, half), Text(""), _nodes(flow, half)))
+    return [beside, _hops(flow), Text("")]
+
+
+def _narrow(flow: FlowDocument, sort: str, height: int) -> list[RenderableType]:
+    """Nodes and pairs get a third each where that shows something, executors all the rest."""
+    left = height - 1
+    third = left // 3
+    parts: list[RenderableType] = []
+    for rows, draw in ((len(flow.traffic), _pairs), (len(flow.nodes), _nodes)):
+        if rows and third >= 3:
+            part = min(third, rows + 1)
+            parts.append(draw(flow, part))
+            left -= part
+    return [_executors(flow, sort, left), _hops(flow), *parts]
+
+
+def _executors(flow: FlowDocument, sort: str, height: int | None) -> Table:
+    _, weight = SORTS[sort]
+    rows = [
+        (
+            entry.executor,
+            f"{entry.node}/{entry.slot}",
+            _count(entry.in_per_s),
+            _count(entry.out_per_s),
+            _count(entry.queued),
+            _share(entry.busy),
+            _share(entry.blocked),
+            _UNKNOWN if entry.late_s is None else f"{entry.late_s:.2f} s",
+        )
+        for entry in sorted(flow.executors, key=weight, reverse=True)
+    ]
+    return _table(("executor", "node/slot", "in/s", "out/s", "queue", "busy", "blocked", "late"), 2, rows, height)
+
+
+def _hops(flow: FlowDocument) -> Text:
+    """Tuples and bytes per second by kind of hop, in one line."""
+    line = Text(no_wrap=True, overflow="ellipsis").append("tuples/s", "bold")
+    for hop, words in HOPS.items():
+        here = [entry for entry in flow.traffic if entry.hop == hop]
+        tuples = sum(entry.tuples_per_s or 0.0 for entry in here)
+        nbytes = sum(entry.bytes_per_s or 0.0 for entry in here)
+        line.append(f"  {words} ").append(f"{tuples:,.0f}", "cyan")
+        if nbytes:
+            line.append(f" ({_bytes(nbytes)}/s)")
+    return line
+
+
+def _pairs(flow: FlowDocument, height: int | None) -> Table:
+    across = [entry for entry in flow.traffic if entry.hop == "inter_node"]
+    across.sort(key=lambda entry: entry.tuples_per_s or 0.0, reverse=True)
+    rows = [
+        (
+            f"{entry.source} -> {entry.target}",
+            _count(entry.tuples_per_s),
+            _UNKNOWN if entry.bytes_per_s is None else _bytes(entry.bytes_per_s),
+        )
+        for entry in across
+    ]
+    return _table(("between nodes", "tuples/s", "bytes/s"), 1, rows, height)
+
+
+def _nodes(flow: FlowDocument, height: int | None) -> Table:
+    rows = [
+        (
+            entry.node,
+            _UNKNOWN if entry.cpu_cores is None else f"{entry.cpu_cores:.2f}",
+            "  ".join(f"{slot}: {cores:.2f}" for slot, cores in entry.workers.items()),
+        )
+        for entry in flow.nodes
+    ]
+    table = _table(("node", "CPU, cores", "by slot"), 1, rows, height)
+    table.columns[2].justify = "left"
+    return table
+
+
+_UNKNOWN = "-"
+
+
+def _table(titles: Sequence[str], names: int, rows: Sequence[Sequence[str | Text]], height: int | None) -> Table:
+    """A table of at most `height` lines; its first `names` columns are words, the others figures."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for at, title in enumerate(titles):
+        table.add_column(title, justify="left" if at < names else "right", no_wrap=True)
+    most = len(rows) if height is None or len(rows) < height else max(0, height - 2)
+    for row in rows[:most]:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    if most < len(rows):
+        table.add_row(Text(f"{len(rows) - most} more", "dim"))
+    return table
+
+
+def _count(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def _bytes(value: float) -> str:
+    return decimal(round(value))
+
+
+def _share(value: float | None) -> Text:
+    if value is None:
+        return Text(_UNKNOWN)
+    return Text(f"{value:.1%}", "red" if value >= _MOST else "yellow" if value >= _MUCH else "")

@@ -1,0 +1,1 @@
+"""Placements without a cluster: computed, compared, explained and drawn."""

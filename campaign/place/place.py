@@ -1,0 +1,172 @@
+"""From the files of `millrace place` to placements: one scheduler, or several on the same round."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+from msgspec import UNSET, UnsetType
+
+from campaign.place.patience import patience
+from inventory.documents import Document
+from inventory.errors import InputError, MillraceError, RunError, UnfitError, nearest
+from inventory.flops import LackingNodeError
+from inventory.params import described
+from scheduler.explain import Account, account_of
+from scheduler.explain.lower_bound import Least, least_of
+from scheduler.load_problem import pose
+from scheduler.placement_file import Answer, answer_of
+from scheduler.problem import Needs, Plan, Problem, Scheduler
+from scheduler.registry import make_scheduler, scheduler_class
+from scheduler.validation import Checked
+
+ANYTHING = Needs(traffic="used", cycles=True, shrinks=True)
+"""Needs that every round meets whose files are right."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """The files of a scheduling round, and what is wanted of it.
+
+    Attributes:
+        cluster: the cluster file.
+        topologies: the topology files, in order.
+        traffic: the traffic file, if there is one.
+        explain: whether answers come with an account.
+    """
+
+    cluster: Document
+    topologies: Sequence[Document]
+    traffic: Document | None
+    explain: bool
+
+    def posed(self, needs: Needs) -> Problem:
+        """The round as a problem for a scheduler with these needs."""
+        return pose(needs, self.cluster, self.topologies, self.traffic)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A scheduler's plan for a problem, and the document that says it."""
+
+    problem: Problem
+    plan: Plan
+    answer: Answer
+
+    @property
+    def document(self) -> Answer:
+        """What `--json` prints of it."""
+        return self.answer
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A scheduler that cannot place the round, and why."""
+
+    scheduler: str
+    fault: MillraceError
+
+    @property
+    def document(self) -> dict[str, str]:
+        """What `--json` prints of it."""
+        return {"scheduler": self.scheduler, "error": str(self.fault)}
+
+
+def place(ready: Checked, given: Round, least: Least | None = None) -> Placed:
+    """Ask one scheduler; `least` is computed for its account where it is not given.
+
+    Raises:
+        MillraceError: the files are wrong, the scheduler cannot place such a round, or it broke down.
+    """
+    problem = given.posed(ready.needs)
+    try:
+        with patience(ready.name):
+            start = perf_counter()
+            plan = ready.place(problem)
+            elapsed_s = perf_counter() - start
+    except LackingNodeError as fault:
+        at = [node.id for node in problem.cluster.nodes].index(fault.node)
+        raise given.cluster.error(("nodes", at), str(fault)) from None
+    account: Account | UnsetType = UNSET
+    if given.explain:
+        account = account_of(problem, plan, least_of(problem) if least is None else least)
+    return Placed(problem, plan, answer_of(ready.name, ready.params, problem, plan, elapsed_s, account))
+
+
+def compare(names: Sequence[str], given: Round, *sources: Document) -> list[Placed | Refused]:
+    """Ask several schedulers about the same round, one after the other.
+
+    A parameter goes to every scheduler that has one of that name.
+
+    Args:
+        names: of the schedulers.
+        given: the round.
+        sources: documents of parameters; later ones win.
+
+    Raises:
+        InputError: the files are wrong, an unknown scheduler, or a parameter that none of them has.
+    """
+    asked: dict[str, type[Scheduler] | Refused] = {name: _kind(name) for name in names}
+    kinds = {name: kind for name, kind in asked.items() if not isinstance(kind, Refused)}
+    known = {name: {entry["name"] for entry in described(kind.Params)} for name, kind in kinds.items()}
+    everyone = set().union(*known.values())
+    for document in sources:
+        if not isinstance(document.data, Mapping | None):
+            raise document.error((), "a mapping of parameters was expected")
+        for key in document.data or ():
+            if _field(key) not in everyone:
+                raise document.error((key,), f"unknown parameter {key!r}{nearest(key, everyone)}")
+    ready = {
+        name: make_scheduler(name, *((_only(document, known[name]), ()) for document in sources)) for name in kinds
+    }
+    everything = given.posed(ANYTHING)
+    least = least_of(everything) if given.explain else None
+    outcomes: list[Placed | Refused] = []
+    for name, kind in asked.items():
+        if isinstance(kind, Refused):
+            outcomes.append(kind)
+            continue
+        try:
+            outcomes.append(place(ready[name], given, least))
+        except MillraceError as fault:
+            outcomes.append(Refused(name, fault))
+    return outcomes
+
+
+def _kind(name: str) -> type[Scheduler] | Refused:
+    try:
+        return scheduler_class(name)
+    except UnfitError as fault:
+        return Refused(name, fault)
+
+
+def _field(key: object) -> str:
+    """The field that a parameter is kept in (`inventory.params.parameters`)."""
+    return str(key).replace(".", "_")
+
+
+def _only(document: Document, keys: set[str]) -> Document:
+    data = {key: value for key, value in (document.data or {}).items() if _field(key) in keys}
+    return Document(document.source, data, document.lines)
+
+
+def listed(first: str | None, text: str) -> list[str]:
+    """The names of a list like `even,top-storm`, after the one of `--scheduler` where that is given and not among them.
+
+    Raises:
+        InputError: a name is missing or comes twice.
+    """
+    names = [name.strip() for name in text.split(",")]
+    for at, name in enumerate(names):
+        if not name:
+            raise InputError(f"--compare: got {text!r}: a name is missing; expected NAME,NAME,...")
+        if name in names[:at]:
+            raise InputError(f"--compare: {name!r} is named twice")
+    return names if first is None or first in names else [first, *names]
+
+
+def status_of(outcomes: Sequence[Placed | Refused]) -> int:
+    """The exit status of a comparison: 1 when a scheduler broke down; what the first says when none can place."""
+    statuses = [outcome.fault.exit_status for outcome in outcomes if isinstance(outcome, Refused)]
+    if RunError.exit_status in statuses:
+        return RunError.exit_status
+    return statuses[0] if len(statuses) == len(outcomes) else 0

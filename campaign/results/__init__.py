@@ -1,0 +1,1 @@
+"""Results: the store, `live.json`, metrics of runs and their energy."""

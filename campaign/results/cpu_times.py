@@ -1,0 +1,154 @@
+"""CPU time of everything that ran on a machine, by the traces: how much, of whom, and on which package (socket)."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from agents.power.attribution import Work
+from agents.power.curve import Curve
+from campaign.agenda.machines import Machine
+from campaign.results.curves import curve_of_differences
+from workloads.rates import NS
+
+Worker = tuple[str, int]
+"""Node and slot."""
+
+ON_PACKAGE = ("affinity", "last_cpu")
+"""How it is known on which package a worker was (`agents.sensors.packages`)."""
+
+TOGETHER = "together"
+"""It is not known: its energy is that of all packages together."""
+
+Reading = tuple[int, float]
+"""A moment in nanoseconds, and what was read then."""
+
+
+class CpuTimes:
+    """CPU time of everything that ran on a machine, as curves over its clock."""
+
+    def __init__(self, machine: Machine, cpu: pa.Table, executor: pa.Table) -> None:
+        """Read the tables `cpu` and `executor`."""
+        looks = {node: _times(cpu, node, "agent") for node in machine.nodes}
+        cores = _only(cpu, node=machine.metered, scope="core")
+        self._of_a_namespace = not machine.is_this_host and pc.any(cores["shared"]).as_py() is True
+        if self._of_a_namespace:
+            # It sees the cores of its host: what it has used itself is in the row of the node.
+            cores = _only(cpu, node=machine.metered, scope="node")
+        self.moments = pc.unique(cores["t_ns"]).to_pylist()
+        self._cores: dict[int | None, list[Curve]] = {}
+        for (_, package), of_core in _groups(cores, ("name", "package"), ("cores",)):
+            self._cores.setdefault(package, []).append(_rates(of_core))
+        of_machine = pc.is_in(cpu["node"], pa.array(machine.nodes))
+        self.workers: dict[Worker, Curve] = {}
+        self._places: dict[Worker, dict[tuple[int | None, str | None], Curve]] = {}
+        workers = cpu.filter(pc.and_(pc.equal(cpu["scope"], "worker"), of_machine))
+        for (node, slot), found in _groups(workers, ("node", "name"), ("cores", "package", "package_by")):
+            rows = list(found)
+            key = node, int(slot)
+            self.workers[key] = _rates(((t_ns, used) for t_ns, used, *_ in rows), looks[node])
+            self._places[key] = {
+                where: _rates(((t_ns, used if tuple(at) == where else 0.0) for t_ns, used, *at in rows), looks[node])
+                for where in {(package, by) for _, _, package, by in rows}
+            }
+        busy = executor.filter(pc.is_in(executor["node"], pa.array(machine.nodes)))
+        self.executors: dict[Worker, dict[str, Curve]] = {}
+        for (node, slot, name), busy_rows in _groups(busy, ("node", "worker", "executor"), ("busy_ns",)):
+            curve = curve_of_differences((t_ns, None, float(busy_ns)) for t_ns, busy_ns in busy_rows)
+            self.executors.setdefault((node, slot), {})[name] = curve
+
+    @property
+    def is_known(self) -> bool:
+        """Whether cores were sampled at all."""
+        return bool(self._cores)
+
+    def all_ns(self, since_ns: int, t_ns: int) -> float:
+        """CPU time of everything."""
+        return sum(core.between(since_ns, t_ns) for cores in self._cores.values() for core in cores)
+
+    def why_together(self, packages: Collection[int]) -> str:
+        """Why CPU time cannot be told apart by these packages; empty when it can."""
+        if self._of_a_namespace:
+            return "the node has no cores of its own"
+        if None in self._cores:
+            return "the kernel does not say on which package a core is"
+        lacking = ", ".join(f"package {package}" for package in sorted(set(packages) - self._cores.keys()))
+        return f"no core of {lacking} was sampled" if lacking else ""
+
+    def packages_ns(self, since_ns: int, t_ns: int) -> dict[int, float]:
+        """Package -> CPU time of everything that ran on it."""
+        return {
+            package: sum(core.between(since_ns, t_ns) for core in cores)
+            for package, cores in self._cores.items()
+            if package is not None
+        }
+
+    def places_ns(self, worker: Worker, since_ns: int, t_ns: int) -> dict[int | None, float]:
+        """Package -> CPU time of a worker there; None -> that of which it is not known where it was."""
+        found: dict[int | None, float] = {}
+        for (package, _), curve in self._places[worker].items():
+            at = package if package in self._cores else None
+            found[at] = found.get(at, 0.0) + curve.between(since_ns, t_ns)
+        return found
+
+    def known_by(self, since_ns: int, t_ns: int) -> dict[str, float]:
+        """How it is known on which packages workers were -> share of their CPU time; empty when they had none."""
+        found = dict.fromkeys([*ON_PACKAGE, TOGETHER], 0.0)
+        for places in self._places.values():
+            for (package, by), curve in places.items():
+                found[by if by and package in self._cores else TOGETHER] += curve.between(since_ns, t_ns)
+        whole = sum(found.values())
+        return {by: ns / whole for by, ns in found.items()} if whole else {}
+
+    def work(self, worker: Worker, since_ns: int, t_ns: int) -> Work:
+        """What a worker did."""
+        executors = self.executors.get(worker, {})
+        busy = {name: curve.between(since_ns, t_ns) for name, curve in executors.items()}
+        return Work(self.workers[worker].between(since_ns, t_ns), busy)
+
+
+def _rates(rows: Iterable[Reading], looks: Sequence[int] = ()) -> Curve:
+    """From rows of cores used since the row before.
+
+    Args:
+        rows: of one subject.
+        looks: when the node was looked at. The first look at a process gives no row, so that its next row tells of the
+            time since that look, however long ago another process had the same name.
+    """
+    at = 0
+    last_ns: int | None = None
+    points: list[tuple[int, int | None, float]] = []
+    for t_ns, cores in rows:
+        while at < len(looks) and looks[at] < t_ns:
+            at += 1
+        known = [moment for moment in (looks[at - 1] if at else None, last_ns) if moment is not None]
+        since_ns = max(known, default=t_ns - NS)
+        points.append((t_ns, since_ns, cores * (t_ns - since_ns)))
+        last_ns = t_ns
+    return curve_of_differences(points)
+
+
+def _only(table: pa.Table, **values: str) -> pa.Table:
+    for column, value in values.items():
+        table = table.filter(pc.equal(table[column], value))
+    return table
+
+
+def _times(cpu: pa.Table, node: str, scope: str) -> list[int]:
+    times: list[int] = _only(cpu, node=node, scope=scope)["t_ns"].sort().to_pylist()
+    return times
+
+
+def _groups(
+    table: pa.Table, keys: Sequence[str], values: Sequence[str]
+) -> Iterator[tuple[tuple[Any, ...], Iterator[tuple[Any, ...]]]]:
+    """Rows of each subject in order of time: its key, and (t_ns, values)."""
+    for found in table.group_by(keys).aggregate([]).to_pylist():
+        rows = table
+        for column in keys:
+            same = pc.is_null(rows[column]) if found[column] is None else pc.equal(rows[column], found[column])
+            rows = rows.filter(same)
+        rows = rows.sort_by("t_ns")
+        columns = (rows[column].to_pylist() for column in ("t_ns", *values))
+        yield tuple(found[column] for column in keys), zip(*columns, strict=True)

@@ -1,0 +1,186 @@
+"""What a campaign is doing now: the board that the run loop writes on, and `live.json`, from which others read.
+
+The views of `campaign.display.progress` draw the board for people; `millrace top` (`campaign.results.watch`) and scripts read the
+file, which is replaced every second.
+"""
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from campaign.agenda.run_order import Run
+from campaign.results.result_store import FAILED, OK, SKIPPED
+from controller.coordinator.live_metrics import Flow
+from controller.host.process_identity import identify
+from inventory.documents import to_plain
+
+LIVE_FILE = "live.json"
+
+OVERHEAD_S = 4.0
+"""What a run takes beside warm-up and measured interval, as long as none has been timed."""
+
+REPORTING = "reporting"
+"""The stage after the last run while the report is made; `live.json` rests meanwhile."""
+
+FINISHED, INTERRUPTED, FAILING = "finished", "interrupted", "failed"
+"""The last stages."""
+
+
+LiveContent = Mapping[str, Any]
+"""What `live.json` holds; docs/reference/results.md has its keys."""
+
+
+class Board:
+    """The state of a campaign, as of now.
+
+    Attributes:
+        campaign: its name.
+        total: how many runs it has.
+        outcomes: runs with each status, those of an earlier session included.
+        run: the run under way, or None.
+        attempt: which attempt at it.
+        stage_name: what is being done.
+        stage_s: how long the stage is meant to take, or None.
+    """
+
+    def __init__(self, campaign: str, total: int, done: int, nominal_s: float) -> None:
+        """Start a board: `done` of `total` runs are done, `nominal_s` is a run's warm-up and measured interval."""
+        self.campaign, self.total = campaign, total
+        self.outcomes: Counter[str] = Counter({OK: done})
+        self.run: Run | None = None
+        self.attempt = 1
+        self.stage_name = "preparing"
+        self.stage_s: float | None = None
+        self._stage_since = self._run_since = time.monotonic()
+        self._flow: Flow | None = None
+        self._sending: dict[str, tuple[int, int]] = {}
+        self._process = to_plain(identify(os.getpid()))
+        self._nominal_s = nominal_s
+        self._took: list[float] = []
+        self._left = total - done
+
+    def start(self, run: Run, attempt: int, left: int) -> None:
+        """A run begins; `left` runs come after it."""
+        self.run, self.attempt, self._left = run, attempt, left
+        self._run_since = time.monotonic()
+        self.stage("starting")
+
+    def stage(self, name: str, seconds: float | None = None, flow: Flow | None = None) -> None:
+        """The run enters a stage, which is meant to take `seconds`; `flow` knows what goes through the topology."""
+        self.stage_name, self.stage_s, self._flow = name, seconds, flow
+        self._sending = {}
+        self._stage_since = time.monotonic()
+
+    def send(self, what: str, sent: int, of: int) -> None:
+        """Something is on its way to a node; so many bytes of it have left. May be called from any thread."""
+        self._sending[what] = (sent, of)
+
+    def end(self, status: str) -> float:
+        """The run has ended; return how many seconds it took."""
+        took = time.monotonic() - self._run_since
+        self.outcomes[status] += 1
+        if status == OK:
+            self._took.append(took)
+        self.run = None
+        self.stage("between runs")
+        return took
+
+    def close(self, how: str) -> None:
+        """The runs have ended: the campaign is `reporting`, `finished`, `interrupted` or `failed`."""
+        self.run, self._left = None, 0
+        self.stage(how)
+
+    @property
+    def in_stage_s(self) -> float:
+        """Seconds since the stage began."""
+        return time.monotonic() - self._stage_since
+
+    @property
+    def time_left_s(self) -> float:
+        """Estimated seconds until the last run has ended."""
+        expected = sum(self._took) / len(self._took) if self._took else self._nominal_s + OVERHEAD_S
+        current = max(0.0, expected - (time.monotonic() - self._run_since)) if self.run else 0.0
+        return current + expected * self._left
+
+    @property
+    def number(self) -> int:
+        """How many runs have ended or are under way."""
+        return sum(self.outcomes.values()) + (self.run is not None)
+
+    def document(self) -> LiveContent:
+        """The board as plain data; what is not known is None."""
+        now = time.monotonic()
+        tuples_per_s, latency_p50_ms = (None, None) if self._flow is None else self._flow.sample(now)
+        moves = list(self._sending.values())
+        sent, of = sum(sent for sent, _ in moves), sum(of for _, of in moves)
+        return {
+            "campaign": self.campaign,
+            "process": self._process,
+            "updated_utc": _utc(),
+            "run": None if self.run is None else self.run.name,
+            "attempt": None if self.run is None else self.attempt,
+            "number": self.number,
+            "of": self.total,
+            "stage": self.stage_name,
+            "stage_elapsed_s": round(self.in_stage_s, 1),
+            "stage_s": self.stage_s,
+            "tuples_per_s": _rounded(tuples_per_s),
+            "latency_p50_ms": _rounded(latency_p50_ms),
+            "sending": {"sent_bytes": sent, "of_bytes": of} if sent < of else None,
+            "time_left_s": round(self.time_left_s, 1),
+            "outcomes": {status: self.outcomes[status] for status in (OK, FAILED, SKIPPED)},
+            "flow": None if self._flow is None else to_plain(self._flow.document(now)),
+        }
+
+
+def write_live(document: LiveContent, folder: Path) -> None:
+    """Replace `live.json`; nothing happens when it cannot be written, for it is worth no campaign."""
+    beside = folder / f".{LIVE_FILE}.new"
+    try:
+        beside.write_text(json.dumps(document) + "\n")
+        beside.replace(folder / LIVE_FILE)
+    except OSError:
+        with suppress(OSError):
+            beside.unlink()
+
+
+def finish_live(folder: Path) -> None:
+    """The report is made, or cannot be: the last stage of a campaign that was `reporting`."""
+    with suppress(OSError, ValueError):
+        document = json.loads((folder / LIVE_FILE).read_text())
+        write_live(document | {"updated_utc": _utc(), "stage": FINISHED, "stage_elapsed_s": 0.0}, folder)
+
+
+def in_words(seconds: float) -> str:
+    """A duration for people: `45 s`, `3 min 05 s`, `2 h 10 min`, `3 d 4 h`.
+
+    >>> in_words(45), in_words(185), in_words(7800), in_words(274000)
+    ('45 s', '3 min 05 s', '2 h 10 min', '3 d 4 h')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def ms_in_words(ms: float) -> str:
+    """A latency for people: `0.512 ms`, `12.3 ms`, `12,346 ms`."""
+    return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.3g} ms"
+
+
+def _utc() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)

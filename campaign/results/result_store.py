@@ -1,0 +1,177 @@
+"""The results of one campaign on disk.
+
+    <out>/<campaign>/latest -> <UTC start>
+    <out>/<campaign>/<UTC start>/
+        campaign.json                       the agenda as resolved, version, git commit, host, seeds, cluster
+        live.json                           what it is doing now (`campaign.results.live_file`)
+        runs/<name>/                        one complete run: run.json, traces/, answer/, logs/
+        runs/<name>.partial/                a run that is not complete
+        report/
+
+A run grows under its partial name and gets its own only when everything in it is on the disk. What carries a final name
+is therefore complete, and whoever resumes needs to look at nothing else.
+"""
+
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from controller.host.cleanup_log import PARTIAL
+from controller.host.durable_files import DiskFullError, complete_folder, replace_file, writing
+from inventory.documents import Document, dump_json, read
+from inventory.errors import InputError, UnfitError
+
+CAMPAIGN_FILE = "campaign.json"
+RUN_FILE = "run.json"
+LATEST = "latest"
+
+OK, FAILED, SKIPPED = "ok", "failed", "skipped"
+"""The statuses of a run: done and verified, tried in vain, not tried because of an earlier failure."""
+
+
+def new_folder(out: Path, campaign: str) -> Path:
+    """A folder for a campaign that starts now; not made yet, and not there before."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    folder = out / campaign / stamp
+    number = 1
+    while folder.exists():
+        number += 1
+        folder = out / campaign / f"{stamp}-{number}"
+    return folder
+
+
+def read_record(folder: Path) -> Document:
+    """The `campaign.json` of an earlier campaign.
+
+    Raises:
+        InputError: the folder holds no campaign.
+    """
+    if not (folder / CAMPAIGN_FILE).is_file():
+        raise InputError(f"{folder}: holds no {CAMPAIGN_FILE}; the folder of a campaign was expected")
+    record = read(folder / CAMPAIGN_FILE)
+    if not isinstance(record.data, dict):
+        raise record.error((), "a mapping was expected")
+    return record
+
+
+class Store:
+    """The results folder of one campaign."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.runs = folder / "runs"
+
+    @classmethod
+    def create(cls, folder: Path, record: Mapping[str, Any]) -> "Store":
+        """Make the folder with its `campaign.json`, and point `latest` at it.
+
+        Raises:
+            DiskFullError, UnfitError: it cannot be written; nothing of it is left.
+        """
+        store = cls(folder)
+        missing = [p for p in (folder, *folder.parents) if not p.exists()]
+        try:
+            with writing(folder):
+                store.runs.mkdir(parents=True)
+                replace_file(folder / CAMPAIGN_FILE, dump_json(record).encode())
+                _point(folder.parent / LATEST, folder.name)
+        except UnfitError:
+            shutil.rmtree(folder, ignore_errors=True)
+            for parent in missing[1:]:
+                with suppress(OSError):
+                    parent.rmdir()
+            raise
+        return store
+
+    def rewrite(self, record: Mapping[str, Any]) -> None:
+        """Replace `campaign.json`.
+
+        Raises:
+            DiskFullError, UnfitError: it cannot be written; it is as it was.
+        """
+        with writing(self.folder):
+            replace_file(self.folder / CAMPAIGN_FILE, dump_json(record).encode())
+
+    def drop_partial(self) -> None:
+        """Remove runs that were never completed; call it while the cluster is locked."""
+        for folder in self.runs.glob(f"*{PARTIAL}"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def outcome(self, name: str) -> dict[str, Any] | None:
+        """The `run.json` of a run, or None when it has no complete result.
+
+        Raises:
+            InputError: it is there and cannot be read.
+        """
+        path = self.runs / name / RUN_FILE
+        if not path.is_file():
+            return None
+        with suppress(msgspec.DecodeError, OSError):
+            found = msgspec.json.decode(path.read_bytes())
+            if isinstance(found, dict):
+                return found
+        raise InputError(f"{path}: is not a run's result; remove its folder to have the run done again")
+
+    def is_done(self, name: str) -> bool:
+        """Whether a run needs not be done again: only those that went well."""
+        outcome = self.outcome(name)
+        return outcome is not None and outcome.get("status") == OK
+
+    def check_inputs(self, name: str, checksums: Mapping[str, str]) -> None:
+        """Check that a run that needs not be done again read the inputs that the others will read.
+
+        Args:
+            name: of the run; nothing is said of one that is still to be done.
+            checksums: SHA-256 of every input, by its name.
+
+        Raises:
+            InputError: it read something else.
+        """
+        if not self.is_done(name):
+            return
+        read_then = {entry["name"]: entry["sha256"] for entry in (self.outcome(name) or {}).get("inputs", ())}
+        for what, checksum in checksums.items():
+            if read_then.get(what, checksum) != checksum:
+                raise InputError(
+                    f"{self.folder}: {name} was done with another input {what!r}, so that runs could not be compared; "
+                    "bring back what it was, or begin a new campaign"
+                )
+
+    def complete(self, name: str, partial: Path, outcome: Mapping[str, Any]) -> Path:
+        """Write a run's `run.json` into its partial folder and give the folder its final name.
+
+        A result that is there already, of a run that had failed, is replaced.
+
+        Raises:
+            DiskFullError, UnfitError: it cannot be written; the partial folder is removed.
+        """
+        final = self.runs / name
+        try:
+            with writing(self.folder):
+                replace_file(partial / RUN_FILE, dump_json(outcome).encode())
+                if final.exists():
+                    shutil.rmtree(final)
+                complete_folder(partial, final)
+        except DiskFullError as fault:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise self.full(fault) from None
+        return final
+
+    def full(self, fault: DiskFullError) -> DiskFullError:
+        """The message of a full disk, with how to go on."""
+        return DiskFullError(f"{fault}; finished runs are kept. Make room, then: millrace run --resume {self.folder}")
+
+
+def _point(link: Path, target: str) -> None:
+    beside = link.with_name(f".{link.name}.{target}")
+    beside.symlink_to(target)
+    try:
+        beside.replace(link)
+    except OSError:
+        beside.unlink()
+        raise

@@ -1,0 +1,289 @@
+"""The figures of one run, for `run.json`: what its traces say about the measured interval.
+
+Every worker notes the events `measure_start` and `measure_end` in its own clock. For one that was not there at one
+of them, because it was started or ended in mid-run, the note of its node's agent counts, or else that of the
+controller, brought to the node's clock. Traces hold one row a second with what happened since the row before, and one
+at each of these events. A row that lies across an end of the interval all the same counts for the part of its time
+that lies inside.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from agents.trace import AGENT
+from controller.coordinator.event_log import CONTROLLER
+from controller.nodes.clock_sync import Apart, largest_ns
+from inventory.errors import RunError
+from inventory.foreign import printable
+from workloads.rates import NS
+from workloads.topology import Topology
+from workloads.workload import Answer, PreparedInput, Verdict, Workload
+
+MARKS = ("measure_start", "measure_end")
+HOPS = ("intra_worker", "inter_worker", "inter_node")
+PERCENTILES = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
+
+LATE_SHARE = 0.10
+"""Sources that are later than this share of the interval, or owe this share of their tuples, are saturated."""
+
+GROWTH_SHARE = 0.05
+"""So are sources whose lateness grows by more than this share of the interval from its first to its last quarter."""
+
+
+Reading = tuple[int, int]
+"""A moment, in nanoseconds from the beginning of the interval, and what was read then."""
+
+
+class Spans:
+    """Beginning and end of the measured interval, for every worker in its node's clock."""
+
+    def __init__(self, events: pa.Table, offsets: Mapping[str, int]) -> None:
+        """Find the marks among `events`; `offsets` are what nodes' clocks show more than the controller's, in ns."""
+        self._offsets = offsets
+        self._marks: dict[tuple[str, str, int], int] = {}
+        for kind in MARKS:
+            for row in events.filter(pc.equal(events["kind"], kind)).to_pylist():
+                self._marks[kind, row["node"], row["worker"]] = row["t_ns"]
+
+    def of(self, node: str, worker: int) -> tuple[int, int]:
+        """The interval of one worker.
+
+        Raises:
+            RunError: nobody noted it.
+        """
+        start, end = (self._mark(kind, node, worker) for kind in MARKS)
+        return start, end
+
+    def _mark(self, kind: str, node: str, worker: int) -> int:
+        for noted in ((kind, node, worker), (kind, node, AGENT)):
+            if noted in self._marks:
+                return self._marks[noted]
+        if (kind, CONTROLLER, AGENT) in self._marks and node in self._offsets:
+            return self._marks[kind, CONTROLLER, AGENT] + self._offsets[node]
+        raise RunError(f"worker {worker} of {node} did not note when the measured interval began and ended")
+
+
+def measure(traces: Path, seconds: float, offsets: Mapping[str, int], apart: Sequence[Apart] = ()) -> dict[str, Any]:
+    """Return the `measured` block of `run.json` from the Parquet files in `traces`.
+
+    Rates are tuples per second: `due_` by the sources' schedule, `source_` emitted by spouts, `sink_` counted by sinks,
+    `throughput_` delivered to sinks. What cannot be said, because the interval is empty or nothing was sampled, is
+    None.
+
+    Args:
+        traces: folder of `<table>.parquet`.
+        seconds: length of the measured interval.
+        offsets: node -> what its monotonic clock shows more than the controller's, in nanoseconds.
+        apart: how far off times from node to node may be.
+
+    Raises:
+        RunError: nobody noted for a worker when the interval began and ended.
+    """
+    events = read_table(traces, "event", "kind", "detail", "value")
+    spans = Spans(events, offsets)
+    throughput = read_table(traces, "throughput", "executor", "role", "emitted", "processed", "late_ns", "due")
+    channels = read_table(traces, "channel", "source", "target", "stream", "hop", "tuples")
+    samples = read_table(traces, "latency", "value_ns", "count")
+    rows = weighted(throughput, ["executor"], spans)
+    sent = weighted(channels, ["source", "target", "stream"], spans)
+    is_spout, is_sink = (pc.equal(rows["role"], role) for role in ("spout", "sink"))
+    to_sinks = pc.is_in(sent["target"], pc.unique(rows.filter(is_sink)["executor"]))
+
+    def rate(counted: pa.Table, column: str) -> float | None:
+        return round(total(counted, column, "weight_per_s"), 3) if seconds > 0 else None
+
+    due = _due(rows.filter(is_spout), spans, seconds) if seconds > 0 else None
+    return {
+        "due_tuples_per_s": None if due is None else round(due / seconds, 3),
+        "source_tuples_per_s": rate(rows.filter(is_spout), "emitted"),
+        "sink_tuples_per_s": rate(rows.filter(is_sink), "processed"),
+        "throughput_tuples_per_s": rate(sent.filter(to_sinks), "tuples"),
+        "latency_ms": known_latency(
+            _latency(samples if seconds > 0 else samples.slice(0, 0), spans),
+            largest_ns(apart, _nodes_of(rows.filter(is_spout)), _nodes_of(rows.filter(is_sink))) / 1e6,
+        ),
+        "saturated": _saturated(rows.filter(is_spout), spans, seconds, due),
+        "hops": {
+            hop: round(total(sent.filter(pc.equal(sent["hop"], hop)), "tuples")) if seconds > 0 else None
+            for hop in HOPS
+        },
+        "refused_connections": _refused(events),
+    }
+
+
+def _refused(events: pa.Table) -> dict[str, int]:
+    """Connections that workers turned away in the whole run, by reason."""
+    rows = events.filter(pc.equal(events["kind"], "refused_connection"))
+    counted = rows.group_by("detail").aggregate([("value", "sum")]).sort_by("detail").to_pylist()
+    return {row["detail"]: round(row["value_sum"]) for row in counted}
+
+
+def read_table(traces: Path, table: str, *columns: str) -> pa.Table:
+    """These columns of a table, and those that say whose row it is, and when."""
+    return pyarrow.parquet.read_table(traces / f"{table}.parquet", columns=["node", "worker", "t_ns", *columns])
+
+
+def _by_worker(table: pa.Table, spans: Spans) -> Iterator[tuple[pa.Table, int, int]]:
+    """Each worker's rows with its span."""
+    writers = table.group_by(["node", "worker"]).aggregate([]).to_pylist()
+    for node, worker in ((row["node"], row["worker"]) for row in writers):
+        mine = pc.and_(pc.equal(table["node"], node), pc.equal(table["worker"], worker))
+        yield table.filter(mine), *spans.of(node, worker)
+
+
+def weighted(table: pa.Table, key: list[str], spans: Spans) -> pa.Table:
+    """`table` with what a row counts for in the interval: `weight`, the part of its time that lies inside.
+
+    Its time is that since the row before with the same key. `weight_per_s` is the same for a rate: the marks reach
+    workers at slightly different moments, so that each has an interval of its own length.
+    """
+    nothing = pa.array([], pa.float64())
+    parts = [table.slice(0, 0).append_column("weight", nothing).append_column("weight_per_s", nothing)]
+    for rows, start, end in _by_worker(table, spans):
+        part = rows.sort_by([(name, "ascending") for name in [*key, "t_ns"]]).combine_chunks()
+        until = part["t_ns"].combine_chunks()
+        same = pa.array([True] * (len(part) - 1), pa.bool_())
+        for name in key:
+            values = part[name].combine_chunks()
+            same = pc.and_(same, pc.equal(values[1:], values[:-1]))
+        # Of a key's first row nothing says since when; rows come once a second.
+        since = pc.subtract(until, NS)
+        since = pa.concat_arrays([since[:1], pc.if_else(same, until[:-1], since[1:])])
+        inside = pc.subtract(pc.min_element_wise(until, end), pc.max_element_wise(since, start))
+        length = pc.max_element_wise(pc.subtract(until, since), 1)
+        weight = pc.divide(pc.cast(pc.max_element_wise(inside, 0), pa.float64()), pc.cast(length, pa.float64()))
+        per_s = pc.divide(weight, max(end - start, 1) / NS)
+        parts.append(part.append_column("weight", weight).append_column("weight_per_s", per_s))
+    return pa.concat_tables(parts)
+
+
+def total(rows: pa.Table, column: str, weight: str = "weight") -> float:
+    """Sum of a column, each row by its weight."""
+    return float(pc.sum(pc.multiply(pc.cast(rows[column], pa.float64()), rows[weight])).as_py() or 0.0)
+
+
+def _latency(table: pa.Table, spans: Spans) -> dict[str, Any]:
+    """Percentiles over all samples that were recorded within the interval, in milliseconds."""
+    inside = [table.slice(0, 0)]
+    for rows, start, end in _by_worker(table, spans):
+        inside.append(rows.filter(_within(rows, start, end)))
+    counts = pa.concat_tables(inside).group_by("value_ns").aggregate([("count", "sum")]).sort_by("value_ns")
+    values, running = counts["value_ns"].to_pylist(), pc.cumulative_sum(counts["count_sum"]).to_pylist()
+    if not values:
+        return {**{name: None for name, _ in PERCENTILES}, "max": None, "samples": 0}
+    found: dict[str, Any] = {}
+    for name, share in PERCENTILES:
+        at = next(k for k, reached in enumerate(running) if reached >= share * running[-1])
+        found[name] = round(values[at] / 1e6, 3)
+    return {**found, "max": round(values[-1] / 1e6, 3), "samples": running[-1]}
+
+
+def known_latency(latency: Mapping[str, Any], bound_ms: float) -> dict[str, Any]:
+    """Latencies without those that may be nothing but the difference of two clocks, and with the bound of that.
+
+    Args:
+        latency: percentiles, `max` and `samples`.
+        bound_ms: how far off each of them may be.
+    """
+    known = {
+        name: None if name != "samples" and value is not None and bound_ms and value <= bound_ms else value
+        for name, value in latency.items()
+    }
+    return {
+        **known,
+        "bound": round(bound_ms, 3),
+        "withheld": [name for name in latency if known[name] != latency[name]],
+    }
+
+
+def _nodes_of(rows: pa.Table) -> list[str]:
+    found: list[str] = pc.unique(rows["node"]).to_pylist()
+    return found
+
+
+def _within(rows: pa.Table, start: int, end: int) -> pa.ChunkedArray:
+    """Which rows tell of time inside the span; the one at its very beginning tells of the time before."""
+    return pc.and_(pc.greater(rows["t_ns"], start), pc.less_equal(rows["t_ns"], end))
+
+
+def _due(spouts: pa.Table, spans: Spans, seconds: float) -> float | None:
+    """Tuples that the schedule holds in the interval, for all sources together; None without a schedule."""
+    levels: dict[str, list[Reading]] = {}
+    for rows, start, _ in _by_worker(spouts, spans):
+        known = rows.filter(pc.is_valid(rows["due"])).select(["executor", "t_ns", "due"]).to_pylist()
+        for row in known:
+            levels.setdefault(row["executor"], []).append((row["t_ns"] - start, row["due"]))
+    if not levels:
+        return None
+    return sum(_level(sorted(known), seconds * NS) - _level(sorted(known), 0) for known in levels.values())
+
+
+def _level(readings: Sequence[Reading], at: float) -> float:
+    """What a quantity was at one moment, between two readings by the straight line."""
+    before, after = [r for r in readings if r[0] <= at], [r for r in readings if r[0] >= at]
+    (t0, low), (t1, high) = (before or after)[-1 if before else 0], (after or before)[0 if after else -1]
+    return low if t0 == t1 else low + (high - low) * (at - t0) / (t1 - t0)
+
+
+def _saturated(spouts: pa.Table, spans: Spans, seconds: float, due: float | None) -> bool | None:
+    """Whether sources fell behind their schedule in the interval; None without either."""
+    if due is None:
+        return None
+    if total(spouts, "emitted") < (1 - LATE_SHARE) * due:
+        return True
+    lateness: list[Reading] = []
+    for rows, start, end in _by_worker(spouts, spans):
+        inside = rows.filter(_within(rows, start, end))
+        pairs = zip(inside["t_ns"].to_pylist(), inside["late_ns"].to_pylist(), strict=True)
+        lateness += [(t_ns - start, late) for t_ns, late in pairs if late is not None]
+    length = seconds * NS
+    first = [late for since_start, late in lateness if since_start <= length / 4]
+    last = [late for since_start, late in lateness if since_start > 3 * length / 4]
+    if any(late > LATE_SHARE * length for _, late in lateness):
+        return True
+    return bool(first and last) and max(last) - max(first) > GROWTH_SHARE * length
+
+
+QUARANTINED = ("malformed", "outlier", "out_of_order")
+"""Classes of rows that are in no prepared input."""
+
+
+def in_order(topology: Topology, positions: Mapping[str, int]) -> list[int]:
+    """Positions of all spout executors in the topology's order.
+
+    Raises:
+        RunError: one of them did not say where it stands.
+    """
+    spouts = [e.name for e in topology.executors if topology.component[e.component].kind == "spout"]
+    missing = [name for name in spouts if name not in positions]
+    if missing:
+        raise RunError(f"the positions of {', '.join(missing)} are missing")
+    return [positions[name] for name in spouts]
+
+
+def verified(workload: Workload, answer: Answer, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Verdict:
+    """Compare an answer with the reference over `positions`, the highest that spout executors reached.
+
+    A comparison of nothing proves nothing: it fails a run that has emitted records, unless its reference is empty.
+    """
+    reference = workload.reference(positions, inputs)
+    verdict = workload.compare(answer, reference)
+    rows = sum(len(table) for table in reference.values())
+    if verdict.checked or not verdict.passed or not rows or not any(positions):
+        return verdict
+    return Verdict(False, 0, f"{sum(positions)} records were emitted, and none of {rows} rows of the reference checked")
+
+
+def verification(verdict: Verdict | None, inputs: Sequence[PreparedInput]) -> dict[str, Any]:
+    """The block `verification` of `run.json`; without a verdict the answer was not compared."""
+    return {
+        "status": "none" if verdict is None else "passed" if verdict.passed else "failed",
+        "checked": None if verdict is None else verdict.checked,
+        "message": "" if verdict is None else printable(verdict.message),
+        "quarantined": {kind: sum(entry.quarantined.get(kind, 0) for entry in inputs) for kind in QUARANTINED},
+    }

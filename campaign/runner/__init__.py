@@ -1,0 +1,1 @@
+"""Campaigns under way: the loop over runs, one attempt after another."""

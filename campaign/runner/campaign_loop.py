@@ -1,0 +1,273 @@
+"""The loop over a campaign's runs: tried, tried again, recorded; interrupted in an orderly way.
+
+One Ctrl-C finishes the run under way and stops, a second one stops at once. What is complete by then stays; the
+rest is done by `--resume`.
+"""
+
+import asyncio
+import functools
+import shutil
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from campaign.agenda.plan import Inputs, Plan
+from campaign.agenda.run_order import Run
+from campaign.agenda.timeline import move_plans
+from campaign.display.progress import View
+from campaign.results.live_file import FAILING, INTERRUPTED, Board, in_words, ms_in_words, write_live
+from campaign.results.recovered_runs import doubt
+from campaign.results.result_store import FAILED, OK, SKIPPED, Store
+from campaign.runner.event_loop import Loop
+from campaign.runner.run_attempt import Execution, forget
+from campaign.runner.run_inputs import Conditions, Job
+from controller.host.cleanup_log import RunState
+from controller.host.durable_files import DiskFullError, check_room, noticing_full_disk, writing
+from controller.host.signals import SIGNALS, ignore_interrupts
+from controller.nodes.agents import Member
+from controller.nodes.backend import Reach
+from inventory.errors import MillraceError, RunError
+
+NOW = 2
+"""So many interrupts stop a campaign at once."""
+
+OWN_FOLDER = ".controller"
+"""Folder of the controller's own files beside those of the nodes, whose ids cannot begin with a dot."""
+
+AFTER_FAILURE = "an earlier run failed, and the agenda says to stop then"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a campaign ended: whether it was interrupted, and the runs that are not `ok` with their reasons."""
+
+    interrupted: bool
+    failed: Mapping[str, str]
+
+
+class Campaign:
+    """Runs of one campaign, done one after the other."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        runs: Sequence[Run],
+        inputs: Inputs,
+        store: Store,
+        state: RunState,
+        reach: Reach,
+        work: Path,
+        view: View,
+        profile: bool,
+        accepts_shortfall: bool,
+    ) -> None:
+        """Prepare it.
+
+        Args:
+            plan: what there is to do.
+            runs: which of the plan's runs are wanted, in order; those that have a good result are left alone.
+            inputs: of their workloads.
+            store: where results go.
+            state: is told of everything that is started or made.
+            reach: the nodes.
+            work: folder for files of runs on this host, removed by its owner.
+            view: shows progress.
+            profile: whether stacks of workers are sampled while runs are measured.
+            accepts_shortfall: whether runs take place on nodes that got too little of what was asked for.
+        """
+        self._plan, self._inputs, self._store, self._state, self._work = plan, inputs, store, state, work
+        self._reach = reach
+        self._todo = [run for run in runs if not store.is_done(run.name)]
+        agenda = plan.agenda
+        self._conditions = Conditions(
+            agenda.name,
+            agenda.warmup_s,
+            agenda.duration_s,
+            agenda.sensors,
+            agenda.idle if "power" in agenda.sensors else None,
+            agenda.checkpoint_s,
+            profile,
+            reach.tier,
+            accepts_shortfall,
+            reach.processes,
+        )
+        done = len(runs) - len(self._todo)
+        self._board = Board(agenda.name, len(runs), done, agenda.warmup_s + agenda.duration_s)
+        self._view = view
+        self._interrupts = 0
+        self._current: asyncio.Task[dict[str, Any]] | None = None
+
+    def carry_out(self, loop: Loop, last_stage: str) -> Ending:
+        """Do the runs; call it inside `interrupted_once`, and within the reach.
+
+        Args:
+            loop: of the campaign.
+            last_stage: what a campaign that comes to its end is said to do then.
+
+        Raises:
+            UnfitError: results cannot be written any more; what was complete is kept.
+        """
+        self._view.open()
+        how = FAILING
+        try:
+            ending = loop.run(self._loop())
+            how = INTERRUPTED if ending.interrupted else last_stage
+            return ending
+        finally:
+            self._view.close()
+            self._board.close(how)
+            write_live(self._board.document(), self._store.folder)
+
+    async def _loop(self) -> Ending:
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self._interrupt, 1 if number == signal.SIGINT else NOW)
+        ticker = loop.create_task(self._tick())
+        failed: dict[str, str] = {}
+        try:
+            for at, run in enumerate(self._todo):
+                self._current = loop.create_task(self._do(run, len(self._todo) - at - 1))
+                outcome = await self._current
+                if outcome["status"] != OK:
+                    failed[run.name] = outcome["reason"]
+                if self._interrupts:
+                    return Ending(True, failed)
+                if failed and self._plan.agenda.on_failure.then == "stop":
+                    return Ending(False, failed | self._skip(self._todo[at + 1 :]))
+            return Ending(False, failed)
+        except asyncio.CancelledError:
+            if self._interrupts < NOW:
+                raise
+            return Ending(True, failed)
+        finally:
+            ticker.cancel()
+            with suppress(asyncio.CancelledError):
+                await ticker
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+            # What is left is tidying up.
+            ignore_interrupts()
+
+    def _interrupt(self, weight: int) -> None:
+        if self._interrupts >= NOW:
+            # Tidying up must not be interrupted: the end of a session brings SIGTERM and SIGHUP.
+            return
+        self._interrupts += weight
+        if self._interrupts >= NOW:
+            self._view.say("stopping now")
+            if self._current is not None:
+                self._current.cancel()
+        else:
+            self._view.say("interrupted: finishing this run; once more stops at once", "yellow")
+
+    async def _tick(self) -> None:
+        while True:
+            document = self._board.document()
+            self._view.draw(document)
+            write_live(document, self._store.folder)
+            await asyncio.sleep(1)
+
+    async def _do(self, run: Run, left: int) -> dict[str, Any]:
+        """One run with its retries, and its result stored."""
+        partial = self._state.partial(self._store.runs / run.name)
+        with writing(self._store.folder):
+            partial.mkdir()
+        attempts = 1 + self._plan.agenda.on_failure.retry
+        outcome: dict[str, Any] = {}
+        for attempt in range(1, attempts + 1):
+            self._board.start(run, attempt, left)
+            try:
+                outcome = await self._attempt(run, attempt, partial)
+            except DiskFullError as fault:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise self._store.full(fault) from None
+            last = outcome["status"] == OK or attempt == attempts or self._interrupts > 0
+            if last:
+                break
+            self._view.say(f"{self._title(run)}: {outcome['reason']}; trying again", "yellow")
+            forget(partial)
+        self._store.complete(run.name, partial, outcome)
+        self._tell(run, outcome)
+        return outcome
+
+    async def _attempt(self, run: Run, attempt: int, partial: Path) -> dict[str, Any]:
+        name = f"{run.name}.{attempt}"
+        work = self._work / name
+        members = self._reach.members(name, work)
+        execution = self._execution(run, members, attempt, partial, work / OWN_FOLDER)
+        try:
+            with noticing_full_disk(self._store.folder, self._work):
+                await self._reach.check_room(sum(entry.path.stat().st_size for entry in self._inputs[run.workload]))
+                await execution.calibrate(self._reach)
+                outcome = await execution.run()
+                await self._reach.look_back()
+                return outcome
+        except DiskFullError:
+            raise
+        except Exception as fault:  # noqa: BLE001 - one run, maybe with somebody else's code, must not end the campaign
+            for folder in (self._work, partial):
+                check_room(folder)
+            error = fault if isinstance(fault, MillraceError) else RunError(f"{type(fault).__name__}: {fault}")
+            with writing(self._store.folder):
+                log = await execution.keep_logs(error)
+            return execution.record(FAILED, f"{error}; log: {log}")
+        finally:
+            await asyncio.gather(*(member.transport.remove() for member in members.values()))
+            shutil.rmtree(work, ignore_errors=True)
+
+    def _execution(self, run: Run, members: Mapping[str, Member], attempt: int, partial: Path, work: Path) -> Execution:
+        plan = self._plan
+        job = Job(
+            run=run,
+            application=plan.applications[run.workload],
+            placed=plan.placed[run.workload, run.scheduler],
+            inputs=self._inputs[run.workload],
+            members=members,
+            attempt=attempt,
+            moves=move_plans(plan.agenda.timeline, run.workload),
+            cpus=plan.cpus[run.cpu],
+            place_without=functools.partial(plan.place_without, run),
+        )
+        return Execution(job, self._conditions, partial, work, self._board, self._state)
+
+    def _skip(self, runs: Sequence[Run]) -> dict[str, str]:
+        """Record runs that are not tried."""
+        for run in runs:
+            partial = self._state.partial(self._store.runs / run.name)
+            with writing(self._store.folder):
+                partial.mkdir()
+            record = self._execution(run, {}, 0, partial, self._work).record(SKIPPED, AFTER_FAILURE)
+            self._store.complete(run.name, partial, record)
+            self._board.outcomes[SKIPPED] += 1
+        return {run.name: AFTER_FAILURE for run in runs}
+
+    def _title(self, run: Run) -> str:
+        return f"run {self._board.number}/{self._board.total} {run.name}"
+
+    def _tell(self, run: Run, outcome: Mapping[str, Any]) -> None:
+        title = self._title(run)
+        took = self._board.end(outcome["status"])
+        if outcome["status"] != OK:
+            self._view.say(f"{title} failed: {outcome['reason']} (in {self._store.runs / run.name})", "red")
+            return
+        measured = outcome["measured"]
+        latency = measured["latency_ms"]
+        parts = [f"{title} ok in {in_words(took)}"]
+        if measured["throughput_tuples_per_s"] is not None:
+            parts.append(f"{measured['throughput_tuples_per_s']:,.0f} tuples/s")
+        else:
+            parts.append("nothing measured: the input ended in the warm-up")
+        if latency["p50"] is not None:
+            parts.append(f"p50 {ms_in_words(latency['p50'])}, p99 {ms_in_words(latency['p99'])}")
+        if latency["bound"]:
+            parts.append(f"latencies ± {latency['bound']:.2g} ms for the nodes' clocks")
+        if measured["saturated"]:
+            parts.append("saturated")
+        parts += doubt(measured["recoveries"], measured["incomplete"])
+        self._view.say(", ".join(parts))
+        missing = [profile["reason"] for profile in outcome["profiles"] or () if profile["file"] is None]
+        if missing:
+            self._view.say(f"profiles missing: {len(missing)}; {', '.join(sorted(set(missing)))}", "yellow")

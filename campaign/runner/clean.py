@@ -1,0 +1,150 @@
+"""Undoing what a crashed campaign left on this host.
+
+Everything is found by what campaigns wrote down (`controller.host.cleanup_log`, `controller.host.cluster_lock`), and a process is ended only when
+its start time or its environment proves that it belongs to a campaign whose controller is gone. What belongs to a
+campaign that still runs is left alone.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agents.cpu.control import left_behind, put_back, told
+from agents.cpu.journal import HeldError
+from agents.host_files import HostFiles
+from agents.power.host import MeteredHost
+from controller.emulation.cluster import take_down
+from controller.emulation.description import abandon, described
+from controller.emulation.folder import forget, logs_in, remembered
+from controller.host.cleanup_log import Record, exclusive, read_state, undo
+from controller.host.cluster_lock import is_held, read_owner
+from controller.host.state_folder import state_folder
+from inventory.errors import UnfitError
+
+NAME = "millrace clean"
+
+
+@dataclass
+class Cleaning:
+    """What `clean` did, or would do, in words.
+
+    Attributes:
+        done: what it ended or removed.
+        failed: what it could not end or remove.
+        running: campaigns and clusters of this user that still run and were left alone.
+    """
+
+    done: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    running: list[str] = field(default_factory=list)
+
+
+def clean_all(dry_run: bool = False) -> Cleaning:
+    """Take down the emulated clusters of this user while no campaign runs on this host, then do as `clean`.
+
+    The logs of clusters that are down go, too.
+
+    Args:
+        dry_run: only say what would be done.
+
+    Raises:
+        UnfitError: the user's folder for state files is not safe to use.
+        RunError: a cluster cannot be taken down.
+    """
+    folder = state_folder()
+    with exclusive(folder):
+        users = [read_owner(path) or path for path in sorted(folder.glob("cluster-*.lock")) if is_held(path)]
+        found = [read_state(path) for path in sorted(folder.glob("campaign-*.jsonl"))]
+    up = [record for record in found if record and record.is_cluster and record.header.owner.process.is_alive()]
+    clusters = Cleaning()
+    for record in up:
+        if users:
+            clusters.running.append(f"{_cluster(record)}: this host is in use by {users[0]}")
+            continue
+        clusters.done += [*record.left(), _cluster(record)]
+        if not dry_run:
+            take_down(record.header.owner.process)
+    rest = clean(dry_run=dry_run, known=[record.path for record in up])
+    logs = [] if users else _clean_folders(folder, dry_run)
+    return Cleaning(clusters.done + rest.done + logs, rest.failed, clusters.running + rest.running)
+
+
+def clean(host: HostFiles | None = None, dry_run: bool = False, known: Collection[Path] = ()) -> Cleaning:
+    """Undo what dead campaigns of this user left on this host; doing it twice changes nothing more.
+
+    Args:
+        host: the host whose CPU settings are put back; this one unless given.
+        dry_run: only say what would be done.
+        known: state files of living campaigns of which nothing is to be said.
+
+    Raises:
+        UnfitError: the user's folder for state files is not safe to use.
+    """
+    folder = state_folder()
+    outcome = Cleaning()
+    with exclusive(folder):
+        for path in sorted(folder.glob("campaign-*.jsonl")):
+            record = read_state(path)
+            if record is None:
+                # It appears under `exclusive`, so that this one was cut short by a crash before anything was started.
+                if not dry_run:
+                    path.unlink()
+                outcome.done.append(f"state file {path} (without a readable first line)")
+                continue
+            owner = record.header.owner
+            if owner.process.is_alive():
+                outcome.running += [] if path in known else [f"{owner} (it still runs)"]
+            elif owner.process.is_foreign():
+                outcome.running.append(f"{owner} (in another pid namespace: cannot be judged from here)")
+            else:
+                _undo(record, outcome, dry_run)
+        for path in sorted(folder.glob("cluster-*.lock")):
+            if not is_held(path):
+                if not dry_run:
+                    path.unlink()
+                outcome.done.append(f"lock file {path}")
+    # Last: the guardian of an agent that has just been ended is at work by then.
+    _put_back_cpus(host or MeteredHost.here(), outcome, dry_run)
+    return outcome
+
+
+def _undo(record: Record, outcome: Cleaning, dry_run: bool) -> None:
+    done, failed = (record.left(), []) if dry_run else undo(record)
+    outcome.done += done
+    outcome.failed += failed
+    if not failed:
+        outcome.done.append(f"state file {record.path} ({record.header.owner})")
+
+
+def _cluster(record: Record) -> str:
+    owner = record.header.owner
+    return described(Path(owner.campaign)) or f"the emulated cluster in {owner.campaign} (since {owner.since})"
+
+
+def _clean_folders(state: Path, dry_run: bool) -> list[str]:
+    """Remove what clusters that are down have left in their folders: logs; of killed ones the keys, too."""
+    found = []
+    for folder in remembered(state):
+        if described(folder) is None:
+            found += [f"log {path}" for path in logs_in(folder)]
+            if not dry_run:
+                abandon(folder)
+                forget(folder, state)
+    return found
+
+
+def _put_back_cpus(host: HostFiles, outcome: Cleaning, dry_run: bool) -> None:
+    try:
+        if dry_run:
+            journal = left_behind(host, NAME)
+            outcome.done += [f"CPU settings of this host, changed by {journal.owner}"] if journal else []
+            return
+        answer = put_back(host, NAME)
+    except HeldError as fault:
+        outcome.running.append(f"{fault.holder} (it has set this host's CPUs)")
+    except UnfitError as fault:
+        outcome.failed.append(str(fault))
+    else:
+        outcome.done += [f"CPU setting /{s.path} ({s.before} is {s.got} again)" for s in answer.settings if s.ok]
+        if not answer.ok:
+            outcome.failed.append(told(answer))

@@ -1,0 +1,1 @@
+"""A run under way and the ways in which nodes are reached."""

@@ -1,0 +1,142 @@
+"""What is done while the sources of an epoch run: checkpoints and moves when they are due, one barrier at a time."""
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agents.protocol import AGENT
+from controller.coordinator import epoch
+from controller.coordinator.barrier import AbandonedError, carry_out
+from controller.coordinator.checkpoint_store import Vault
+from controller.coordinator.epoch_workers import Crew
+from controller.coordinator.event_log import CONTROLLER, Journal
+from controller.coordinator.failures import BrokenError, Failure, explained
+from controller.coordinator.interfaces import World
+from controller.coordinator.migrations import MovePlan, carry_out_moves, moves_of
+from controller.coordinator.node_membership import Roster
+from controller.coordinator.reached_progress import Reached
+from controller.host.condition import News
+from inventory.errors import RunError
+from workloads.rates import NS
+
+
+@dataclass(frozen=True)
+class Course:
+    """What is to happen between start and stop.
+
+    Attributes:
+        sensors: what nodes measure.
+        checkpoint_s: time from one checkpoint to the next; 0: none, and nothing that breaks is mended.
+        moves: plans in order of their times.
+    """
+
+    sensors: tuple[str, ...] = ()
+    checkpoint_s: float = 0.0
+    moves: tuple[MovePlan, ...] = ()
+
+
+class Tending:
+    """Tends the epochs of one run, one after the other.
+
+    Attributes:
+        barrier: number of the last barrier, 0 before the first; they rise from epoch to epoch.
+    """
+
+    def __init__(
+        self,
+        course: Course,
+        world: World,
+        news: News,
+        journal: Journal,
+        vault: Vault,
+        roster: Roster,
+        reached: Reached,
+        stop_asked: Callable[[], bool],
+    ) -> None:
+        """`stop_asked` says whether the run is to stop; `news` tells when that, or another thing, may have changed."""
+        self._course, self._world, self._news, self._journal = course, world, news, journal
+        self._vault, self._roster, self._reached, self._stop_asked = vault, roster, reached, stop_asked
+        self._plans = list(course.moves)
+        self._plan: MovePlan | None = None
+        self.barrier = 0
+
+    async def until_stop(self, crew: Crew, start_ns: int) -> None:
+        """Return when the run is to stop; sources started at `start_ns` of our monotonic clock.
+
+        Raises:
+            BrokenError: the epoch cannot go on.
+        """
+        checkpoint_at = self._next_checkpoint()
+        while True:
+            moves_at = start_ns / NS + self._plans[0].at_s if self._plans else math.inf
+            due = min(checkpoint_at, moves_at)
+            if await self._news.by(
+                None if due == math.inf else due, lambda: self._stop_asked() or bool(self._roster.returned)
+            ):
+                if self._stop_asked():
+                    break
+                await self._include_returned(crew)
+            elif moves_at <= checkpoint_at:
+                await self._move(crew, start_ns)
+            else:
+                checkpoint_at = self._next_checkpoint()
+                await self._checkpoint(crew)
+        while self._plans:
+            self._not_moved(self._plans.pop(0), "the sources had ended")
+
+    def _next_checkpoint(self) -> float:
+        every = self._course.checkpoint_s
+        return asyncio.get_running_loop().time() + every if every else math.inf
+
+    async def _checkpoint(self, crew: Crew) -> None:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        number = self._next_barrier()
+        try:
+            await carry_out(crew, number, self._vault.complete, store=True)
+        except AbandonedError as why:
+            self._journal.abandoned(number, str(why))
+            return
+        self._reached.note(
+            {name: said.position for name, (_, said) in crew.stored.items() if said.position is not None}
+        )
+        try:
+            nbytes = await explained(self._vault.store(number, crew.stored))
+        except RunError as fault:
+            # Sinks have given up the rows that they settled here: only from the checkpoint before is the answer whole.
+            reason = f"no second copy of checkpoint {number}: {fault}"
+            self._journal.abandoned(number, reason)
+            raise BrokenError(Failure(CONTROLLER, AGENT, reason, kind="gone"), loop.time()) from None
+        self._journal.checkpoint(number, loop.time() - begun, nbytes)
+
+    async def _move(self, crew: Crew, start_ns: int) -> None:
+        plan = self._plan = self._plans.pop(0)
+        number = self._next_barrier()
+        try:
+            moves = moves_of(plan, crew, self._roster.lost)
+            if moves:
+                await carry_out_moves(moves, crew, number, self._vault.complete, start_ns, self._world, self._journal)
+        except AbandonedError as why:
+            self._journal.abandoned(number, str(why))
+            self._not_moved(plan, str(why))
+        self._plan = None
+
+    def broken(self, why: str) -> None:
+        """The epoch has ended before its time; a move under way is given up."""
+        if self._plan is not None:
+            self._not_moved(self._plan, why)
+
+    def _not_moved(self, plan: MovePlan, why: str) -> None:
+        self._plan = None
+        for wish in plan.wishes:
+            self._journal.not_moved(wish.executor, wish.target, plan.at_s, why)
+
+    async def _include_returned(self, crew: Crew) -> None:
+        """Nodes that have returned take part in the epoch, without workers as yet."""
+        nodes, self._roster.returned = self._roster.returned, set()
+        await epoch.join(crew, nodes, self._course.sensors)
+
+    def _next_barrier(self) -> int:
+        self.barrier += 1
+        return self.barrier

@@ -1,0 +1,357 @@
+"""A run from `Start` to `Finished`, over as many epochs as it takes.
+
+    epoch 1:  start, connect, go; checkpoints and moves, one barrier at a time; stop, drain; finish
+    what breaks it begins the next epoch: mend, start from the last complete checkpoint, connect, go; ...
+
+Whoever runs a session says only when to stop; that it had to begin again in between is in its journal.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Self
+
+from msgspec.structs import replace
+
+from agents.protocol import (
+    AGENT,
+    Clock,
+    Drained,
+    Failed,
+    Finish,
+    Finished,
+    Lost,
+    Mark,
+    Progress,
+    Report,
+    RunSpec,
+    Sampling,
+    Stopped,
+    workers_of,
+)
+from controller.coordinator import epoch
+from controller.coordinator.checkpoint_loop import Course, Tending
+from controller.coordinator.checkpoint_store import Part, Vault
+from controller.coordinator.epoch_workers import Crew, Profiles, name_of
+from controller.coordinator.event_log import Journal
+from controller.coordinator.failures import BrokenError, Failure, Failures, RunFailedError, explained
+from controller.coordinator.interfaces import Seats, World
+from controller.coordinator.live_metrics import Flow
+from controller.coordinator.node_membership import Roster
+from controller.coordinator.reached_progress import Bolts, Reached
+from controller.coordinator.report_watch import watch_reports
+from controller.coordinator.time_slot_clock import SlotClock
+from controller.host.condition import News, all_of, unless
+from inventory.errors import RunError
+from workloads.rates import NS
+
+FINISH_S, PROFILES_S = 30.0, 15.0
+"""How long agents may take to finish, and to write profiles before the run goes on without them."""
+
+LEAD_NS = 200_000_000
+"""Sources start so much later than the message that says so, for it to reach all nodes."""
+
+PAUSES_S = (0.0, 1.0, 2.0, 4.0, 8.0)
+"""Each of several recoveries in a row, without a new complete checkpoint in between, begins at least so long after the
+one before: what goes wrong for some seconds must not use them up."""
+
+MOST_RECOVERIES = len(PAUSES_S)
+"""So many epochs in a row may break without a new complete checkpoint; one more, and the run fails."""
+
+
+class Session:
+    """One run, as an asynchronous context manager that ends all it does; nodes are ended by their owner.
+
+    Attributes:
+        journal: what happened.
+        flow: what goes through the topology.
+        profiles: sampled stacks of workers.
+        positions: spout executor -> records emitted in all epochs together, after `stop`.
+        answer: all parts of the answer, after `stop`.
+    """
+
+    def __init__(self, spec: RunSpec, world: World, course: Course) -> None:
+        """Prepare it; reports of nodes go to `take`, the end of an agent to `gone`."""
+        self._spec, self._world, self._course = spec, world, course
+        self._news = News()
+        self.journal = Journal(world.note)
+        self._vault = Vault(world.copies)
+        self._roster = Roster(world, self.journal, self._news)
+        self._failures = Failures(self._mends)
+        self._crew = Crew(spec, world, self._news, self.gone)
+        self.flow = Flow()
+        self.profiles = Profiles(self._news)
+        self._reached, self._bolts = Reached(), Bolts()
+        self._tending = Tending(
+            course, world, self._news, self.journal, self._vault, self._roster, self._reached, lambda: self._stop_asked
+        )
+        self._broken: BrokenError | None = None
+        self._in_a_row, self._mended_s = 0, -math.inf
+        self._start_ns: int | None = None
+        self._stop_asked = self._over = False
+        self._finished: set[str] = set()
+        self.positions: Mapping[str, int] = {}
+        self.answer: list[Part] = []
+
+    async def __aenter__(self) -> Self:
+        self._leading = asyncio.create_task(self._lead())
+        self._leading.add_done_callback(lambda _: self._news.tell())
+        self._calling = asyncio.create_task(self._roster.call_lost())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in (self._leading, self._calling):
+            task.cancel()
+        await asyncio.gather(self._leading, self._calling, return_exceptions=True)
+
+    # --- what the run's owner asks for ---------------------------------------------------------------------------
+
+    async def start(self) -> int:
+        """Wait until sources start; return when they do, in nanoseconds of our monotonic clock.
+
+        This and all others raise:
+            RunFailedError: something happened that no new start can mend, or mending did not help.
+            RunError: a step took too long.
+        """
+        await self._until(lambda: self._start_ns is not None)
+        return self._source_start_ns
+
+    async def wait_until(self, at_ns: int) -> None:
+        """Return at `at_ns` of our monotonic clock, or earlier when the sources are exhausted."""
+        await self._until(lambda: self._crew.all_exhausted, at_ns / NS)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all sources have come to the end of a finite input."""
+        return self._crew.all_exhausted
+
+    async def mark(self, kind: str) -> int:
+        """Have the event written into all traces; return when it was sent, in ns of our monotonic clock."""
+        now_ns = self._now_ns()
+        self.journal.mark(kind)
+        await self._tell_those_who_hear(Mark(epoch=self._crew.spec.epoch, kind=kind))
+        return now_ns
+
+    async def set_clock(self, node: str, offset_ns: int) -> None:
+        """Tell a node what its monotonic clock shows more than ours.
+
+        Raises:
+            RunError: it cannot be reached.
+        """
+        if node in self._crew.nodes & self._roster.usable:
+            await self._world.tell(node, Clock(epoch=self._crew.spec.epoch, offset_ns=offset_ns))
+
+    async def sample_stacks(self, on: bool) -> None:
+        """Have the stacks of all workers sampled from now on, or end that and wait for `profiles`, but not for ever."""
+        await self._tell_those_who_hear(Sampling(epoch=self._crew.spec.epoch, on=on))
+        if not on:
+            deadline = asyncio.get_running_loop().time() + PROFILES_S
+            await self._until(lambda: self.profiles.of.keys() >= self._crew.nodes & self._roster.usable, deadline)
+
+    async def stop(self) -> None:
+        """Have the sources end and the topology drain."""
+        self._stop_asked = True
+        self._news.tell()
+        await self._until(lambda: self._over)
+
+    async def finish(self) -> None:
+        """Have the workers exit and all trace files closed; what was lost is not waited for."""
+        await self._tell_those_who_hear(Finish(epoch=self._crew.spec.epoch))
+
+        async def finished() -> None:
+            deadline = asyncio.get_running_loop().time() + FINISH_S
+            if not await self._news.by(deadline, lambda: self._finished >= self._crew.nodes & self._roster.usable):
+                missing = ", ".join(sorted(self._crew.nodes & self._roster.usable - self._finished))
+                raise RunError(f"the agents did not all finish within {FINISH_S:.0f} s; missing: {missing}")
+
+        await unless(finished(), self._failures.watch())
+
+    @property
+    def lost_nodes(self) -> frozenset[str]:
+        """Nodes that cannot be reached."""
+        return frozenset(self._roster.lost | self._roster.gone.keys())
+
+    # --- what nodes report ---------------------------------------------------------------------------------------
+
+    def take(self, node: str, report: Report) -> None:
+        """Take a report; must be called in the event loop. One of an epoch that never began is passed over."""
+        now, said = self._spec.epoch, getattr(report, "epoch", 0)
+        if said > now:
+            return
+        if said == self._crew.spec.epoch:
+            self._crew.heard.add(node)
+        self.flow.take(node, report, asyncio.get_running_loop().time())
+        self.profiles.take(node, report)
+        match report:
+            case Failed(epoch=number, died=True) | Lost(epoch=number) if number != now:
+                # A worker of an older epoch: the new one has been given another, or will be.
+                return
+            case Failed():
+                self._fail(Failure(node, report.slot, report.reason, report.log, "died" if report.died else "said"))
+            case Lost(slot=slot, peer=peer, reason=reason):
+                text = f"the link to slot {peer.slot} of {peer.node} broke: {reason}"
+                self._fail(Failure(node, slot, text, kind="lost"))
+            case Finished():
+                self._finished.add(node)
+                self._news.tell()
+            case Progress():
+                self._reached.take(report)
+                self._bolts.take(report)
+            case _:
+                if isinstance(report, Stopped | Drained):
+                    self._reached.note(report.positions)
+                try:
+                    self._crew.take(node, report)
+                except RunError as fault:
+                    self._fail(Failure(node, getattr(report, "slot", AGENT), str(fault)))
+
+    def gone(self, node: str, reason: str) -> None:
+        """The agent of a node is gone; must be called in the event loop."""
+        if node in self._roster.gone or node in self._roster.lost:
+            return
+        self._roster.gone[node] = reason
+        self._crew.nodes.discard(node)
+        self._vault.forget(node)
+        self._fail(Failure(node, AGENT, reason, kind="gone"))
+        self._news.tell()
+
+    def _fail(self, failure: Failure) -> None:
+        # Once the answer is complete, what dies has done its work; what a worker complains of counts all the same.
+        if not (self._over and failure.mendable):
+            self._failures.add(failure)
+
+    # --- epoch after epoch ---------------------------------------------------------------------------------------
+
+    async def _lead(self) -> None:
+        while not self._over:
+            try:
+                await unless(self._epoch(), self._failures.watch())
+            except BrokenError as broken:
+                await self._break(broken)
+
+    async def _break(self, broken: BrokenError) -> None:
+        """Take what is left of an epoch into the next one, when that may begin.
+
+        Raises:
+            RunFailedError: there were too many in a row.
+        """
+        self._broken = self._broken or broken
+        # A checkpoint that was completed in this epoch is not the one that it began with.
+        self._in_a_row = 1 if self._vault.complete > self._spec.restore else self._in_a_row + 1
+        if self._in_a_row > MOST_RECOVERIES:
+            raise RunFailedError(
+                broken.cause, given_up=f"given up after {MOST_RECOVERIES} recoveries without a new checkpoint"
+            )
+        self._tending.broken(f"the run broke: {broken.cause}")
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._mended_s + PAUSES_S[self._in_a_row - 1] - loop.time())
+        self._mended_s = loop.time()
+        # What has died by now is mended with the rest; what a process says is still to be told.
+        self._failures = self._failures.unmendable()
+        until = dict(self._spec.until)
+        if self._stop_asked:
+            for stopped in self._crew.stopped.values():
+                until |= stopped.positions
+        reached = self._reached.positions
+        self._spec = replace(
+            self._crew.spec,
+            epoch=self._spec.epoch + 1,
+            restore=self._vault.complete,
+            until={name: reached[name] for name in until},
+        )
+
+    async def _epoch(self) -> None:
+        """From the first message of an epoch to the last answer."""
+        if self._broken is not None:
+            await self._mend()
+        self._roster.returned.clear()
+        crew = self._crew = Crew(self._spec, self._world, self._news, self.gone)
+        await epoch.start(crew, self._roster.usable, self._course.sensors, self._world)
+        await epoch.connect(crew)
+        if self._start_ns is None:
+            self._start_ns = self._now_ns() + LEAD_NS
+        await epoch.go(crew, self._start_ns, self._reached.positions, self._world)
+        self._news.tell()
+        self._note_recovery()
+        if crew.spec.gates is None:
+            flowing = self._flow(crew)
+        else:
+            clock = SlotClock(crew, crew.spec.gates, self._world.note_slot)
+            flowing = unless(self._flow(crew, clock), clock.run())
+        await unless(flowing, watch_reports(crew, self.gone))
+        self.answer = await explained(self._vault.keep_last(crew.spec.epoch, crew.drained))
+        self.positions = self._reached.positions
+        self._over = True
+        self._failures = self._failures.unmendable()
+
+    async def _flow(self, crew: Crew, clock: SlotClock | None = None) -> None:
+        """From the start of the sources to the last tuple, and the time slot of that."""
+        await self._tending.until_stop(crew, self._source_start_ns)
+        await epoch.drain(crew, self._reached.positions, lambda: self.flow.worked_off)
+        if clock is not None:
+            await clock.last()
+
+    async def _mend(self) -> None:
+        """Have agents, places and snapshots for the next epoch.
+
+        Raises:
+            RunError: there is no placement without the lost nodes.
+        """
+        if self._tending.barrier > self._vault.complete:
+            await self._vault.discard(self._tending.barrier)
+        await self._roster.restart()
+        spec = self._spec
+        before = {name_of(executor): executor.place for executor in spec.executors}
+        places, gates = await self._roster.place_again(Seats(before, spec.gates))
+        executors = tuple(replace(executor, place=places[name_of(executor)]) for executor in spec.executors)
+        await explained(self._vault.spread(places))
+        self._spec = replace(
+            spec, executors=executors, workers=workers_of(executors), worked=self._bolts.worked, gates=gates
+        )
+
+    def _note_recovery(self) -> None:
+        if self._broken is None:
+            return
+        broken, self._broken = self._broken, None
+        loop = asyncio.get_running_loop()
+        replayed = sum(at - self._vault.positions.get(name, 0) for name, at in self._reached.positions.items())
+        self.journal.recovery(
+            broken.at_s - self._source_start_ns / NS,
+            loop.time() - broken.at_s,
+            str(broken.cause),
+            self._vault.complete,
+            replayed,
+        )
+
+    # --- small things --------------------------------------------------------------------------------------------
+
+    @property
+    def _mends(self) -> bool:
+        return self._course.checkpoint_s > 0
+
+    @property
+    def _source_start_ns(self) -> int:
+        if self._start_ns is None:
+            raise RuntimeError("the sources have not started yet")
+        return self._start_ns
+
+    def _now_ns(self) -> int:
+        return round(asyncio.get_running_loop().time() * NS)
+
+    async def _until(self, condition: Callable[[], bool], at_s: float | None = None) -> None:
+        """Wait for `condition`, but not beyond `at_s`; raise what ends the run before."""
+        await self._news.by(at_s, lambda: condition() or self._leading.done())
+        if self._leading.done() and not condition():
+            self._leading.result()
+
+    async def _tell_those_who_hear(self, message: Mark | Sampling | Finish) -> None:
+        async def tell(node: str) -> None:
+            try:
+                await self._world.tell(node, message)
+            except RunError as fault:
+                self.gone(node, str(fault))
+
+        await all_of(tell(node) for node in sorted(self._crew.nodes & self._roster.usable))

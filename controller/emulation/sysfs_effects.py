@@ -1,0 +1,297 @@
+"""What a node writes to its `/sys` takes effect: on what it may use of this host, and on what the files then say.
+
+The files are those of `controller.emulation.sysfs`, reached from outside of the node. They are plain files: they take
+any text, and change nothing by themselves. Here is the kernel that stands behind them:
+
+- a core is worth `share_per_core` of a core of this host at the machine's highest clock without turbo, less at a
+  lower clock, nothing when it is off; the sum is the quota of the node's control group;
+- a value that a kernel would not take is put back to what it was and reported; a clock that is out of range is
+  clamped, as a kernel clamps it;
+- energy counters advance by the machine's energy model, with the load that the control group had.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, monotonic_ns
+
+from msgspec import Struct
+
+from controller.emulation.sysfs import (
+    CPU,
+    ENERGY_RANGE_UJ,
+    GOVERNORS,
+    NO_SPEED,
+    as_list,
+    cpuinfo,
+    energy_of,
+    meminfo,
+    policy,
+    topology_files,
+    write_file,
+)
+from controller.host.cgroups import Group
+from inventory.emulated_machine import Machine
+from inventory.errors import nearest
+
+DYNAMIC = ("conservative", "ondemand", "schedutil")
+"""Governors that follow the load; they may use the highest clock that is allowed, and so it counts for the quota."""
+
+_HEADROOM = 1.25
+"""A dynamic governor keeps the clock so much above the load (as schedutil does)."""
+
+_MEMORY_S = 1.0
+"""How often `/proc/meminfo` is written."""
+
+
+class Refused(Struct, frozen=True):
+    """A value that a kernel would not have taken.
+
+    Attributes:
+        node: who wrote it.
+        path: the file, as the node calls it.
+        value: what was written.
+        expected: what could have been.
+        t_ns: when it was found, by the monotonic clock.
+    """
+
+    node: str
+    path: str
+    value: str
+    expected: str
+    t_ns: int
+
+    def __str__(self) -> str:
+        return f"node {self.node}: {self.path}: {self.value!r} was written; {self.expected} was expected"
+
+
+class Core:
+    """Settings of one core, as they were when they last made sense."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.online = True
+        self.governor = "performance"
+        self.lowest, self.highest = machine.khz[-1], machine.turbo_khz or machine.top_khz
+        self.speed = self.highest
+        self.shown = self.highest
+
+    def clock(self) -> int:
+        """The highest clock in kHz that it can have now."""
+        if self.governor == "powersave":
+            return self.lowest
+        if self.governor == "userspace":
+            return min(max(self.speed, self.lowest), self.highest)
+        return self.highest
+
+
+class Effects:
+    """The kernel behind the files of one node."""
+
+    def __init__(
+        self, node: str, machine: Machine, root: Path, group: Group, refuse: Callable[[Refused], None]
+    ) -> None:
+        """Take over a node that has just been switched on.
+
+        Args:
+            node: its id.
+            machine: what it stands for.
+            root: its file system, as it is reached from here.
+            group: its control group.
+            refuse: is told of values that make no sense.
+        """
+        self.node, self._machine, self._root, self._group, self._refuse = node, machine, root, group, refuse
+        self._cores = [Core(machine) for _ in range(machine.cores)]
+        self._boost = True
+        self._limited = False
+        self._quota: float | None = None
+        self._joules = [0.0] * machine.sockets
+        self._used = group.cpu_seconds()
+        self._looked = monotonic()
+        self._told_memory = 0.0
+        self._host_cpuinfo = Path("/proc/cpuinfo").read_text()
+
+    @property
+    def folders(self) -> list[Path]:
+        """Folders whose files the node may write."""
+        cpus = [f"{CPU}/cpu{cpu}" for cpu in range(self._machine.cores)]
+        policies = [policy(cpu) for cpu in range(self._machine.cores)]
+        return [self._path(folder) for folder in (*cpus, f"{CPU}/cpufreq", *policies)]
+
+    @property
+    def share(self) -> float:
+        """Cores of this host that the node is worth with its present settings."""
+        top, each = self._machine.top_khz, self._machine.share_per_core
+        return sum(each * core.clock() / top for core in self._cores if core.online)
+
+    def limit(self, limited: bool) -> None:
+        """Hold the node to its share of this host's CPU time and memory, or let it have what is there.
+
+        Raises:
+            RunError: the kernel does not take the limit.
+        """
+        self._limited = limited
+        self._group.limit_memory(self._machine.memory_mb if limited else None)
+        self._apply()
+
+    def react(self) -> None:
+        """Give what was written its effect.
+
+        Raises:
+            RunError: the kernel does not take the quota.
+        """
+        changed = self._read_online()
+        self._read_boost()
+        for cpu, core in enumerate(self._cores):
+            self._read_policy(cpu, core)
+        if changed:
+            self._show_online()
+        self._apply()
+
+    def tick(self) -> None:
+        """Advance what advances by itself: clocks that follow the load, joules, memory in use."""
+        now, used = monotonic(), self._group.cpu_seconds()
+        seconds, work = now - self._looked, used - self._used
+        if seconds <= 0:
+            return
+        self._looked, self._used = now, used
+        load = min(1.0, work / (seconds * self.share))
+        machine = self._machine
+        for cpu, core in enumerate(self._cores):
+            if core.online:
+                self._show_clock(cpu, core, load)
+                # What cores off line would have drawn is not drawn; all cores that exist share the dynamic power.
+                part = (core.shown / machine.top_khz) ** machine.power.kappa * load / machine.cores
+                self._joules[machine.socket_of(cpu)] += machine.power.p_d * part * seconds
+        for socket in range(machine.sockets):
+            self._joules[socket] += machine.power.p_s / machine.sockets * seconds
+            self._write(energy_of(socket), f"{round(self._joules[socket] * 1e6) % ENERGY_RANGE_UJ}")
+        if now - self._told_memory >= _MEMORY_S:
+            self._told_memory = now
+            self._write_in_place("proc/meminfo", meminfo(machine, self._group.memory_used()))
+
+    def _read_online(self) -> bool:
+        changed = False
+        for cpu, core in enumerate(self._cores):
+            path = f"{CPU}/cpu{cpu}/online"
+            text = self._read(path) if cpu else None
+            if text is None:
+                continue
+            if text not in ("0", "1"):
+                self._put_back(path, text, "1" if core.online else "0", "0 or 1")
+            elif (text == "1") != core.online:
+                core.online = not core.online
+                changed = True
+        return changed
+
+    def _read_boost(self) -> None:
+        path = f"{CPU}/cpufreq/boost"
+        text = self._read(path)
+        if text is None:
+            return
+        if text not in ("0", "1"):
+            self._put_back(path, text, str(int(self._boost)), "0 or 1")
+        elif (text == "1") != self._boost:
+            self._boost = not self._boost
+            for cpu, core in enumerate(self._cores):
+                self._write(f"{policy(cpu)}/cpuinfo_max_freq", f"{self._hard_limit}")
+                core.highest = self._hard_limit
+                self._write(f"{policy(cpu)}/scaling_max_freq", f"{core.highest}")
+
+    @property
+    def _hard_limit(self) -> int:
+        return (self._boost and self._machine.turbo_khz) or self._machine.top_khz
+
+    def _read_policy(self, cpu: int, core: Core) -> None:
+        path = f"{policy(cpu)}/scaling_governor"
+        text = self._read(path)
+        if text is not None and text not in GOVERNORS:
+            self._put_back(path, text, core.governor, f"a governor{nearest(text, GOVERNORS)}")
+        elif text is not None and text != core.governor:
+            core.governor = text
+            core.speed = core.shown
+            self._write(f"{policy(cpu)}/scaling_setspeed", f"{core.speed}" if text == "userspace" else NO_SPEED)
+        low, high = self._machine.khz[-1], self._hard_limit
+        highest = self._clock(f"{policy(cpu)}/scaling_max_freq", core.highest)
+        core.highest = min(max(highest, low), high)
+        lowest = self._clock(f"{policy(cpu)}/scaling_min_freq", core.lowest)
+        core.lowest = min(max(lowest, low), core.highest)
+        for name, found, kept in (("max", highest, core.highest), ("min", lowest, core.lowest)):
+            if found != kept:
+                self._write(f"{policy(cpu)}/scaling_{name}_freq", f"{kept}")
+        path = f"{policy(cpu)}/scaling_setspeed"
+        if core.governor == "userspace":
+            core.speed = self._clock(path, core.speed)
+        elif (text := self._read(path)) not in (None, NO_SPEED):
+            self._put_back(path, text or "", NO_SPEED, "nothing, without the governor userspace,")
+
+    def _clock(self, path: str, before: int) -> int:
+        text = self._read(path)
+        if text is None or text == f"{before}":
+            return before
+        if text.isascii() and text.isdigit():
+            return int(text)
+        self._put_back(path, text, f"{before}", "a clock in kHz")
+        return before
+
+    def _show_online(self) -> None:
+        """Masks, topology and `/proc/cpuinfo` after cores went off or came back."""
+        online = [cpu for cpu, core in enumerate(self._cores) if core.online]
+        self._write(f"{CPU}/online", as_list(online))
+        self._write(f"{CPU}/offline", as_list(set(range(self._machine.cores)) - set(online)))
+        for cpu, core in enumerate(self._cores):
+            self._write(f"{policy(cpu)}/affected_cpus", f"{cpu}" if core.online else "")
+        for cpu in online:
+            self._write_all(topology_files(self._machine, cpu, online))
+        clocks = {cpu: self._cores[cpu].shown for cpu in online}
+        self._write_in_place("proc/cpuinfo", cpuinfo(self._machine, clocks, self._host_cpuinfo))
+
+    def _show_clock(self, cpu: int, core: Core, load: float) -> None:
+        clock = core.clock()
+        if core.governor in DYNAMIC:
+            steps = [
+                khz for khz in self._machine.khz if core.lowest <= khz <= clock and khz >= load * _HEADROOM * clock
+            ]
+            clock = min(steps, default=clock)
+        if clock != core.shown:
+            core.shown = clock
+            self._write(f"{policy(cpu)}/scaling_cur_freq", f"{clock}")
+
+    def _apply(self) -> None:
+        quota = self.share if self._limited else None
+        if quota != self._quota:
+            self._group.limit_cpu(quota)
+            self._quota = quota
+
+    def _put_back(self, path: str, text: str, value: str, expected: str) -> None:
+        self._refuse(Refused(self.node, f"/sys/{path}", text[:80], expected, monotonic_ns()))
+        self._write(path, value)
+
+    def _path(self, path: str) -> Path:
+        return self._root / "sys" / path
+
+    def _read(self, path: str) -> str | None:
+        """The text of a file; None when it is not there, or is just being written.
+
+        However it was written, it then stands there as a kernel would show it, with one newline.
+        """
+        try:
+            text = self._path(path).read_text(errors="replace")
+        except OSError:
+            return None
+        value = text.strip()
+        if value and text != f"{value}\n":
+            self._write(path, value)
+        return value or None
+
+    def _write_all(self, files: Mapping[str, str]) -> None:
+        for path, text in files.items():
+            self._write(path, text)
+
+    def _write(self, path: str, text: str) -> None:
+        # The node's disk, which is memory, may be full: then its files say what they said before.
+        with suppress(OSError):
+            write_file(self._path(path), text)
+
+    def _write_in_place(self, path: str, text: str) -> None:
+        with suppress(OSError):
+            (self._root / path).write_text(text)

@@ -1,0 +1,80 @@
+"""The cluster of a campaign: found by name or path, and an address of this host for every node."""
+
+import ipaddress
+import socket
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from agents.protocol.node_folders import plain_name
+from inventory.cluster import Cluster, Node, cluster_of
+from inventory.documents import Document
+from inventory.errors import RunError, UnfitError
+from inventory.finding import find_inventory, shipped_inventories
+
+
+def find_beside(inventory: str, beside: Path) -> Path:
+    """Return the file or folder that `inventory` means; a relative path may start from `beside`.
+
+    Raises:
+        InputError: there is none.
+    """
+    near = beside / inventory
+    is_near = near.is_file() or (near.is_dir() and inventory not in shipped_inventories())
+    return near if is_near else find_inventory(inventory)
+
+
+def with_addresses(inventory: Document) -> Cluster:
+    """The cluster that can run: a data address for every node; node i (from 1) without one gets 127.0.0.(i + 1).
+
+    Raises:
+        InputError: the document is wrong; an address is no address, names every interface at once, or is that of
+            another node; a node's id cannot be the name of its folder.
+    """
+    cluster = cluster_of(inventory)
+    nodes: dict[str, Node] = {}
+    for at, node in enumerate(cluster.nodes):
+        address = node.address or str(ipaddress.IPv4Address("127.0.0.2") + at)
+        here = ("nodes", at, "address")
+        try:
+            plain_name("node id", node.id)
+            parsed = ipaddress.ip_address(address)
+        except RunError as fault:
+            raise inventory.error(("nodes", at, "id"), str(fault)) from None
+        except ValueError:
+            expected = "workers listen at one, which millrace_address (in a cluster file address) gives"
+            raise inventory.error(here, f"{address!r} is not an IP address; {expected}") from None
+        if parsed.is_unspecified:
+            raise inventory.error(here, f"{address!r} stands for every interface; give the node's own address")
+        if address in nodes:
+            hint = "; give both nodes an address" if node.address is None else ""
+            raise inventory.error(here, f"{address} is the address of {nodes[address].id!r} already{hint}")
+        nodes[address] = replace(node, address=address)
+    return replace(cluster, nodes=tuple(nodes.values()))
+
+
+def check_addresses(cluster: Cluster) -> None:
+    """Try every available node's address.
+
+    Raises:
+        UnfitError: this host cannot bind one.
+    """
+    for node in cluster.available:
+        try:
+            with socket.create_server((address_of(node), 0), family=_family(node)):
+                pass
+        except OSError as fault:
+            raise UnfitError(
+                f"node {node.id}: its address {node.address} cannot be bound on this host: {fault.strerror}"
+            ) from None
+
+
+def address_of(node: Node) -> str:
+    """The node's data address, after `with_addresses`."""
+    if node.address is None:
+        raise ValueError(f"node {node.id} has no address")
+    return node.address
+
+
+def _family(node: Node) -> socket.AddressFamily:
+    return socket.AF_INET6 if ipaddress.ip_address(address_of(node)).version == 6 else socket.AF_INET

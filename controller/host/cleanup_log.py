@@ -1,0 +1,264 @@
+"""What a campaign has started on this host, written down so that a later `millrace clean` can undo it.
+
+Every campaign owns one state file in the user's state folder (`controller.host.state_folder`), from before its first process
+until after its last. A file whose campaign is dead therefore lists what may have been left behind:
+
+- processes: every one that carries the campaign's random marker in its environment, which children inherit, and
+  those recorded by pid and start time. The marker is on disk before anything is started, so that no process can
+  slip through between its start and its line;
+- folders whose name ends in `.partial`, recorded before they are made: results that were never completed;
+- network namespaces and control groups of an emulated cluster, recorded before they are made; who is in one of them
+  belongs to it.
+
+The format is one JSON object per line, the first of which is a `Header`; a last line cut short by a crash is ignored.
+"""
+
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+from msgspec import Struct
+
+from controller.host.cgroups import remove_group
+from controller.host.namespaces import has_namespace, remove_namespace
+from controller.host.process_identity import Process, boot_id, end, identify, marked
+from controller.host.state_folder import state_folder, user_name
+from inventory.errors import MillraceError, RunError, UnfitError
+
+MARKER = "MILLRACE_CAMPAIGN"
+"""Environment variable that every process of a campaign inherits."""
+
+PARTIAL = ".partial"
+"""Suffix of a folder whose contents are not complete; only such folders are ever removed by `clean`."""
+
+
+class Owner(Struct, frozen=True, forbid_unknown_fields=True):
+    """The campaign that holds something: its process, user, folder and when it began (UTC)."""
+
+    process: Process
+    user: str
+    campaign: str
+    since: str
+
+    def __str__(self) -> str:
+        return f"pid {self.process.pid} of {self.user}, campaign {self.campaign}, since {self.since}"
+
+
+class Header(Struct, frozen=True, forbid_unknown_fields=True):
+    """First line of a state file."""
+
+    owner: Owner
+    marker: str
+
+
+class Entry(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Any other line: one process, folder, network namespace (by name) or control group (its folder)."""
+
+    process: Process | None = None
+    what: str = ""
+    folder: str = ""
+    namespace: str = ""
+    group: str = ""
+
+    def __str__(self) -> str:
+        return f"control group {self.group}" if self.group else f"network namespace {self.namespace}"
+
+    def is_there(self) -> bool:
+        """Whether its group or namespace exists; of other entries `Record` says so."""
+        return Path(self.group).is_dir() if self.group else bool(self.namespace) and has_namespace(self.namespace)
+
+
+class Record(Struct, frozen=True):
+    """A state file as read back."""
+
+    path: Path
+    header: Header
+    entries: tuple[Entry, ...]
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether it is that of an emulated cluster: nobody else makes control groups."""
+        return any(entry.group for entry in self.entries)
+
+    def made_in_kernel(self) -> list[Entry]:
+        """Control groups and namespaces that it may have left; those of an earlier boot ended with it."""
+        is_of_this_boot = self.header.owner.process.boot == boot_id()
+        return [entry for entry in self.entries if is_of_this_boot and (entry.group or entry.namespace)]
+
+    def processes(self) -> dict[Process, str]:
+        """What still runs of it, each process with what is known about it."""
+        known = {e.process: e.what for e in self.entries if e.process and e.process.is_alive()}
+        for process in marked(f"{MARKER}={self.header.marker}".encode()):
+            known.setdefault(process, "a process that it started")
+        return known
+
+    def folders(self) -> list[Path]:
+        """What is still there of its incomplete folders."""
+        paths = (Path(e.folder) for e in self.entries if e.folder.endswith(PARTIAL))
+        return [p for p in paths if p.is_absolute() and p.is_dir() and not p.is_symlink()]
+
+    def left(self) -> list[str]:
+        """What is still there of all this, in words."""
+        return [
+            *(_told(process, what) for process, what in self.processes().items()),
+            *(str(entry) for entry in self.made_in_kernel() if entry.is_there()),
+            *(f"folder {folder}" for folder in self.folders()),
+        ]
+
+
+def this_owner(campaign: Path) -> Owner:
+    """The calling process as the owner of `campaign`."""
+    process = identify(os.getpid())
+    if process is None:
+        raise UnfitError("/proc is not mounted: processes cannot be told apart")
+    return Owner(process, user_name(), str(campaign.absolute()), datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"))
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Hold the folder: state files appear, and are cleaned up, by one process at a time."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+class RunState:
+    """The state file of one campaign; a context manager around everything that the campaign starts.
+
+    >>> with RunState(campaign_folder) as state:  # doctest: +SKIP
+    ...     work = state.partial(campaign_folder / "runs" / "001-wordcount-even-r1")
+    ...     work.mkdir()
+    ...     agent = subprocess.Popen(...)
+    ...     state.started(agent.pid, "agent n1")
+
+    Processes that are started inside the block inherit `MARKER` and need no line of their own to be found; a line
+    adds what they are. Leaving the block, in whatever way, ends the processes and removes the incomplete folders
+    that are still there, and then the file.
+    """
+
+    def __init__(self, campaign: Path) -> None:
+        self._campaign = campaign
+        self._outer: str | None = None
+
+    def __enter__(self) -> Self:
+        folder = state_folder()
+        marker = secrets.token_hex(16)
+        self.path = folder / f"campaign-{marker}.jsonl"
+        header = Header(this_owner(self._campaign), marker)
+        with exclusive(folder):
+            try:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+                self._handle = os.open(self.path, flags, 0o600)
+            except OSError as fault:
+                raise UnfitError(f"{self.path}: the state file cannot be made: {fault.strerror}") from None
+            self._write(header)
+        self._outer = os.environ.get(MARKER)
+        os.environ[MARKER] = marker
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._outer is None:
+            os.environ.pop(MARKER, None)
+        else:
+            os.environ[MARKER] = self._outer
+        os.close(self._handle)
+        with exclusive(self.path.parent):
+            record = read_state(self.path)
+            if record is not None:
+                undo(record)
+
+    def started(self, pid: int, what: str) -> None:
+        """Record a process of the campaign; one that has ended already is not recorded."""
+        process = identify(pid)
+        if process is not None:
+            self._write(Entry(process=process, what=what))
+
+    def partial(self, final: Path) -> Path:
+        """Record and return the folder (not made yet) in which `final` grows until it is complete and renamed."""
+        folder = final.absolute().with_name(final.name + PARTIAL)
+        self._write(Entry(folder=str(folder)))
+        return folder
+
+    def namespace(self, name: str) -> None:
+        """Record a network namespace (not made yet); with it end all processes in it."""
+        self._write(Entry(namespace=name))
+
+    def group(self, folder: Path) -> None:
+        """Record a control group (not made yet); with it end all its members, and groups below it."""
+        self._write(Entry(group=str(folder)))
+
+    def _write(self, line: Struct) -> None:
+        text = msgspec.json.encode(line) + b"\n"
+        try:
+            if os.write(self._handle, text) < len(text):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as fault:
+            raise RunError(f"{self.path}: the state file cannot be written: {fault.strerror}") from None
+
+
+def read_state(path: Path) -> Record | None:
+    """Return the state file at `path`, or None when its first line cannot be read."""
+    first, *rest = path.read_bytes().split(b"\n")
+    try:
+        header = msgspec.json.decode(first, type=Header)
+    except msgspec.DecodeError:
+        return None
+    entries = []
+    for line in rest:
+        # The last line may have been cut short when the campaign was killed or the disk was full.
+        with suppress(msgspec.DecodeError):
+            entries.append(msgspec.json.decode(line, type=Entry))
+    return Record(path, header, tuple(entries))
+
+
+def undo(record: Record) -> tuple[list[str], list[str]]:
+    """End the processes of a campaign, remove its groups, namespaces and incomplete folders, then its state file.
+
+    Call it inside `exclusive`. Returns what was done and what could not be done, in words; the file stays as long
+    as anything could not be done.
+    """
+    done: list[str] = []
+    failed: list[str] = []
+    survivors: set[Process] = set()
+    # What is being ended may still start others: look again until nothing new is found.
+    while found := {p: what for p, what in record.processes().items() if p not in survivors}:
+        survivors.update(end(found))
+        for process, what in found.items():
+            (failed if process in survivors else done).append(_told(process, what))
+    for entry in record.made_in_kernel():
+        try:
+            if (entry.group and remove_group(Path(entry.group))) or (
+                entry.namespace and remove_namespace(entry.namespace)
+            ):
+                done.append(str(entry))
+        except MillraceError as fault:
+            failed.append(f"{entry}: {fault}")
+    for folder in record.folders():
+        try:
+            shutil.rmtree(folder)
+            done.append(f"folder {folder}")
+        except OSError as fault:
+            failed.append(f"folder {folder}: {fault.strerror}")
+    if not failed:
+        # What else bears its name are logs beside it.
+        for path in record.path.parent.glob(f"{record.path.stem}.*"):
+            path.unlink(missing_ok=True)
+    return done, failed
+
+
+def _told(process: Process, what: str) -> str:
+    return f"process {process.pid} ({what})"

@@ -1,0 +1,151 @@
+"""A program that runs on a node, with its standard input and output here.
+
+paramiko's channels make their callers wait, so that every program has a thread that reads and one that writes.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import paramiko
+
+from agents.protocol import MAX_LINE
+from controller.ssh.connection import Connection
+from inventory.errors import RunError
+
+T = TypeVar("T")
+
+_PIECE = 256 * 1024
+
+LOST = 255
+"""Exit status when the connection was lost before the program said how it ended, as OpenSSH gives it."""
+
+POLL_S = 0.02
+
+SIGNALLED, MOST_SIGNALS = 128, 64
+
+_MOST_COMPLAINT = 2000
+
+
+async def open_command(connection: Connection, command: str) -> paramiko.Channel:
+    """Have the login shell of a node run a command; return the channel to it.
+
+    Raises:
+        MillraceError: the node cannot be reached.
+        RunError: the command cannot be started.
+    """
+    channel = await connection.channel()
+    try:
+        await connection.do(channel.exec_command, command)
+    except (paramiko.SSHException, EOFError, OSError) as fault:
+        channel.close()
+        raise RunError(f"node {connection.host.name}: {fault or 'the connection broke'}") from None
+    except BaseException:
+        channel.close()
+        raise
+    return channel
+
+
+class Program:
+    """One command on a node. sshd gives it a session of its own."""
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        """Take over what `open_command` returns."""
+        self._channel = channel
+        self._reader = ThreadPoolExecutor(1, "ssh-read")
+        self._writer = ThreadPoolExecutor(1, "ssh-write")
+        self._waiting = bytearray()
+        self._over = False
+
+    @property
+    def pid(self) -> int | None:
+        """None: it runs elsewhere."""
+        return None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its end is known here, or it cannot be known any more."""
+        return self._channel.exit_status_ready()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it can still be spoken with, as far as is known here."""
+        return not (self._over or self.has_ended)
+
+    async def read_line(self) -> bytes:
+        """See `controller.nodes.transport.Remote`."""
+        searched = 0
+        while True:
+            end = self._waiting.find(b"\n", searched)
+            if end >= 0:
+                break
+            searched = len(self._waiting)
+            if searched > MAX_LINE:
+                raise RunError(f"a line of more than {MAX_LINE} bytes")
+            piece = b"" if self._over else await self._in(self._reader, self._receive)
+            if not piece:
+                self._over = True
+                if not self._is_connected:
+                    raise RunError("the SSH connection broke")
+                end = len(self._waiting) - 1
+                break
+            self._waiting += piece
+        line = bytes(self._waiting[: end + 1])
+        del self._waiting[: end + 1]
+        return line
+
+    async def write(self, line: bytes) -> None:
+        """See `controller.nodes.transport.Remote`."""
+        if self._over:
+            raise ConnectionError("it has ended")
+        try:
+            await self._in(self._writer, self._channel.sendall, line)
+        except (OSError, EOFError, paramiko.SSHException) as fault:
+            raise ConnectionError(str(fault)) from None
+
+    def end_input(self) -> None:
+        """See `controller.nodes.transport.Remote`."""
+        if not self._over:
+            self._writer.submit(self._shut)
+
+    async def wait(self) -> int:
+        """Its exit status, negative for a signal; `LOST` when that was never told."""
+        while not self.has_ended:
+            await asyncio.sleep(POLL_S)
+        status = self._channel.recv_exit_status()
+        if status < 0:
+            return LOST
+        # Shells tell a signal by its number and 128.
+        return SIGNALLED - status if SIGNALLED < status <= SIGNALLED + MOST_SIGNALS else status
+
+    def kill(self) -> None:
+        """Close the channel: the program sees the end of its input, and can write no more."""
+        self._over = True
+        self._channel.close()
+        for thread in (self._reader, self._writer):
+            thread.shutdown(wait=False)
+
+    @property
+    def complaint(self) -> str:
+        """The beginning of what it has written to standard error, on one line; after its end."""
+        said = self._channel.recv_stderr(_MOST_COMPLAINT) if self._channel.recv_stderr_ready() else b""
+        return " ".join(said.decode(errors="replace").split())
+
+    @property
+    def _is_connected(self) -> bool:
+        return bool(self._channel.get_transport().is_active())
+
+    def _receive(self) -> bytes:
+        try:
+            return self._channel.recv(_PIECE)
+        except (OSError, EOFError):
+            return b""
+
+    def _shut(self) -> None:
+        with suppress(OSError, EOFError):
+            self._channel.shutdown_write()
+
+    async def _in(self, thread: ThreadPoolExecutor, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(thread, work, *arguments)

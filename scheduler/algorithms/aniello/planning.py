@@ -1,0 +1,231 @@
+"""The online plan: executors to workers, workers to nodes, and a spread over enough nodes.
+
+Where no worker (node) accepts an executor (worker) any more, the published code gives the round up. Ours places it
+all the same: the limit on load gives way first, then that on workers per node; slots never do.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import floor
+
+from scheduler.algorithms.aniello.limits import most_executors, most_workers, nodes_wanted
+from scheduler.algorithms.aniello.packing import Bins, NoRoomError, Packing
+from scheduler.algorithms.aniello.stats import Stats, undirected
+from scheduler.toolkit.scaling import decimal
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """Parameters of the plan; see `AnielloOnlineParams`."""
+
+    alfa: float
+    beta: float
+    gamma: float | None
+    delta: float
+    as_published: bool
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A worker of the plan: number of its topology among those planned, executors, load, and later its node."""
+
+    topology: int
+    executors: tuple[int, ...]
+    load: int
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The whole plan.
+
+    Attributes:
+        workers: all of them, topology by topology.
+        nodes: worker -> number of its node.
+        crossing: rate between nodes.
+        carried: node -> load, as the planner sees it.
+    """
+
+    workers: tuple[Worker, ...]
+    nodes: tuple[int, ...]
+    crossing: int
+    carried: tuple[int, ...]
+
+
+def make_plan(
+    stats: Sequence[Stats], workers: Sequence[int], places: Sequence[int], capacity: Sequence[float], knobs: Knobs
+) -> Planned:
+    """Plan all topologies that have stats.
+
+    Args:
+        stats: the topologies.
+        workers: topology -> how many workers it gets; with `places` for all of them unless as published.
+        places: node -> free slots, those of the topologies' present workers included.
+        capacity: node -> load that it takes.
+        knobs: parameters.
+
+    Raises:
+        NoRoomError: as published only: an executor or a worker found no room.
+    """
+    found = [
+        Worker(number, tuple(sorted(group)), sum(mine.load[executor] for executor in group))
+        for number, (mine, count) in enumerate(zip(stats, workers, strict=True))
+        for group in executors_to_workers(mine, count, knobs)
+        if group
+    ]
+    return _Housing(stats, found, places, capacity, knobs).run()
+
+
+def executors_to_workers(stats: Stats, workers: int, knobs: Knobs) -> list[list[int]]:
+    """Phase 1 for one topology: worker -> executors; those without traffic are left out."""
+    size, total = len(stats.executors), sum(stats.load)
+    share = Fraction(total // workers) if knobs.as_published else Fraction(total, workers)
+    limit = None if knobs.gamma is None else floor(decimal(knobs.gamma) * share)
+    group = [0] * size
+    bins = Bins(stats.load, group, [most_executors(size, workers, knobs.alfa)], [limit] * workers)
+    packing = Packing(bins, stats.load, group, stats.near, strict=knobs.as_published)
+    for one, other, _ in sorted(stats.pairs, key=lambda pair: (-pair[2], pair)):
+        packing.settle(one, other)
+    for executor in stats.busy:
+        at = None if bins.home[executor] is not None else bins.least(0, 1, stats.load[executor], any_load=True)
+        if at is not None:
+            bins.put(executor, at)
+    _fill_empty(bins, packing, stats.busy)
+    return bins.items
+
+
+def _fill_empty(bins: Bins, packing: Packing, executors: Sequence[int]) -> None:
+    """Each empty worker gets the executor that is missed least where it is, from workers with more than one."""
+    for at in range(len(bins.items)):
+        if bins.items[at]:
+            continue
+        best: tuple[int, int] | None = None
+        for executor in executors:
+            home = bins.home[executor]
+            if home is not None and len(bins.items[home]) > 1:
+                lost = packing.toward(executor).get(home, 0)
+                if best is None or lost < best[0]:
+                    best = lost, executor
+        if best is None:
+            return
+        bins.take(best[1])
+        bins.put(best[1], at)
+
+
+class _Housing:
+    """Phases 2 and 3: workers of all topologies onto nodes."""
+
+    def __init__(
+        self,
+        stats: Sequence[Stats],
+        workers: Sequence[Worker],
+        places: Sequence[int],
+        capacity: Sequence[float],
+        knobs: Knobs,
+    ) -> None:
+        self._workers = workers
+        self._knobs = knobs
+        nodes = sum(count > 0 for count in places)
+        counts = [sum(worker.topology == t for worker in workers) for t in range(len(stats))]
+        self._wanted = [nodes_wanted(count, nodes, knobs.beta) if nodes else 0 for count in counts]
+        most = [
+            most_workers(count, wanted, knobs.delta) if wanted else 0
+            for count, wanted in zip(counts, self._wanted, strict=True)
+        ]
+        self._load = [worker.load for worker in workers]
+        self._group = [worker.topology for worker in workers]
+        self._pairs = _worker_pairs(stats, workers)
+        self._near = undirected(len(workers), self._pairs)
+        self._bins = Bins(
+            self._load, self._group, most, [floor(limit) for limit in capacity], places, weightless=knobs.as_published
+        )
+        self._packing = Packing(self._bins, self._load, self._group, self._near, strict=knobs.as_published)
+
+    def run(self) -> Planned:
+        """Place everybody.
+
+        Raises:
+            NoRoomError: see `make_plan`.
+        """
+        pairs = sorted(self._pairs, key=lambda pair: (self._group[pair[0]], -pair[2], pair))
+        last = pairs[-1:] if self._knobs.as_published else []  # never compared by the published sort
+        for one, other, _ in sorted(pairs[: len(pairs) - len(last)], key=lambda pair: (-pair[2], pair)) + last:
+            self._packing.settle(one, other)
+        for worker in range(len(self._workers)):
+            if self._bins.home[worker] is None:
+                self._house(worker)
+        for topology, wanted in enumerate(self._wanted):
+            self._spread(topology, wanted)
+        nodes = [home for home in self._bins.home if home is not None]
+        crossing = self._packing.crossing()
+        if not crossing and self._knobs.as_published:
+            crossing = -1
+        return Planned(tuple(self._workers), tuple(nodes), crossing, tuple(self._bins.load))
+
+    def _house(self, worker: int) -> None:
+        """A worker of no pair, or one that no node accepted."""
+        bins, group, load = self._bins, self._group[worker], self._load[worker]
+        at = bins.least(group, 1, load)
+        if at is None and not self._knobs.as_published:
+            at = bins.least(group, 1, load, any_load=True)
+            at = bins.roomy() if at is None else at
+        if at is None:
+            raise NoRoomError
+        bins.put(worker, at)
+
+    def _spread(self, topology: int, wanted: int) -> None:
+        """Phase 3: one more node at a time, by the move that adds least traffic between nodes."""
+        while True:
+            used = self._used(topology)
+            if len(used) >= wanted:
+                return
+            best: tuple[int, int, int] | None = None
+            for node in sorted(used):
+                if used[node] < 2:
+                    continue
+                for worker in sorted(self._bins.items[node]):
+                    if self._group[worker] != topology and not self._knobs.as_published:
+                        continue
+                    target = self._unused(worker, used)
+                    if target is not None:
+                        toward = self._packing.toward(worker)
+                        added = toward.get(node, 0) - toward.get(target, 0)
+                        if best is None or added < best[0]:
+                            best = added, worker, target
+            if best is None:
+                return
+            self._bins.take(best[1])
+            self._bins.put(best[1], best[2])
+            if self._group[best[1]] != topology:
+                return  # as published another topology's worker may be moved, for ever if nobody stops it
+
+    def _used(self, topology: int) -> dict[int, int]:
+        """Node -> workers of `topology`, where it has any."""
+        used: dict[int, int] = {}
+        for worker, at in enumerate(self._bins.home):
+            if at is not None and self._group[worker] == topology:
+                used[at] = used.get(at, 0) + 1
+        return used
+
+    def _unused(self, worker: int, used: Mapping[int, int]) -> int | None:
+        """The least loaded node outside `used` that accepts `worker`."""
+        bins = self._bins
+        able = (
+            at
+            for at in range(len(bins.items))
+            if at not in used and bins.accepts(at, self._group[worker], 1, self._load[worker])
+        )
+        return min(able, key=lambda at: (bins.load[at], at), default=None)
+
+
+def _worker_pairs(stats: Sequence[Stats], workers: Sequence[Worker]) -> list[tuple[int, int, int]]:
+    """(worker, worker, rate in both directions) where executors of different workers exchange anything."""
+    home = {(worker.topology, executor): at for at, worker in enumerate(workers) for executor in worker.executors}
+    rates: dict[tuple[int, int], int] = {}
+    for topology, mine in enumerate(stats):
+        for sender, receiver, rate in mine.pairs:
+            one, other = home[topology, sender], home[topology, receiver]
+            if one != other:
+                pair = min(one, other), max(one, other)
+                rates[pair] = rates.get(pair, 0) + rate
+    return [(one, other, rate) for (one, other), rate in sorted(rates.items())]

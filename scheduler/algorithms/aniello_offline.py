@@ -1,0 +1,214 @@
+"""`aniello-offline`: executors join workers that hold what feeds them, before anything is measured.
+
+Aniello, Baldoni, Querzoni: "Adaptive Online Scheduling in Storm", DEBS 2013, after the authors' published code,
+`src/storm/scheduler/OfflineScheduler.java` of leonardoaniello/storm-adaptive-schedulers, whose parameter names
+these are. Of a topology that runs in part, the waiting executors are treated as a topology of their own
+with the workers that are left of those it asked for (ours).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import floor
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta
+
+from scheduler.algorithms.aniello.leftovers import deal_leftovers
+from scheduler.algorithms.aniello.limits import between, most_executors
+from scheduler.problem import Needs, Placement, Plan, Problem, Slot
+from scheduler.toolkit.running_workers import Round
+from scheduler.toolkit.scaling import decimal
+from scheduler.toolkit.slots import FreeSlots, waiting
+from workloads.topology import ACKER, Executor, Topology
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+@dataclass(frozen=True)
+class AnielloOfflineParams:
+    """Parameters of `aniello-offline`.
+
+    Attributes:
+        alfa: most executors in a worker, from an even split (0) to all but one per other worker (1).
+        beta: nodes used, from the fewest whose slots suffice (0) to one per worker (1).
+        epsilon: from this share of the components on, workers that are still empty come first.
+        as_published: with the defects of the published code.
+    """
+
+    alfa: Share = 0.0
+    beta: Share = 1.0
+    epsilon: Share = 0.5
+    as_published: bool = False
+
+
+class AnielloOffline:
+    """Follows the streams: a component is dealt to the workers that hold its inputs."""
+
+    name: ClassVar[str] = "aniello-offline"
+    paper: ClassVar[str] = "Aniello, Baldoni, Querzoni: Adaptive Online Scheduling in Storm, DEBS 2013 (offline)"
+    needs: ClassVar[Needs] = Needs(cycles=True, ignores="load, traffic, CPU, memory, hardware, groupings")
+    Params: ClassVar[type] = AnielloOfflineParams
+
+    def __init__(self, params: AnielloOfflineParams) -> None:
+        self._params = params
+
+    def place(self, problem: Problem) -> Plan:
+        """All topologies by their streams, in the order given; then what is left, evenly."""
+        state = Round(problem)
+        planned = {topology.id: self._plan(topology, state) for topology in problem.topologies}
+        placements: dict[str, Placement] = {}
+        for topology in problem.topologies:
+            slots, account = planned[topology.id]
+            joined = () if self._params.as_published else slots
+            placements[topology.id] = deal_leftovers(topology, state, joined, account.get("most_executors", 0))
+        return state.plan(placements, {"topologies": {name: account for name, (_, account) in planned.items()}})
+
+    def _plan(self, topology: Topology, state: Round) -> tuple[list[Slot], dict[str, Any]]:
+        """Start the workers of one topology; returns their slots and an account of it.
+
+        No slots: the plan cannot be made, and everything is left over.
+        """
+        todo = waiting(topology, state.workers[topology.id])
+        workers = topology.workers - len(state.workers[topology.id])
+        if not self._params.as_published:
+            workers = min(workers, len(todo))
+        if not todo or workers <= 0:
+            return [], {"fallback": "", "workers": []}
+        if state.free.total < workers:
+            return [], {"fallback": f"{workers} workers, {state.free.total} free slots", "workers": []}
+        most = most_executors(len(todo), workers, self._params.alfa)
+        order = upstream_first(topology)
+        groups = group_by_streams(topology, order, todo, workers, most, self._params.epsilon)
+        if groups is None:
+            return [], {"fallback": f"a worker takes at most {most} executors: no room", "workers": []}
+        slots = spread(workers, state.free, self._params.beta)
+        for slot, group in zip(slots, groups, strict=True):
+            if group:
+                state.start(topology.id, slot, group)
+        account = {
+            "fallback": "",
+            "most_executors": most,
+            "workers": [[topology.number_of[executor] for executor in group] for group in groups],
+        }
+        return [slot for slot, group in zip(slots, groups, strict=True) if group], account
+
+
+def upstream_first(topology: Topology) -> list[str]:
+    """Component ids from upstream to downstream, the smallest id among those that are ready; without ackers.
+
+    Where a cycle leaves none ready, the smallest id goes next among those with an input that was listed already, else
+    among all (the published code asks its user for the order).
+    """
+    listed = [component for component in topology.components if component.id != ACKER]
+    sources = {c.id: {entry.source for entry in c.inputs} - {c.id, ACKER} for c in listed}
+    missing = {own: len(inputs) for own, inputs in sources.items()}
+    fed: dict[str, list[str]] = {own: [] for own in sources}
+    for own, inputs in sources.items():
+        for source in inputs:
+            fed[source].append(own)
+    ready = sorted(own for own, count in missing.items() if not count)
+    order: list[str] = []
+    left = dict.fromkeys(sorted(sources))
+    while left:
+        if ready:
+            own = heappop(ready)
+        else:
+            reached = [name for name in left if missing[name] < len(sources[name])]
+            own = (reached or list(left))[0]
+        if own not in left:
+            continue
+        del left[own]
+        order.append(own)
+        for other in fed[own]:
+            missing[other] -= 1
+            if not missing[other]:
+                heappush(ready, other)
+    return order
+
+
+def group_by_streams(
+    topology: Topology, order: Sequence[str], todo: Sequence[Executor], workers: int, most: int, epsilon: float
+) -> list[list[Executor]] | None:
+    """The executors of `todo` in `workers` groups of at most `most`; None when there is no room for them.
+
+    Args:
+        topology: the topology.
+        order: its components, upstream first; those that are not listed are not grouped.
+        todo: executors to be grouped.
+        workers: how many groups; some may stay empty.
+        most: most executors in a group.
+        epsilon: from this share of `order` on, empty groups come first.
+    """
+    groups: list[list[Executor]] = [[] for _ in range(workers)]
+    holds: list[set[str]] = [set() for _ in range(workers)]
+    mine: dict[str, list[Executor]] = {}
+    for executor in sorted(todo):
+        mine.setdefault(executor.component, []).append(executor)
+    threshold = floor(decimal(epsilon) * len(order))
+    for number, component in enumerate(order):
+        inputs = {entry.source for entry in topology.component[component].inputs}
+        roomy = [at for at in range(workers) if len(groups[at]) < most]
+        primary = [at for at in roomy if holds[at] & inputs]
+        secondary = [at for at in roomy if not holds[at] & inputs]
+        if number >= threshold:
+            empty = [at for at in secondary if not groups[at]]
+            primary = [*reversed(empty), *primary]
+            secondary = [at for at in secondary if groups[at]]
+        turns = _Turns(groups, most, primary), _Turns(groups, most, secondary)
+        for executor in mine.get(component, ()):
+            at = turns[0].next() if turns[0].open else turns[1].next() if turns[1].open else None
+            if at is None:
+                return None
+            groups[at].append(executor)
+            holds[at].add(component)
+    return groups
+
+
+class _Turns:
+    """Round robin over groups; full ones drop out."""
+
+    def __init__(self, groups: Sequence[Sequence[Executor]], most: int, members: Sequence[int]) -> None:
+        self._groups = groups
+        self._most = most
+        self._members = list(members)
+        self._cursor = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether a group with room is left."""
+        return bool(self._members)
+
+    def next(self) -> int:
+        """The group whose turn it is; it gets one more executor."""
+        at = self._members[self._cursor]
+        if len(self._groups[at]) + 1 >= self._most:
+            del self._members[self._cursor]
+        else:
+            self._cursor += 1
+        if self._cursor >= len(self._members):
+            self._cursor = 0
+        return at
+
+
+def spread(workers: int, free: FreeSlots, beta: float) -> list[Slot]:
+    """A free slot per worker: round robin over the nodes with most free slots; none is taken.
+
+    Args:
+        workers: how many; at most the free slots.
+        free: the free slots.
+        beta: from the fewest nodes whose slots suffice (0) to one node per worker (1).
+    """
+    nodes = sorted(free.nodes(), key=lambda node: -free.count(node))
+    fewest = slots = 0
+    while slots < workers:
+        slots += free.count(nodes[fewest])
+        fewest += 1
+    columns = [free.of(node) for node in nodes[: between(fewest, min(len(nodes), workers), beta)]]
+    dealt: list[Slot] = []
+    while len(dealt) < workers:
+        for column in columns:
+            slot = next(column, None)
+            if slot is not None and len(dealt) < workers:
+                dealt.append(slot)
+    return dealt

@@ -1,0 +1,213 @@
+"""`d-storm`: nodes are opened one after the other and filled with the executors that fit them best.
+
+Our re-implementation from published descriptions of "D-Storm: Dynamic Resource-Efficient Scheduling of Stream
+Processing Applications" (Liu, Buyya, ICPADS 2017): a first-fit-decreasing heuristic for bin packing that keeps traffic
+inside nodes. Topologies are planned in the order given, each around what the others hold.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from heapq import heapify, heappop, heappush
+from math import lcm
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta
+
+from scheduler.adaptive.demand import Demand
+from scheduler.adaptive.node_state import Ground
+from scheduler.partitioning.assembling import Part, assemble
+from scheduler.problem import Needs, Plan, Problem
+from scheduler.toolkit.scaling import as_float, decimal
+from workloads.topology import DEFAULT_ONHEAP_MB, Executor, Topology
+
+Weight = Annotated[float, Meta(ge=0)]
+
+
+@dataclass(frozen=True)
+class DStormParams:
+    """Parameters of `d-storm`.
+
+    Attributes:
+        a1: weight of an executor's size against the node's.
+        a2: weight of its traffic to executors on the node.
+        a3: weight of its traffic to executors on other nodes, which counts against it.
+    """
+
+    a1: Weight = 1.0
+    a2: Weight = 1.0
+    a3: Weight = 1.0
+
+
+class DStorm:
+    """Bin packing by size and traffic, CPU and memory hard."""
+
+    name: ClassVar[str] = "d-storm"
+    paper: ClassVar[str] = "Liu, Buyya: D-Storm, ICPADS 2017; our re-implementation from published descriptions"
+    needs: ClassVar[Needs] = Needs(
+        resources=True,
+        traffic="used",
+        load=True,
+        online=True,
+        cycles=True,
+        ignores="workers asked for, hardware, groupings",
+    )
+    Params: ClassVar[type] = DStormParams
+
+    def __init__(self, params: DStormParams) -> None:
+        self._params = params
+
+    def place(self, problem: Problem) -> Plan:
+        """Topologies in order, each as a whole or not at all; one that fails keeps what it runs."""
+        demand = Demand(problem)
+        ground = Ground(problem, demand)
+        index = {node.id: at for at, node in enumerate(problem.cluster.nodes)}
+        parts: dict[str, dict[Executor, Part]] = {}
+        failures: dict[str, str] = {}
+        account: dict[str, Any] = {}
+        first = 0
+        for number, topology in enumerate(problem.topologies):
+            mine = range(first, first + len(topology.executors))
+            first = mine.stop
+            stay = ground.vacate(number)
+            packing = _Packing(problem, demand, ground, self._params, number, mine)
+            packing.run()
+            if packing.waiting:
+                ground.restore(number, stay)
+                failures[topology.id] = _failure(topology, demand, packing.waiting)
+            else:
+                homes = ((e, node) for e in mine if (node := ground.home[e]) is not None)
+                parts[topology.id] = {demand.executors[e]: (node, 0) for e, node in homes}
+            account[topology.id] = {
+                "opened": [index[node] for node in packing.opened],
+                "order": [executor - mine.start for executor in packing.order],
+            }
+        return assemble(problem, parts, failures, {"topologies": account})
+
+
+def _failure(topology: Topology, demand: Demand, waiting: Sequence[int]) -> str:
+    executor = demand.executors[waiting[0]]
+    load = as_float(Fraction(demand.load[waiting[0]], demand.load_scale))
+    memory = topology.component[executor.component].memory
+    return (
+        f"no node is left: {len(waiting)} executors do not fit, the first is {executor.name} "
+        f"with load {load:g} and {memory:g} MB"
+    )
+
+
+class _Packing:
+    """One topology going onto nodes.
+
+    Attributes:
+        opened: nodes that got executors, in this order.
+        order: executors as they were placed.
+    """
+
+    def __init__(
+        self, problem: Problem, demand: Demand, ground: Ground, params: DStormParams, number: int, mine: range
+    ) -> None:
+        self._demand = demand
+        self._ground = ground
+        self._number = number
+        self._memory = _memory_used(problem, demand, ground)
+        self._cluster_cpu = sum(demand.capacity[node] for node in ground.nodes)
+        self._cluster_memory = sum(demand.memory_of[node] for node in ground.nodes)
+        self.opened: list[str] = []
+        self.order: list[int] = []
+        ranked = sorted(mine, key=demand.rank.__getitem__, reverse=True)
+        self._left: dict[int, list[int]] = {}  # kind -> executors without a node, the first to be placed at the end
+        for executor in ranked:
+            self._left.setdefault(demand.kind[executor], []).append(executor)
+        weights = [decimal(weight) for weight in (params.a1, params.a2, params.a3)]
+        self._size, self._near, self._far = (int(weight * lcm(*(w.denominator for w in weights))) for weight in weights)
+        self._total = sum(demand.total(executor) for executor in mine) // 2 or 1
+        self._inside = dict.fromkeys(self._left, 0)  # kind -> rate to executors on the open node
+        self._outside = dict.fromkeys(self._left, 0)  # kind -> rate to executors on the nodes before it
+
+    @property
+    def waiting(self) -> list[int]:
+        """Executors without a node, by topology and start task."""
+        return sorted((e for left in self._left.values() for e in left), key=self._demand.rank.__getitem__)
+
+    def run(self) -> None:
+        """Open nodes, those with most available resources first, until everybody is placed or none is left."""
+        order = sorted(self._ground.nodes, key=lambda node: -self._available(node))
+        for node in order:
+            if not any(self._left.values()):
+                return
+            if self._ground.hosts(self._number, node):
+                self._fill(node)
+
+    def _available(self, node: str) -> Fraction:
+        """Mean of the node's free CPU and memory, each as a share of the cluster's."""
+        demand = self._demand
+        cpu = max(demand.capacity[node] - self._ground.load[node], 0)
+        memory = max(demand.memory_of[node] - self._memory[node], 0)
+        return (_share(cpu, self._cluster_cpu) + _share(memory, self._cluster_memory)) / 2
+
+    def _fill(self, node: str) -> None:
+        """Place the fitting executor of highest priority, again and again."""
+        for kind, rate in self._inside.items():
+            self._outside[kind] += rate
+            self._inside[kind] = 0
+        priority = {kind: self._priority(kind, node) for kind, left in self._left.items() if left}
+        heap = [(-value, self._demand.rank[self._left[kind][-1]], kind) for kind, value in priority.items()]
+        heapify(heap)
+        before = len(self.order)
+        while heap:
+            value, rank, kind = heappop(heap)
+            left = self._left[kind]
+            if not left or self._demand.rank[left[-1]] != rank or priority[kind] != -value:
+                continue  # said before something changed
+            executor = left[-1]
+            if not self._fits(executor, node):
+                continue  # and never will: the node only fills up
+            left.pop()
+            self.order.append(executor)
+            self._ground.put(executor, node)
+            self._memory[node] += self._demand.memory[executor]
+            for other, rate in self._demand.near[kind].items():
+                self._inside[other] += rate
+            for other in {kind, *self._demand.near[kind]}:
+                if self._left[other]:
+                    priority[other] = self._priority(other, node)
+                    heappush(heap, (-priority[other], self._demand.rank[self._left[other][-1]], other))
+        if len(self.order) > before:
+            self.opened.append(node)
+
+    def _priority(self, kind: int, node: str) -> int:
+        """The description's rho, times what makes it a whole number on this node.
+
+        That is twice the node's CPU x its memory x the topology's traffic x the weights' common denominator.
+        """
+        executor, demand = self._left[kind][-1], self._demand
+        cpu, memory = demand.capacity[node] or 1, demand.memory_of[node] or 1
+        size = demand.load[executor] * memory + demand.memory[executor] * cpu
+        traffic = self._near * self._inside[kind] - self._far * self._outside[kind]
+        return self._size * size * self._total + 2 * cpu * memory * traffic
+
+    def _fits(self, executor: int, node: str) -> bool:
+        demand = self._demand
+        return (
+            self._ground.load[node] + demand.load[executor] <= demand.capacity[node]
+            and self._memory[node] + demand.memory[executor] <= demand.memory_of[node]
+        )
+
+
+def _share(part: int, whole: int) -> Fraction:
+    return Fraction(part, whole) if whole else Fraction(0)
+
+
+def _memory_used(problem: Problem, demand: Demand, ground: Ground) -> dict[str, int]:
+    """Memory per node of what is there; of topologies that are not of this round, what a component asks by default."""
+    ours = {topology.id for topology in problem.topologies}
+    elsewhere = Counter[str]()
+    for worker in problem.existing:
+        if worker.topology not in ours:
+            elsewhere[worker.node] += len(worker.executors)
+    used = {node: int(elsewhere[node] * DEFAULT_ONHEAP_MB * demand.memory_scale) for node in ground.nodes}
+    for executor, home in enumerate(ground.home):
+        if home is not None:
+            used[home] += demand.memory[executor]
+    return used

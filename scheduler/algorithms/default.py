@@ -1,0 +1,62 @@
+"""`default`: Storm's DefaultScheduler, `even` after a clean-up that evens out the workers that run.
+
+After Apache Storm 2.x, `storm-server/src/main/java/org/apache/storm/scheduler/DefaultScheduler.java`.
+"""
+
+from collections import Counter
+from typing import ClassVar
+
+from inventory.cluster import Cluster
+from scheduler.algorithms.even import place_evenly
+from scheduler.problem import Needs, NoParams, Placement, Plan, Problem, Slot
+from scheduler.toolkit.running_workers import Round
+from scheduler.toolkit.slots import Workers, port_order, waiting
+from workloads.topology import Executor, Topology
+
+
+def place_by_default(cluster: Cluster, topology: Topology, state: Round) -> Placement:
+    """Release the workers of `topology` that have a wrong size, then deal what waits; changes `state`."""
+    workers = state.workers[topology.id]
+    total = min(topology.workers, len(workers) + state.free.total)
+    if total > len(workers) or waiting(topology, workers):
+        state.release(_bad_slots(cluster, workers, len(topology.executors), total))
+    placement = place_evenly(topology, workers, state.free)
+    started: dict[Slot, list[Executor]] = {}
+    for executor, slot in placement.assignments.items():
+        if slot not in workers:
+            started.setdefault(slot, []).append(executor)
+    for slot, executors in started.items():
+        state.note(topology.id, slot, executors)
+    return placement
+
+
+def _bad_slots(cluster: Cluster, workers: Workers, executors: int, total: int) -> list[Slot]:
+    """Slots whose worker has none of the sizes left that `executors` split evenly over `total` workers have."""
+    if not workers:
+        return []
+    size, larger = divmod(executors, total)
+    quota = Counter({size + 1: larger, size: total - larger})
+    bad: list[Slot] = []
+    for slot in sorted(workers, key=lambda slot: (slot.node, port_order(cluster, slot))):
+        if quota[len(workers[slot])]:
+            quota[len(workers[slot])] -= 1
+        else:
+            bad.append(slot)
+    return bad
+
+
+class Default:
+    """Evens out running workers, then round robin."""
+
+    name: ClassVar[str] = "default"
+    paper: ClassVar[str] = "Apache Storm 2.x, DefaultScheduler"
+    needs: ClassVar[Needs] = Needs(cycles=True, ignores="components, load, traffic, CPU, memory, hardware")
+    Params: ClassVar[type] = NoParams
+
+    def __init__(self, params: NoParams) -> None:
+        pass
+
+    def place(self, problem: Problem) -> Plan:
+        """Topologies one after the other; each sees the slots that the earlier ones took and released."""
+        state = Round(problem)
+        return state.plan({t.id: place_by_default(problem.cluster, t, state) for t in problem.topologies})

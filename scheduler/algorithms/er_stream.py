@@ -1,0 +1,182 @@
+"""`er-stream`: a genetic search for the partition onto the fewest nodes that keeps most traffic inside them.
+
+"Er-Stream: An energy efficient and runtime-aware framework for distributed stream computing systems" (Sun, Cui, Wu,
+Gao, Buyya, 2022), Algorithm 1 with Eq. 20 and 31: the placement that a topology starts with. Ours: topologies are
+partitioned one after the other; executors that run stay, and their nodes count as used; the work of a search is
+bounded.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import fsum
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from msgspec import Meta
+
+from scheduler.cost import pairs_together
+from scheduler.problem import Needs, Placement, Plan, Problem, concluded
+from scheduler.toolkit.equivalence_classes import classes_of
+from scheduler.toolkit.genetic import CHROMOSOME_WORK, GENE_WORK, Settings, evolve
+from scheduler.toolkit.local_traffic import inside_of, observed
+from scheduler.toolkit.node_assignment import Housing, Lodging
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Integers = NDArray[np.int64]
+
+MOST_WORK = 1_000_000_000
+"""Numbers that one search may handle; a search that would need more ends after fewer generations."""
+
+
+@dataclass(frozen=True)
+class ErStreamParams:
+    """Parameters of `er-stream`.
+
+    Attributes:
+        population: partitions per generation.
+        generations: most generations after the first.
+        p_c: probability that two neighbouring partitions are crossed.
+        p_m: probability that a partition is mutated.
+        stall: generations without progress after which the search ends.
+        seed: of the search.
+    """
+
+    population: Annotated[int, Meta(ge=1, le=10_000)] = 60
+    generations: Annotated[int, Meta(ge=0, le=1_000_000)] = 200
+    p_c: Annotated[float, Meta(ge=0, le=1)] = 0.8
+    p_m: Annotated[float, Meta(ge=0, le=1)] = 0.1
+    stall: Annotated[int, Meta(ge=1)] = 60
+    seed: Annotated[int, Meta(ge=0)] = 0
+
+
+class ErStream:
+    """Er-Stream's starting partition."""
+
+    name: ClassVar[str] = "er-stream"
+    paper: ClassVar[str] = "Sun et al.: Er-Stream, Future Generation Computer Systems, 2022"
+    needs: ClassVar[Needs] = Needs(
+        traffic="used",
+        cycles=True,
+        ignores="CPU, memory, hardware, the number of workers; loads and clocks, which its runtime part looks at",
+    )
+    Params: ClassVar[type] = ErStreamParams
+
+    def __init__(self, params: ErStreamParams) -> None:
+        self._params = params
+
+    def place(self, problem: Problem) -> Plan:
+        """Topologies in order; each finds the places that the earlier ones left."""
+        housing = Housing(problem)
+        places = _places(problem, housing)
+        placements: dict[str, Placement] = {}
+        for lodging in housing.lodgings:
+            message = self._partition(problem, housing, lodging, places)
+            placements[lodging.topology.id] = concluded(lodging.topology, lodging.assignments, message)
+        return Plan(placements, details=_details(problem, placements))
+
+    def _partition(self, problem: Problem, housing: Housing, lodging: Lodging, places: list[int]) -> str:
+        """Give the executors of one topology that wait their nodes; answers what there is to say of it."""
+        waiting = lodging.waiting
+        if not waiting:
+            return ""
+        used, room = _fewest_nodes(housing, lodging, places)
+        if room < len(waiting):
+            return f"{len(waiting)} executors wait, and the cluster has places for {room} of them"
+        chosen, message = self._search(problem, housing, lodging, used, places)
+        for executor, node in zip(waiting, chosen, strict=True):
+            lodging.add(executor, node)
+            places[node] -= 1
+        return message
+
+    def _search(
+        self, problem: Problem, housing: Housing, lodging: Lodging, used: Sequence[int], places: Sequence[int]
+    ) -> tuple[list[int], str]:
+        """Executor that waits -> node."""
+        import numpy as np
+
+        topology, params = lodging.topology, self._params
+        many = len(lodging.waiting)
+        sizes = [min(places[node], many) for node in used]
+        inside = inside_of(topology, observed(topology, problem.traffic), len(used))
+        work = params.population * (CHROMOSOME_WORK + GENE_WORK * sum(sizes) + inside.work)
+        generations = min(params.generations, MOST_WORK // work - 1)
+        if generations < 0:
+            in_order = (node for node, size in zip(used, sizes, strict=True) for _ in range(size))
+            return list(islice(in_order, many)), "too large for the search: nodes are filled one after the other"
+        message = ""
+        if generations < params.generations:
+            message = f"too large for the whole search: {generations} of {params.generations} generations"
+
+        position = np.repeat(np.arange(len(used)), sizes)
+        number = {housing.nodes[node]: at for at, node in enumerate(used)}
+        nodes = np.zeros(len(topology.executors), dtype=np.int64)
+        for executor, slot in lodging.assignments.items():
+            nodes[topology.number_of[executor]] = number[slot.node]
+        waiting = np.array([topology.number_of[executor] for executor in lodging.waiting])
+        node_of_gene = np.empty(len(position), dtype=np.int64)
+
+        def fitness(chromosome: "Integers") -> int:
+            node_of_gene[chromosome] = position
+            nodes[waiting] = node_of_gene[:many]
+            return inside.of(nodes)
+
+        settings = Settings(params.population, generations, params.p_c, params.p_m, params.stall, params.seed)
+        node_of_gene[evolve(len(position), fitness, inside.total, settings)] = position
+        return [used[at] for at in node_of_gene[:many].tolist()], message
+
+
+def _places(problem: Problem, housing: Housing) -> list[int]:
+    """Node -> executors that still find a place: its capacity, else its slots, less those that run."""
+    running = dict.fromkeys(housing.nodes, 0)
+    for worker in problem.existing:
+        if worker.node in running:
+            running[worker.node] += len(worker.executors)
+    nodes = [problem.cluster.by_id[name] for name in housing.nodes]
+    return [max(0, (node.slots if node.capacity is None else int(node.capacity)) - running[node.id]) for node in nodes]
+
+
+def _fewest_nodes(housing: Housing, lodging: Lodging, places: Sequence[int]) -> tuple[list[int], int]:
+    """The fewest nodes with places for all that wait, most places first (Eq. 20), and the places there are on them.
+
+    Nodes on which the topology runs are used in any case and come first.
+    """
+    occupied = {slot.node for slot in lodging.assignments.values()}
+    candidates = [node for node in range(len(housing.nodes)) if lodging.has_room(node)]
+    candidates.sort(key=lambda node: (housing.nodes[node] not in occupied, -places[node], housing.nodes[node]))
+    used: list[int] = []
+    room = 0
+    for node in candidates:
+        if housing.nodes[node] not in occupied and room >= len(lodging.waiting):
+            break
+        used.append(node)
+        room += places[node]
+    return used, room
+
+
+def _details(problem: Problem, placements: Mapping[str, Placement]) -> dict[str, Any]:
+    """Nodes used, traffic inside nodes per used node (Eq. 31) and traffic between nodes, topologies together."""
+    inside: list[float] = []
+    cut: list[float] = []
+    for topology in problem.topologies:
+        node_of = {executor: slot.node for executor, slot in placements[topology.id].assignments.items()}
+        rates = observed(topology, problem.traffic)
+        if rates is None:
+            classes = classes_of(topology)
+            nodes = [node_of.get(executor) for executor in topology.executors]
+            on_node = [Counter(node for e in members if (node := nodes[e]) is not None) for members in classes.members]
+            together = pairs_together(classes, on_node)
+            inside.append(together)
+            cut.append(pairs_together(classes, [Counter({"": counter.total()}) for counter in on_node]) - together)
+            continue
+        for (one, other), rate in rates.items():
+            ends = [node_of.get(topology.executors[end]) for end in (one, other)]
+            if None not in ends:
+                (inside if ends[0] == ends[1] else cut).append(rate)
+    number = {node.id: at for at, node in enumerate(problem.cluster.nodes)}
+    slots = {slot for placement in placements.values() for slot in placement.assignments.values()}
+    used = sorted({number[slot.node] for slot in slots})
+    return {"used_nodes": used, "fitness": fsum(inside) / len(used) if used else None, "cut": fsum(cut)}

@@ -1,0 +1,136 @@
+"""`i-scheduler`: fuse executors that communicate, then place what is left optimally.
+
+"I-Scheduler: Iterative scheduling for distributed stream processing systems" (Eskandari, Mair, Huang, Eyers, 2020).
+First level: executors to nodes (`scheduler.partitioning.fusing`), with an optimiser for at most `phi` vertices and a direct
+mapping as the fallback; ours answers with the better of the two. Second level: the executors of a node to workers of
+at most `T`. Topologies come one after the other; each gets the capacity and the slots that the earlier ones leave.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from time import perf_counter
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta
+from msgspec.structs import replace as replaced
+
+from inventory.cluster import ExistingWorker
+from scheduler.partitioning.assembling import Part, assemble, parts_of
+from scheduler.partitioning.fusing import Assigned, Fusing
+from scheduler.partitioning.infeasible import why_not
+from scheduler.partitioning.instance import Instance, instance_of
+from scheduler.partitioning.workers import workers_of
+from scheduler.problem import Needs, Plan, Problem
+from workloads.topology import Executor, Topology
+
+THRESHOLDS = ((0.05, 28), (0.2, 32), (0.5, 40), (1.0, 48))
+"""(theta, phi): within theta seconds our optimiser proves every micro-benchmark of phi executors; measured by
+`benchmarks/schedulers.py --calibrate`."""
+
+
+@dataclass(frozen=True)
+class ISchedulerParams:
+    """Parameters of `i-scheduler`, named as in the paper.
+
+    Attributes:
+        theta: seconds allowed for the optimiser; 0 = never use it.
+        phi: most vertices given to the optimiser; None = what it solves within theta.
+        T: executors per worker at most.
+        partitioner: parts by halving again and again, or all at once; more than 128 executors are always dealt at once.
+        seed: of all random choices.
+    """
+
+    theta: Annotated[float, Meta(ge=0)] = 1.0
+    phi: Annotated[int, Meta(ge=0)] | None = None
+    T: Annotated[int, Meta(ge=1)] = 5
+    partitioner: Literal["recursive", "kway"] = "recursive"
+    seed: int = 0
+
+
+def find_threshold(theta: float) -> int:
+    """phi for `theta` seconds (section 3.2 of our notes on the paper); 0 for less than the smallest measured."""
+    return max((phi for seconds, phi in THRESHOLDS if seconds <= theta), default=0)
+
+
+class IScheduler:
+    """Iterative fusing, an optimiser within a time limit, workers by communication."""
+
+    name: ClassVar[str] = "i-scheduler"
+    paper: ClassVar[str] = "Eskandari, Mair, Huang, Eyers: I-Scheduler, 2020"
+    needs: ClassVar[Needs] = Needs(
+        resources=True, traffic="used", load=True, cycles=True, ignores="memory, hardware, requested workers"
+    )
+    Params: ClassVar[type] = ISchedulerParams
+
+    def __init__(self, params: ISchedulerParams) -> None:
+        self._params = params
+
+    def place(self, problem: Problem) -> Plan:
+        """Topologies in order."""
+        parts: dict[str, Mapping[Executor, Part]] = {}
+        failures: dict[str, str] = {}
+        details: dict[str, Any] = {"passes": [], "fallback": False, "workers": [], "phi": self._phi, "limit_hit": False}
+        sizes: dict[tuple[str, str, int], int] = {}
+        so_far = problem
+        for topology in problem.topologies:
+            instance = instance_of(so_far, [topology])
+            reason = why_not(instance, [topology])
+            assigned = Assigned(None) if reason else self._first_level(so_far, instance)
+            details["passes"].extend(asdict(each) for each in assigned.passes)
+            details["fallback"] |= assigned.fallback
+            details["limit_hit"] |= assigned.limit_hit
+            if assigned.node_of is None:
+                failures[topology.id] = reason or "no placement was found that keeps to all capacities"
+                continue
+            mine = self._second_level(so_far, topology, instance, assigned.node_of)
+            parts[topology.id] = mine
+            so_far = _with_workers(so_far, topology.id, mine)
+        for topology in problem.topologies:
+            for node, part in parts.get(topology.id, {}).values():
+                key = (topology.id, node, part)
+                sizes[key] = sizes.get(key, 0) + 1
+        number = {topology.id: at for at, topology in enumerate(problem.topologies)}
+        nodes = {node.id: at for at, node in enumerate(problem.cluster.nodes)}
+        order = sorted(sizes, key=lambda key: (number[key[0]], nodes[key[1]], key[2]))
+        details["workers"] = [sizes[key] for key in order]
+        return assemble(problem, parts, failures, details)
+
+    @property
+    def _phi(self) -> int:
+        if self._params.theta == 0:
+            return 0
+        return find_threshold(self._params.theta) if self._params.phi is None else self._params.phi
+
+    def _first_level(self, problem: Problem, instance: Instance) -> Assigned:
+        """The better of what the optimiser and the direct mapping answer."""
+        end = perf_counter() + self._params.theta
+        nodes = problem.cluster.nodes
+        usable = [node for node, slots in enumerate(instance.slots) if slots]
+        order = sorted(usable, key=lambda node: nodes[node].id)
+        fusing = Fusing(instance, order, self._params.partitioner, self._params.seed)
+        direct = fusing.run(0, lambda: False)
+        if not self._phi:
+            return direct
+        solved = fusing.run(self._phi, lambda: perf_counter() > end)
+        if solved.node_of is None or (
+            direct.node_of is not None and instance.cut(direct.node_of) < instance.cut(solved.node_of)
+        ):
+            return replace(solved, node_of=direct.node_of, fallback=True)
+        return solved
+
+    def _second_level(
+        self, problem: Problem, topology: Topology, instance: Instance, node_of: Sequence[int]
+    ) -> dict[Executor, Part]:
+        """Executor -> node and worker; workers of a node by their lowest executor."""
+        workers = workers_of(instance, node_of, self._params.T, self._params.partitioner, self._params.seed)
+        return parts_of(problem, [topology], node_of, workers)[topology.id]
+
+
+def _with_workers(problem: Problem, topology: str, parts: Mapping[Executor, Part]) -> Problem:
+    """The problem as it looks once the workers of `topology` run as `parts` says."""
+    workers: dict[Part, list[str]] = {}
+    for executor, part in parts.items():
+        workers.setdefault(part, []).append(executor.name)
+    others = [worker for worker in problem.existing if worker.topology != topology]
+    fresh = [ExistingWorker(topology, node, number, tuple(names)) for (node, number), names in workers.items()]
+    return replace(problem, cluster=replaced(problem.cluster, existing=(*others, *fresh)))

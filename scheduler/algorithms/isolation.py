@@ -1,0 +1,179 @@
+"""`isolation`: Storm's IsolationScheduler, chosen topologies get machines of their own.
+
+After Apache Storm, `storm-server/src/main/java/org/apache/storm/scheduler/IsolationScheduler.java`. Hosts are
+ranked as in the master branch since 2026-05; all releases up to 2.8.8 shuffle hosts with equally many
+slots. Our decisions: a topology with fewer executors than workers counts as asking for one worker per executor.
+Isolation is per host: the nodes of one host go together.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+from msgspec.structs import replace
+
+from inventory.cluster import Cluster, ExistingWorker
+from inventory.errors import ParameterError, nearest
+from scheduler.algorithms.default import place_by_default
+from scheduler.problem import Needs, Placement, Plan, Problem, Slot, concluded
+from scheduler.toolkit.running_workers import Round
+from scheduler.toolkit.slots import assigned
+from workloads.topology import Executor, Topology
+
+Specs = list[frozenset[Executor]]
+
+
+@dataclass(frozen=True)
+class IsolationParams:
+    """Parameters of `isolation`.
+
+    Attributes:
+        machines: topology -> hosts that it shall have for itself.
+    """
+
+    machines: Mapping[str, Annotated[int, Meta(ge=1)]] = field(default_factory=dict)
+
+
+class Isolation:
+    """Chosen topologies on hosts of their own, the others by `default` on the rest."""
+
+    name: ClassVar[str] = "isolation"
+    paper: ClassVar[str] = "Apache Storm, IsolationScheduler (order of hosts: master)"
+    needs: ClassVar[Needs] = Needs(cycles=True, ignores="load, traffic, CPU, memory, hardware")
+    Params: ClassVar[type] = IsolationParams
+
+    def __init__(self, params: IsolationParams) -> None:
+        self._machines = params.machines
+
+    def place(self, problem: Problem) -> Plan:
+        """One round: keep good hosts, hand out hosts, then `default` for the others.
+
+        Raises:
+            InputError: `machines` names a topology that neither is to be placed nor runs.
+        """
+        known = {t.id for t in problem.topologies} | {worker.topology for worker in problem.existing}
+        for name in self._machines:
+            if name not in known:
+                raise ParameterError(("machines", name), f"unknown topology {name!r}{nearest(name, known)}")
+        hosts = _Hosts(problem)
+        isolated = sorted((t for t in problem.topologies if t.id in self._machines), key=lambda t: t.id)
+        wants = {t.id: _Wanted(t, self._machines[t.id]) for t in isolated}
+        hosts.keep_good(wants)
+        hosts.hand_out(wants)
+        unmet = [name for name, wanted in wants.items() if wanted.specs]
+        if unmet:
+            hosts.empty_the_rest()
+            others = {t.id: _made_to_wait(t, hosts.state, unmet) for t in problem.topologies if t.id not in wants}
+        else:
+            others = hosts.place_others(problem, [t for t in problem.topologies if t.id not in wants])
+        placements = {t.id: others.get(t.id) or _isolated(t, hosts.state, wants[t.id]) for t in problem.topologies}
+        return hosts.state.plan(placements)
+
+
+class _Wanted:
+    """What an isolated topology still has to get: workers, and machines with so many workers each."""
+
+    def __init__(self, topology: Topology, machines: int) -> None:
+        executors = sorted(topology.executors)  # component by component, as Storm orders ids
+        workers = min(topology.workers, len(executors))
+        self.machines = machines
+        self.specs: Specs = [frozenset(executors[first::workers]) for first in range(workers)]
+        size, larger = divmod(workers, machines)
+        self.shape = Counter({size + 1: larger, size: machines - larger})
+        del self.shape[0]
+
+    def takes(self, workers: Iterable[frozenset[Executor]], count: int) -> bool:
+        """Whether one machine with just these workers is wanted; if so it is so no longer."""
+        here = set(workers)
+        if self.shape[count] <= 0 or len(here) != count or not here <= set(self.specs):
+            return False
+        self.shape[count] -= 1
+        self.specs = [spec for spec in self.specs if spec not in here]
+        return True
+
+    def sizes(self) -> list[int]:
+        """Workers per machine still wanted, largest first."""
+        return sorted(self.shape.elements(), reverse=True)
+
+
+class _Hosts:
+    """Hosts and what runs on them; a reserved host is closed for everybody else in this round."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.state = Round(problem)
+        self._cluster: Cluster = problem.cluster
+        self._slots: dict[str, list[Slot]] = {}
+        for node in sorted(problem.cluster.available, key=lambda node: node.id):
+            self._slots.setdefault(node.machine, []).extend(Slot(node.id, index) for index in node.slot_order)
+        self._reserved: set[str] = set()
+
+    def keep_good(self, wants: Mapping[str, _Wanted]) -> None:
+        """Reserve the hosts that run just what an isolated topology wants; stop isolated workers elsewhere."""
+        for host in sorted(self._slots):
+            used = [slot for slot in self._slots[host] if slot in self.state.owner]
+            here = {self.state.owner[slot] for slot in used}
+            only = here.pop() if len(here) == 1 else ""
+            wanted = wants.get(only)
+            running = self.state.workers.get(only, {})
+            if wanted is not None and wanted.takes((frozenset(running[slot]) for slot in used), len(used)):
+                self._reserved.add(host)
+            else:
+                self.state.release([slot for slot in used if self.state.owner[slot] in wants])
+
+    def hand_out(self, wants: Mapping[str, _Wanted]) -> None:
+        """Give whole hosts, the one with most slots first, to the topologies, by id, largest machine first."""
+        ranking = sorted(
+            (host for host in self._slots if host not in self._reserved),
+            key=lambda host: (-len(self._slots[host]), -sum(map(self.state.free.is_free, self._slots[host])), host),
+        )
+        ranking.reverse()  # the head is the last one
+        for name, wanted in wants.items():
+            for size in wanted.sizes():
+                if not ranking or len(self._slots[ranking[-1]]) < size:
+                    continue
+                host = ranking.pop()
+                self._empty(host)
+                for slot, spec in zip(self._slots[host][:size], wanted.specs[:size], strict=True):
+                    self.state.start(name, slot, sorted(spec))
+                del wanted.specs[:size]
+                self._reserved.add(host)
+
+    def empty_the_rest(self) -> None:
+        """Stop everything on hosts that are not reserved."""
+        for host in self._slots:
+            if host not in self._reserved:
+                self._empty(host)
+
+    def _empty(self, host: str) -> None:
+        self.state.release([slot for slot in self._slots[host] if slot in self.state.owner])
+
+    def place_others(self, problem: Problem, topologies: list[Topology]) -> dict[str, Placement]:
+        """The other topologies by `default`, on hosts that are not reserved."""
+        open_nodes = tuple(
+            replace(node, available=node.available and node.machine not in self._reserved)
+            for node in problem.cluster.nodes
+        )
+        existing = tuple(
+            ExistingWorker(name, slot.node, slot.index, tuple(executor.name for executor in executors))
+            for name, workers in self.state.workers.items()
+            for slot, executors in workers.items()
+        )
+        rest = Round(
+            Problem(replace(problem.cluster, nodes=open_nodes, existing=existing), tuple(topologies), problem.traffic)
+        )
+        placements = {t.id: place_by_default(self._cluster, t, rest) for t in topologies}
+        for topology in topologies:
+            self.state.workers[topology.id] = rest.workers[topology.id]
+        return placements
+
+
+def _isolated(topology: Topology, state: Round, wanted: _Wanted) -> Placement:
+    message = f"{len(wanted.specs)} workers got no host of their own" if wanted.specs else ""
+    return concluded(topology, assigned(state.workers[topology.id]), message)
+
+
+def _made_to_wait(topology: Topology, state: Round, unmet: list[str]) -> Placement:
+    message = f"waits until there are hosts enough for the isolated {', '.join(unmet)}"
+    return concluded(topology, assigned(state.workers[topology.id]), message)

@@ -1,0 +1,108 @@
+"""`local-search`: the best placement that can be had in a given time. Ours.
+
+Minimises W, the rate between nodes of I-Scheduler (Eskandari, Mair, Huang, Eyers, 2020), over all topologies of the
+round together, under the nodes' capacities and, where components say what memory they take, their memory. A placement
+that runs already is the first candidate, and is only left for a better one.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from time import perf_counter
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta
+
+from scheduler.partitioning.assembling import assemble, parts_of
+from scheduler.partitioning.finding import SMALL, find, looks_for
+from scheduler.partitioning.infeasible import placeable
+from scheduler.partitioning.instance import Instance
+from scheduler.partitioning.jit_cache import compiled
+from scheduler.partitioning.tabu import Effort
+from scheduler.partitioning.tabu_restarts import lowest_cost
+from scheduler.partitioning.workers import cut_between_workers, workers_of
+from scheduler.problem import Needs, Plan, Problem
+from scheduler.toolkit.scaling import decimal
+
+SHARE = 0.9
+"""Of the time limit, what the search may use; the rest is for the plan."""
+
+CANDIDATES = 4
+"""Placements compared where rate between workers counts."""
+
+
+@dataclass(frozen=True)
+class LocalSearchParams:
+    """Parameters of `local-search`.
+
+    Attributes:
+        time_limit_s: seconds after which the best placement so far is the answer; most searches end well before.
+        seed: of all random choices.
+        node_weight: tuples/s (or pairs) between nodes that are accepted to use one node less.
+        worker_weight: what rate between workers of one node counts, where rate between nodes counts 1.
+        executors_per_worker: split what a topology has on a node into workers of at most so many; None = one worker.
+        memory: keep to the nodes' memory, provided a component of the round says what it takes.
+    """
+
+    time_limit_s: Annotated[float, Meta(gt=0)] = 30.0
+    seed: int = 0
+    node_weight: Annotated[float, Meta(ge=0)] = 0.0
+    worker_weight: Annotated[float, Meta(ge=0)] = 0.0
+    executors_per_worker: Annotated[int, Meta(ge=1)] | None = None
+    memory: bool = True
+
+
+class LocalSearch:
+    """Greedy growth; tabu search, or annealing of a few nodes at a time."""
+
+    name: ClassVar[str] = "local-search"
+    paper: ClassVar[str] = "Millrace's own"
+    needs: ClassVar[Needs] = Needs(
+        resources=True, traffic="used", load=True, cycles=True, ignores="hardware, requested workers, network distance"
+    )
+    Params: ClassVar[type] = LocalSearchParams
+
+    def __init__(self, params: LocalSearchParams) -> None:
+        self._params = params
+
+    def place(self, problem: Problem) -> Plan:
+        """All topologies together; those that do not fit beside the earlier ones are not placed."""
+        params = self._params
+        if sum(len(topology.executors) for topology in problem.topologies) > SMALL:
+            compiled()  # the search's time does not count what the first one on a machine takes longer
+        end = perf_counter() + SHARE * params.time_limit_s
+        efforts: list[Effort] = []
+
+        def attempt(instance: Instance) -> _Found | None:
+            # Placements of equal W may differ within nodes, so that a few are compared when that counts.
+            weighs = params.worker_weight > 0 and params.executors_per_worker is not None
+            found: _Found | None = None
+            for seed in range(params.seed, params.seed + (CANDIDATES if weighs else 1)):
+                effort = Effort(looks_for(instance), lambda: perf_counter() > end)
+                efforts.append(effort)
+                weight = round(decimal(params.node_weight) * instance.rate_scale)
+                target = lowest_cost(instance, weight) if instance.executors <= SMALL else 0
+                nodes = find(instance, effort, seed, target, weight)
+                if nodes is None:
+                    break
+                workers = None
+                cost = Fraction(instance.cut(nodes) + weight * len(set(nodes)))
+                if params.executors_per_worker is not None:
+                    workers = workers_of(instance, nodes, params.executors_per_worker, seed=seed)
+                    cost += decimal(params.worker_weight) * cut_between_workers(instance, nodes, workers)
+                if found is None or cost < found.cost:
+                    found = _Found(nodes, workers, cost)
+            return found
+
+        topologies, failures, found = placeable(problem, attempt, params.memory)
+        details: dict[str, Any] = {"limit_hit": any(effort.cut_short for effort in efforts)}
+        parts = parts_of(problem, topologies, found.node_of, found.worker_of) if found is not None else {}
+        return assemble(problem, parts, failures, details)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A placement on nodes and, where they are split, workers."""
+
+    node_of: list[int]
+    worker_of: list[int] | None
+    cost: Fraction

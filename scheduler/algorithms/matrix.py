@@ -1,0 +1,170 @@
+"""`matrix`: what runs stays; new tasks go where they cost least, and only overloaded nodes hand some on.
+
+Our re-implementation from published descriptions of "A Task Scheduling Approach for Real-Time Stream Processing"
+(Chen, Zhuang, Li, Xu, CCBD 2014), built for SpeedStream. A matrix L holds the rates between tasks, X says which
+task is on which node, S counts switch hops between nodes; the cost is the sum of L X X S, and every node's load stays
+within a tolerance of the mean.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from heapq import heapify, heappop
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta
+
+from scheduler.adaptive.demand import Demand
+from scheduler.adaptive.node_state import Ground
+from scheduler.adaptive.slot_assignment import join
+from scheduler.problem import Needs, Plan, Problem
+from scheduler.toolkit.scaling import as_float, decimal
+
+
+@dataclass(frozen=True)
+class MatrixParams:
+    """Parameters of `matrix`.
+
+    Attributes:
+        tolerance: how far a node's load may be from the mean, in CPU points (executors, where nodes have a
+            `capacity`); None = the largest load of a task.
+    """
+
+    tolerance: Annotated[float, Meta(ge=0)] | None = None
+
+
+class Matrix:
+    """Initial placement and local repairs by traffic between racks and nodes."""
+
+    name: ClassVar[str] = "matrix"
+    paper: ClassVar[str] = (
+        "Chen, Zhuang, Li, Xu: A Task Scheduling Approach for Real-Time Stream Processing, CCBD 2014; "
+        "our re-implementation from published descriptions"
+    )
+    needs: ClassVar[Needs] = Needs(
+        traffic="used",
+        load=True,
+        online=True,
+        cycles=True,
+        ignores="workers asked for, CPU of nodes, memory, hardware, groupings",
+    )
+    Params: ClassVar[type] = MatrixParams
+
+    def __init__(self, params: MatrixParams) -> None:
+        self._params = params
+
+    def place(self, problem: Problem) -> Plan:
+        """Place what waits, then level loads; all topologies together."""
+        demand = Demand(problem)
+        ground = Ground(problem, demand)
+        tolerance = (
+            Fraction(max(demand.load, default=0))
+            if self._params.tolerance is None
+            else decimal(self._params.tolerance) * demand.load_scale
+        )
+        matrices = _Matrices(problem, demand, ground, tolerance)
+        matrices.place_waiting()
+        moved = matrices.level()
+        details: dict[str, Any] = {
+            "cost": as_float(Fraction(matrices.cost(), demand.rate_scale)),
+            "mean_load": as_float(matrices.mean / demand.load_scale),
+            "tolerance": as_float(tolerance / demand.load_scale),
+            "moved": moved,
+        }
+        return join(problem, demand, ground, details)
+
+
+class _Matrices:
+    """L (rates), X (who is where) and S (hops: 0 on the node, 1 in the rack, 2 beyond) of one round."""
+
+    def __init__(self, problem: Problem, demand: Demand, ground: Ground, tolerance: Fraction) -> None:
+        self._demand = demand
+        self._ground = ground
+        self._rack = {node: problem.cluster.by_id[node].rack for node in ground.nodes}
+        self._tolerance = tolerance
+        waits = sum(demand.load[e] for e, home in enumerate(ground.home) if home is None)
+        self.mean = Fraction(sum(ground.load.values()) + waits, len(ground.nodes) or 1)
+
+    def place_waiting(self) -> None:
+        """Tasks by total rate; each to the cheapest node within the tolerance, else to the least loaded one."""
+        demand, ground = self._demand, self._ground
+        waiting = [e for e, home in enumerate(ground.home) if home is None]
+        for executor in sorted(waiting, key=lambda e: (-demand.total(e), demand.rank[e])):
+            nodes = [node for node in ground.nodes if ground.hosts(demand.owner[executor], node)]
+            most = self.mean + self._tolerance - demand.load[executor]
+            within = [node for node in nodes if ground.load[node] <= most]
+            if within:
+                hops = self._hops(ground.at.toward(executor))
+                ground.put(executor, min(within, key=lambda node: (hops[node], ground.load[node], node)))
+            elif nodes:
+                ground.put(executor, min(nodes, key=lambda node: (ground.load[node], node)))
+
+    def _hops(self, toward: Mapping[str, int]) -> dict[str, int]:
+        """Node -> rate x hops of a task there whose partners are where `toward` says."""
+        total = 0
+        in_rack: dict[str, int] = {}
+        for node, rate in toward.items():
+            total += rate
+            in_rack[self._rack[node]] = in_rack.get(self._rack[node], 0) + rate
+        return {node: 2 * total - in_rack.get(self._rack[node], 0) - toward.get(node, 0) for node in self._ground.nodes}
+
+    def cost(self) -> int:
+        """The sum of L X X S, every pair once."""
+        return (
+            sum(
+                self._hops(self._ground.at.toward(executor))[node]
+                for executor, node in enumerate(self._ground.home)
+                if node is not None
+            )
+            // 2
+        )
+
+    def level(self) -> list[int]:
+        """While a node is out of tolerance, take a task off the most loaded one; returns the tasks that moved.
+
+        Loads must draw nearer to each other, which ends the loop together with the rule (ours) that a task moves once.
+        """
+        demand, ground = self._demand, self._ground
+        movable: dict[str, dict[int, list[tuple[int, int]]]] = {node: {} for node in ground.nodes}
+        for executor, node in enumerate(ground.home):
+            if node is not None and demand.load[executor]:
+                movable[node].setdefault(demand.kind[executor], []).append((demand.rank[executor], executor))
+        for kinds in movable.values():
+            for tasks in kinds.values():
+                heapify(tasks)
+        moved: list[int] = []
+        while any(abs(load - self.mean) > self._tolerance for load in ground.load.values()):
+            fullest = min(ground.nodes, key=lambda node: (-ground.load[node], node))
+            move = self._cheapest(fullest, movable[fullest])
+            if move is None:
+                break
+            executor, target = move
+            tasks = movable[fullest][demand.kind[executor]]
+            heappop(tasks)
+            if not tasks:
+                del movable[fullest][demand.kind[executor]]
+            ground.move(executor, target)
+            moved.append(executor)
+        return moved
+
+    def _cheapest(self, source: str, movable: Mapping[int, list[tuple[int, int]]]) -> tuple[int, str] | None:
+        """The task and its new node with the smallest rise in cost among moves that even out loads."""
+        demand, ground = self._demand, self._ground
+        best: tuple[int, int, int, str] | None = None
+        found: tuple[int, str] | None = None
+        for tasks in movable.values():
+            rank, executor = tasks[0]
+            room = ground.load[source] - demand.load[executor]
+            targets = [
+                node for node in ground.nodes if ground.load[node] < room and ground.hosts(demand.owner[executor], node)
+            ]
+            if not targets:
+                continue
+            ground.at.take(executor, source)
+            hops = self._hops(ground.at.toward(executor))
+            ground.at.put(executor, source)
+            for node in targets:
+                rise = (hops[node] - hops[source], rank, ground.load[node], node)
+                if best is None or rise < best:
+                    best, found = rise, (executor, node)
+        return found

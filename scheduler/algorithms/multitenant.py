@@ -1,0 +1,227 @@
+"""`multitenant`: Storm's MultitenantScheduler, users with nodes of their own beside a common pool.
+
+After Apache Storm, `storm-server/.../scheduler/multitenant/{MultitenantScheduler,DefaultPool,IsolatedPool}.java`,
+whose status words are the messages. Our decisions: a complete topology in a user's pool that would like more
+workers is left alone (Storm borrows nodes for it, which empties them, and then has nothing to deal), and one whose
+nodes were taken by a later one says so.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from inventory.errors import ParameterError, nearest
+from scheduler.problem import Needs, Plan, Problem, Slot, concluded
+from scheduler.toolkit.node_pools import Deal, Lenders, NodePool, NodeSlots
+from scheduler.toolkit.running_workers import Round
+from scheduler.toolkit.slots import assigned, waiting
+from workloads.topology import Topology
+
+
+@dataclass(frozen=True)
+class MultitenantParams:
+    """Parameters of `multitenant`.
+
+    Attributes:
+        user_pools: user -> most nodes that the user's own pool may hold.
+        spread: topology -> components whose executors shall lie on different nodes.
+    """
+
+    user_pools: Mapping[str, Annotated[int, Meta(ge=0)]] = field(default_factory=dict)
+    spread: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class Multitenant:
+    """Pools of nodes: free ones, one per configured user, and the default pool of all others."""
+
+    name: ClassVar[str] = "multitenant"
+    paper: ClassVar[str] = "Apache Storm 2.x, MultitenantScheduler"
+    needs: ClassVar[Needs] = Needs(cycles=True, ignores="load, traffic, CPU, memory, hardware")
+    Params: ClassVar[type] = MultitenantParams
+
+    def __init__(self, params: MultitenantParams) -> None:
+        self._params = params
+
+    def place(self, problem: Problem) -> Plan:
+        """One round: user pools first, by user, then the default pool.
+
+        Raises:
+            InputError: `spread` names an unknown component of a topology of this round.
+        """
+        state = Round(problem)
+        known = NodeSlots(
+            state, {n.id: [Slot(n.id, index) for index in n.slot_order] for n in problem.cluster.available if n.slots}
+        )
+        common: list[Topology] = []
+        tenants: dict[str, list[Topology]] = {user: [] for user in sorted(self._params.user_pools)}
+        for topology in problem.topologies:
+            _check_spread(topology, self._params.spread.get(topology.id, ()))
+            alone = all(known.owners(slot.node) == {topology.id} for slot in state.workers[topology.id])
+            (tenants[topology.user] if topology.user in tenants and alone else common).append(topology)
+        free = NodePool(known, (node for node in known.slots if not known.used(node)))
+        default = NodePool(known, {slot.node for topology in common for slot in state.workers[topology.id]})
+        messages: dict[str, str] = {}
+        for user, topologies in tenants.items():
+            pool = _UserPool(known, self._params, user, topologies)
+            messages |= pool.schedule(Lenders(known, free, default))
+        for topology in common:
+            spread = self._params.spread.get(topology.id, ())
+            messages[topology.id] = _schedule_in_default(known, topology, default, Lenders(known, free), spread)
+        return state.plan(
+            {t.id: concluded(t, assigned(state.workers[t.id]), messages[t.id]) for t in problem.topologies}
+        )
+
+
+def _check_spread(topology: Topology, spread: Sequence[str]) -> None:
+    for at, component in enumerate(spread):
+        if component not in topology.component:
+            hint = nearest(component, topology.component)
+            raise ParameterError(
+                ("spread", topology.id, at), f"topology {topology.id!r} has no component {component!r}{hint}"
+            )
+
+
+def _needs_scheduling(topology: Topology, state: Round) -> bool:
+    workers = state.workers[topology.id]
+    return topology.workers > len(workers) or bool(waiting(topology, workers))
+
+
+def _requested(topology: Topology) -> int:
+    return min(len(topology.executors), topology.workers)
+
+
+def _schedule_in_default(
+    known: NodeSlots, topology: Topology, pool: NodePool, lenders: Lenders, spread: Sequence[str]
+) -> str:
+    """One topology of the default pool: fill one node after the other; returns Storm's status words."""
+    state = known.state
+    if not _needs_scheduling(topology, state):
+        return "Fully Scheduled"
+    requested = _requested(topology)
+    used = len(state.workers[topology.id])
+    free = sum(map(known.free, pool.nodes))
+    use = min(requested - used, free + (lenders.slots if requested > free else 0))
+    waits = len(waiting(topology, state.workers[topology.id]))
+    if use <= 0:
+        if waits:
+            return f"Not fully scheduled (No free slots in default pool) {waits} executors not scheduled"
+        return _fullness(topology, used)
+    pool.nodes.update(lenders.take_slots(use - free))
+    if not waits:
+        state.release(list(state.workers[topology.id]))
+        use = min(requested, sum(map(known.free, pool.nodes)))
+    deal = Deal(topology, state, use, spread)
+    for node in sorted(pool.nodes):
+        while deal and known.free(node):
+            deal.put_on(node)
+    used = len(state.workers[topology.id])
+    return "Fully Scheduled" if used >= topology.workers else _fullness(topology, used)
+
+
+def _fullness(topology: Topology, used: int) -> str:
+    if used < _requested(topology):
+        return f"Running with fewer slots than requested ({used}/{topology.workers})"
+    return f"Fully Scheduled (requested {topology.workers} slots, but could only use {used})"
+
+
+class _UserPool:
+    """The nodes of one user; each of the user's topologies has its own among them."""
+
+    def __init__(self, known: NodeSlots, params: MultitenantParams, user: str, topologies: Sequence[Topology]) -> None:
+        self._known = known
+        self._spread = params.spread
+        self._most = params.user_pools[user]
+        self._topologies = topologies
+        self._nodes = {t.id: {slot.node for slot in known.state.workers[t.id]} for t in topologies}
+
+    @property
+    def _held(self) -> int:
+        return sum(map(len, self._nodes.values()))
+
+    def schedule(self, lenders: Lenders) -> dict[str, str]:
+        """Place what needs it; returns Storm's status words by topology."""
+        messages: dict[str, str] = {}
+        for topology in self._topologies:
+            before = dict(self._nodes)
+            wanted = topology.isolated_nodes
+            if wanted is not None:
+                wanted = min(len(topology.executors), wanted)
+                touched = _needs_scheduling(topology, self._known.state) or len(self._nodes[topology.id]) != wanted
+            else:
+                touched = bool(waiting(topology, self._known.state.workers[topology.id]))
+            trouble = ""
+            if touched and wanted is None:
+                trouble = self._place_shared(topology, lenders)
+            elif touched and wanted is not None:
+                trouble = self._place_isolated(topology, wanted, lenders)
+                for robbed in before:
+                    if robbed != topology.id and self._nodes[robbed] != before[robbed]:
+                        messages[robbed] = f"Not fully scheduled: nodes were given to the isolated {topology.id!r}"
+            messages[topology.id] = trouble or f"Scheduled Isolated on {len(self._nodes[topology.id])} Nodes"
+        return messages
+
+    def _place_shared(self, topology: Topology, lenders: Lenders) -> str:
+        """A topology that does not ask for a number of nodes; returns why not, if so."""
+        mine = self._nodes[topology.id]
+        requested = _requested(topology)
+        free = sum(map(self._known.free, mine))
+        lend = lenders.slots if requested > free else 0
+        use = min(requested - len(self._known.state.workers[topology.id]), free + lend)
+        if use <= 0:
+            return "Not Enough Slots Available to Schedule Topology"
+        lacking = lenders.covering(use - free) + self._held - self._most
+        if lacking > 0:
+            return self._exceeded(lacking)
+        mine.update(lenders.take_slots(use - free))
+        self._deal(topology, use)
+        return ""
+
+    def _place_isolated(self, topology: Topology, wanted: int, lenders: Lenders) -> str:
+        """A topology that asks for a number of nodes; returns why not, if so."""
+        mine = self._nodes[topology.id]
+        needed = wanted - len(mine)
+        ours = sum(len(self._nodes[t.id]) for t in self._topologies if t.isolated_nodes is None)
+        room = self._most - self._held
+        if needed - ours > room:
+            return self._exceeded(needed - ours - room)
+        if needed > 0:
+            from_others = max(min(room, lenders.nodes, needed), 0)
+            if needed - from_others > ours:
+                return "Not Enough Nodes Available to Schedule Topology"
+            mine.update(lenders.take_nodes(from_others))
+            mine.update(self._take_from_ours(needed - from_others))
+        used = sum(map(self._known.used, mine))
+        use = min(_requested(topology) - used, sum(map(self._known.free, mine)))
+        if use > 0:
+            self._deal(topology, use)
+        elif waiting(topology, self._known.state.workers[topology.id]):
+            return "Node has partially crashed, if this situation persists rebalance the topology."
+        return ""
+
+    def _exceeded(self, lacking: int) -> str:
+        return f"Max Nodes({self._most}) for this user would be exceeded. {lacking} more nodes needed to run topology."
+
+    def _take_from_ours(self, count: int) -> list[str]:
+        """Nodes of the pool's topologies that ask for none, emptied."""
+        taken: list[str] = []
+        for topology in self._topologies:
+            if topology.isolated_nodes is not None:
+                continue
+            nodes = sorted(self._nodes[topology.id])[: count - len(taken)]
+            self._nodes[topology.id] = self._nodes[topology.id].difference(nodes)
+            for node in nodes:
+                self._known.empty(node)
+            taken.extend(nodes)
+        return taken
+
+    def _deal(self, topology: Topology, use: int) -> None:
+        """Each worker on the node with fewest workers; ties: most free slots, then id."""
+        known = self._known
+        deal = Deal(topology, known.state, use, self._spread.get(topology.id, ()))
+        while deal:
+            nodes = [node for node in self._nodes[topology.id] if known.free(node)]
+            if not nodes:
+                break
+            deal.put_on(min(nodes, key=lambda node: (known.used(node), -known.free(node), node)))

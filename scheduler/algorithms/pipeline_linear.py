@@ -1,0 +1,140 @@
+"""`pipeline-linear`: tasks dealt over nodes so that in every step each node receives from exactly one node.
+
+"Pipeline-Based Linear Scheduling of Big Data Streams in the Cloud" (Tantalaki, Souravlas, Roumeliotis, Katsavounis,
+2020): distribution (Algorithm 1), refinement (Algorithm 2), pipelined execution (Algorithm 3). Ours: several
+topologies are one graph, since nodes follow one schedule; more components than nodes are dealt in layers of as many
+components as there are nodes; executors that run stay; an executor whose node has no slot for its topology goes where
+its component is rarest.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from scheduler.pipeline.distribution import Distribution, relabelled
+from scheduler.pipeline.limits import check_nodes
+from scheduler.pipeline.refinement import Swap, refine
+from scheduler.pipeline.timeline import Flow, flow_of, timeline
+from scheduler.problem import CommunicationSchedule, Needs, Placement, Plan, Problem, concluded
+from scheduler.toolkit.node_assignment import Housing, Lodging
+from workloads.topology import Executor, Topology
+
+MOST_CELLS = 4_000_000
+"""Matrices of more cells in all are left out of the details."""
+
+
+@dataclass(frozen=True)
+class PipelineLinearParams:
+    """Parameters of `pipeline-linear`.
+
+    Attributes:
+        refine: gather components that communicate on common nodes, at the price of balance.
+    """
+
+    refine: bool = True
+
+
+class PipelineLinear:
+    """Static pipelined scheduling."""
+
+    name: ClassVar[str] = "pipeline-linear"
+    paper: ClassVar[str] = "Tantalaki et al.: Pipeline-Based Linear Scheduling of Big Data Streams in the Cloud, 2020"
+    needs: ClassVar[Needs] = Needs(ignores="load, traffic, groupings, CPU, memory, hardware, the number of workers")
+    Params: ClassVar[type] = PipelineLinearParams
+
+    def __init__(self, params: PipelineLinearParams) -> None:
+        self._params = params
+
+    def place(self, problem: Problem) -> Plan:
+        """All topologies together, their components numbered one after the other."""
+        housing = Housing(problem)
+        check_nodes(len(housing.nodes))
+        flow = flow_of(sum(len(t.components) for t in problem.topologies), _links(problem.topologies))
+        largest = max((c.parallelism for t in problem.topologies for c in t.components), default=1)
+        grid = Distribution.padded(len(housing.nodes), largest) if housing.nodes else None
+        layers = self._layers(grid, flow) if grid else []
+        origins = [_inverse(labels) for labels, _ in layers]
+        placements = {lodging.topology.id: _seat(lodging, grid, origins) for lodging in housing.lodgings}
+        schedule: list[tuple[int, ...]] = []
+        if grid:
+            schedule = [tuple(row) for row in relabelled(grid.rows(grid.nodes), layers[0][0])]
+        details = {
+            "t": grid.tasks if grid else None,
+            "G": grid.block if grid else None,
+            **_matrices(grid, layers),
+            "schedule": schedule,
+            "timeline": timeline(flow, housing.counts, schedule) if grid else [],
+            "node_loads": housing.loads,
+        }
+        communication = CommunicationSchedule(housing.nodes, tuple(schedule), flow.stages) if grid else None
+        return Plan(placements, schedule=communication, details=details)
+
+    def _layers(self, grid: Distribution, flow: Flow) -> list[tuple[list[int], list[Swap]]]:
+        """Per layer what its labels become, and the exchanges that make it so."""
+        layers = max(1, -(-len(flow.level) // grid.nodes))
+        edges: list[list[tuple[int, int]]] = [[] for _ in range(layers)]
+        if self._params.refine:
+            for source, destination in flow.edges:
+                layer, local = divmod(source, grid.nodes)
+                if destination // grid.nodes == layer:
+                    edges[layer].append((local, destination % grid.nodes))
+        return [refine(grid, inside) for inside in edges]
+
+
+def _links(topologies: Sequence[Topology]) -> list[tuple[int, int]]:
+    """(source, destination) of every link, components numbered over all topologies in order."""
+    found: list[tuple[int, int]] = []
+    first = 0
+    for topology in topologies:
+        number = {component.id: first + at for at, component in enumerate(topology.components)}
+        found.extend((number[source.id], number[destination.id]) for source, destination, _ in topology.links())
+        first += len(number)
+    return found
+
+
+def _matrices(grid: Distribution | None, layers: Sequence[tuple[list[int], list[Swap]]]) -> dict[str, Any]:
+    """`m_inter` and `layers`; matrices that are too large to be written are None."""
+    written = grid is not None and (1 + len(layers)) * grid.tasks * grid.nodes <= MOST_CELLS
+    rows = grid.rows(grid.tasks) if grid is not None and written else None
+    return {
+        "m_inter": rows,
+        "layers": [
+            {
+                "m_fin": None if rows is None else relabelled(rows, labels),
+                "swaps": [list(swap) for swap in swaps],
+            }
+            for labels, swaps in layers
+        ],
+    }
+
+
+def _seat(lodging: Lodging, grid: Distribution | None, origins: Sequence[Sequence[int]]) -> Placement:
+    """Executors that wait onto the nodes whose cells hold them.
+
+    Args:
+        lodging: the topology on the nodes.
+        grid: the matrix before refinement; None without nodes.
+        origins: layer -> final label -> what it was in `grid`.
+    """
+    left: list[Executor] = []
+    for executor in lodging.waiting:
+        node = None
+        if grid is not None:
+            layer, label = divmod(lodging.number[executor.component], grid.nodes)
+            node = grid.column(executor.index, origins[layer][label])
+        if node is not None and lodging.has_room(node):
+            lodging.add(executor, node)
+        else:
+            left.append(executor)
+    if not lodging.settle(left):
+        return concluded(lodging.topology, lodging.assignments, f"no free slot: {len(left)} executors wait")
+    message = f"{len(left)} executors are not on the node of their cell, which has no free slot" if left else ""
+    return concluded(lodging.topology, lodging.assignments, message)
+
+
+def _inverse(permutation: Sequence[int]) -> list[int]:
+    """The permutation that undoes `permutation`."""
+    inverse = [0] * len(permutation)
+    for at, value in enumerate(permutation):
+        inverse[value] = at
+    return inverse

@@ -1,0 +1,249 @@
+"""`r-storm`: executors that communicate go to nodes that are near and that they fit most tightly.
+
+Peng, Hosseini, Hong, Farivar, Campbell: "R-Storm: Resource-Aware Scheduling in Storm", Middleware 2015, and the code
+that came of it in Apache Storm (commit 780a472ad; v1.0.0 to v1.0.6, `DefaultResourceAwareStrategy.java`). Our
+decisions: of equally distant nodes the one with the smaller id is taken (the code loses one of them); a share of
+nothing is 0; components that no spout reaches come at the end, with Storm's own.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from scheduler.problem import Needs, Placement, Plan, Problem, concluded
+from scheduler.ras.attempt import Attempt, Kind, Rules
+from scheduler.ras.executor_order import is_system
+from scheduler.ras.ledger import Ledger
+from scheduler.ras.units import ratio
+from scheduler.toolkit.slots import assigned, waiting
+from workloads.topology import Executor, Topology
+
+Weight = Annotated[float, Meta(ge=0)]
+Variant = Literal["rstorm_paper", "780a472ad", "rstorm_1_0"]
+
+
+@dataclass(frozen=True)
+class RStormParams:
+    """Parameters of `r-storm`.
+
+    Attributes:
+        variant: the paper, the commit that made distances relative, or the released code.
+        wc: weight of CPU in the distance.
+        wm: weight of memory.
+        wn: weight of the network.
+    """
+
+    variant: Variant = "rstorm_paper"
+    wc: Weight = 1.0
+    wm: Weight = 1.0
+    wn: Weight = 1.0
+
+
+class RStorm:
+    """Breadth first from the spouts, each executor on the nearest node that has room."""
+
+    name: ClassVar[str] = "r-storm"
+    paper: ClassVar[str] = "Peng et al.: R-Storm, Middleware 2015; Apache Storm 1.0"
+    needs: ClassVar[Needs] = Needs(
+        resources=True, cycles=True, ignores="workers asked for, load, traffic, priorities, clock, FLOPs per cycle"
+    )
+    Params: ClassVar[type] = RStormParams
+
+    def __init__(self, params: RStormParams) -> None:
+        self._params = params
+
+    def place(self, problem: Problem) -> Plan:
+        """Topologies in order, each one as a whole or not at all."""
+        ledger = Ledger(problem)
+        placements = {topology.id: self._place(problem, ledger, topology) for topology in problem.topologies}
+        return ledger.state.plan(placements)
+
+    def _place(self, problem: Problem, ledger: Ledger, topology: Topology) -> Placement:
+        workers = ledger.state.workers[topology.id]
+        todo = waiting(topology, workers)
+        message = ""
+        if todo and not any(component.kind == "spout" for component in topology.components):
+            message = "there is no spout to begin with"
+        elif todo and not ledger.ids:
+            message = "no node is available"
+        elif todo:
+            rules = Rules(
+                ledger.mb_unit.count(topology.worker_max_heap_mb),
+                offheap_counts=True,
+                soft_cpu=self._params.variant == "rstorm_paper",
+            )
+            attempt = Attempt(ledger, topology, rules)
+            stuck = _Walk(problem, attempt, self._params).run(breadth_first(topology, todo))
+            if stuck is None:
+                attempt.commit()
+            else:
+                message = f"not enough resources: {stuck.name} fits on no node that may be used"
+        return concluded(topology, assigned(workers), message)
+
+
+def breadth_first(topology: Topology, executors: Sequence[Executor]) -> list[Executor]:
+    """One executor of each component in turns, components breadth first from the spouts, the rest at the end."""
+    near: dict[str, tuple[set[str], set[str]]] = {c.id: (set(), set()) for c in topology.components}
+    for source, destination, _ in topology.links():
+        near[source.id][0].add(destination.id)
+        near[destination.id][1].add(source.id)
+    seen: dict[str, None] = {}
+    for spout in sorted(c.id for c in topology.components if c.kind == "spout" and not is_system(c.id)):
+        queue = deque([] if spout in seen else [spout])
+        seen[spout] = None
+        while queue:
+            children, parents = near[queue.popleft()]
+            for neighbour in (*sorted(children), *sorted(parents)):
+                if neighbour not in seen:
+                    seen[neighbour] = None
+                    queue.append(neighbour)
+    left: dict[str, deque[Executor]] = {}
+    for executor in sorted(executors):
+        left.setdefault(executor.component, deque()).append(executor)
+    order: list[Executor] = []
+    turn = list(seen)
+    while turn := [component for component in turn if left.get(component)]:
+        order.extend(left[component].popleft() for component in turn)
+    return order + [executor for component in left.values() for executor in component]
+
+
+class _Walk:
+    """One topology on its way; the reference node moves or stays, as the variant has it."""
+
+    def __init__(self, problem: Problem, attempt: Attempt, params: RStormParams) -> None:
+        ledger = attempt.ledger
+        self._attempt = attempt
+        self._params = params
+        self._rack = ledger.rack
+        # The code's distances are half of the paper's, in which nodes of one rack are 1 apart by default.
+        self._same_rack = problem.cluster.network.same_rack / 2
+        self._other_rack = problem.cluster.network.other_rack / 2
+        self._point, self._mb = ledger.cpu_unit.count(1.0), ledger.mb_unit.count(1.0)
+        self._first_rack = self._largest_rack()
+        self._reference: int | None = None
+        if params.variant == "rstorm_paper":
+            mine = [node for node, rack in enumerate(self._rack) if rack == self._first_rack]
+            self._reference = max(mine, key=lambda node: (self._size(node), -node))
+        self._log: list[int] = []  # nodes that something was placed on
+        self._open: dict[int, _Open] = {}
+
+    def run(self, order: Sequence[Executor]) -> Executor | None:
+        """Place all executors; returns the first one that fits nowhere."""
+        moves = self._params.variant != "rstorm_paper"
+        for executor in order:
+            kind = self._attempt.kinds[executor.component]
+            found = self._nearest(kind)
+            if found is None:
+                return executor
+            node, place = found
+            self._attempt.put(node, place, kind, executor)
+            self._log.append(node)
+            if moves:
+                self._reference = node
+        return None
+
+    def _nearest(self, kind: Kind) -> tuple[int, int] | None:
+        """The nearest node that takes the executor, and the place there."""
+        if kind.number not in self._open:
+            self._open[kind.number] = _Open(self._attempt, self._rack)
+            self._open[kind.number].enter(range(len(self._rack)), lambda node: self._misfit(kind, node))
+        candidates, reference = self._open[kind.number], self._reference
+        candidates.enter(dict.fromkeys(self._log[candidates.seen :]), lambda node: self._misfit(kind, node))
+        candidates.seen = len(self._log)
+        while True:
+            near = [
+                (misfit + self._way(node), node)
+                for rack, misfit, node in candidates.heads()
+                if reference is not None or rack == self._first_rack
+            ]
+            if reference is not None and candidates.has(reference):
+                near.append((self._misfit(kind, reference), reference))
+            if not near:
+                return None
+            _, node = min(near)
+            place = self._attempt.first_fit(node, kind)
+            if place is not None:
+                return node, place
+            candidates.close(node)
+
+    def _misfit(self, kind: Kind, node: int) -> float:
+        """The squares of the differences between what is demanded and what the node has left."""
+        points = self._difference(kind.demand.cpu, max(self._attempt.cpu[node], 0), self._point)
+        mb = self._difference(kind.demand.memory, self._attempt.memory[node], self._mb)
+        return _squared(self._params.wc * points) + _squared(self._params.wm * mb)
+
+    def _way(self, node: int) -> float:
+        """The square of the network distance to the reference node."""
+        if self._reference is None or node == self._reference:
+            return 0.0
+        near = self._rack[node] == self._rack[self._reference]
+        return _squared(self._params.wn * (self._same_rack if near else self._other_rack))
+
+    def _difference(self, demanded: int, left: int, one: int) -> float:
+        if self._params.variant == "rstorm_paper":
+            return ratio(demanded - left, one)
+        if self._params.variant == "rstorm_1_0":
+            return ratio(demanded - left, left + one)
+        return ratio(demanded - left, left) if left else 0.0  # what is demanded is 0 too, or it would not fit
+
+    def _size(self, node: int) -> int:
+        """MB and points left, added."""
+        return self._attempt.cpu[node] * self._mb + self._attempt.memory[node] * self._point
+
+    def _largest_rack(self) -> str:
+        sizes: dict[str, int] = {}
+        for node, rack in enumerate(self._rack):
+            sizes[rack] = sizes.get(rack, 0) + self._size(node)
+        return min(sizes, key=lambda rack: (-sizes[rack], rack))
+
+
+def _squared(value: float) -> float:
+    return value * value  # infinite where ** would raise
+
+
+class _Open:
+    """The nodes that may still take one kind of executor: in every rack the best one, the network aside.
+
+    Within a rack all nodes but the reference are equally far away, so that the best one there is among the heads.
+
+    Attributes:
+        seen: so many of the placements have been looked at.
+    """
+
+    def __init__(self, attempt: Attempt, rack: Sequence[str]) -> None:
+        self._attempt = attempt
+        self._rack = rack
+        self._closed: set[int] = set()
+        self._heaps: dict[str, list[tuple[float, int, int, int]]] = {}
+        self.seen = 0
+
+    def has(self, node: int) -> bool:
+        """Whether the node has not been closed."""
+        return node not in self._closed
+
+    def close(self, node: int) -> None:
+        """The node takes no more."""
+        self._closed.add(node)
+
+    def enter(self, nodes: Iterable[int], misfit: Callable[[int], float]) -> None:
+        """Sort in nodes that are new or have changed."""
+        for node in nodes:
+            if node not in self._closed:
+                heap = self._heaps.setdefault(self._rack[node], [])
+                heappush(heap, (misfit(node), node, self._attempt.cpu[node], self._attempt.memory[node]))
+
+    def heads(self) -> Iterator[tuple[str, float, int]]:
+        """Rack, misfit and number of the best open node of every rack."""
+        for rack, heap in self._heaps.items():
+            while heap and not self._holds(*heap[0]):
+                heappop(heap)
+            if heap:
+                yield rack, heap[0][0], heap[0][1]
+
+    def _holds(self, _: float, node: int, cpu: int, memory: int) -> bool:
+        attempt = self._attempt
+        return node not in self._closed and attempt.cpu[node] == cpu and attempt.memory[node] == memory

@@ -1,0 +1,148 @@
+"""`resource-aware`: Storm's ResourceAwareScheduler, whole topologies by guarantee and priority, packed by demand.
+
+After Apache Storm 2.3 and later (engine `2.3`) and v1.1.1 (engine `1.1`), `storm-server/.../scheduler/resource/`; the
+parts are in `scheduler.ras`. Our decisions: CPU and memory are added as exact decimals; ties go to the smaller id;
+topologies with 10,000 executors and more get a larger limit of search states, since Storm's refuses them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta, Struct
+
+from inventory.errors import ParameterError, nearest
+from scheduler.problem import Needs, Plan, Problem, concluded
+from scheduler.ras.ledger import Amount, Ledger
+from scheduler.ras.rounds import schedule_in_order
+from scheduler.ras.rounds_1_1 import RoundOfUsers
+from scheduler.ras.strategies import Engine, Recipe, StrategyName
+from scheduler.ras.topology_order import scheduling_order
+from scheduler.toolkit.slots import assigned
+
+NonNegative = Annotated[float, Meta(ge=0)]
+
+
+class Guarantee(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a user is guaranteed: CPU points and MB."""
+
+    cpu: NonNegative = 0.0
+    memory_mb: NonNegative = 0.0
+
+
+@dataclass(frozen=True)
+class ResourceAwareParams:
+    """Parameters of `resource-aware`.
+
+    Attributes:
+        strategy: how the executors of one topology are placed.
+        engine: whose rules hold, Storm 2.3's (and later) or 1.1's.
+        worker_min_cpu: CPU points that a worker costs at least.
+        order_by_proximity: executors are followed by those they send to, instead of being sorted by connections.
+        one_executor_per_worker: a worker holds one executor.
+        one_component_per_worker: a worker holds executors of one component.
+        intended_sorting: sort nodes again when the component changes, as Storm means to, and not when it stays
+            the same, as Storm does.
+        search_states: most places tried per topology; None = Storm's 10,000, more for larger topologies.
+        time_limit_s: seconds per topology, the guard.
+        priority: order of topologies, by score (`default`) or, beyond the guarantees, by age (`fifo`).
+        user_pools: user -> guaranteed amount.
+        favored_nodes: nodes that are tried before all others.
+        unfavored_nodes: nodes that are tried after all others.
+    """
+
+    strategy: StrategyName = "default"
+    engine: Engine = "2.3"
+    worker_min_cpu: NonNegative = 0.0
+    order_by_proximity: bool = False
+    one_executor_per_worker: bool = False
+    one_component_per_worker: bool = False
+    intended_sorting: bool = False
+    search_states: Annotated[int, Meta(ge=1)] | None = None
+    time_limit_s: Annotated[float, Meta(gt=0)] = 60.0
+    priority: Literal["default", "fifo"] = "default"
+    user_pools: Mapping[str, Guarantee] = field(default_factory=dict)
+    favored_nodes: tuple[str, ...] = ()
+    unfavored_nodes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Engine 1.1 has one strategy and none of the later options.
+
+        Raises:
+            ValueError: it is asked for one.
+        """
+        if self.engine != "1.1":
+            return
+        if self.strategy not in ("default", "default-old"):
+            raise ValueError(f"engine 1.1 has no strategy {self.strategy!r}, only 'default'")
+        later = (
+            "worker_min_cpu",
+            "order_by_proximity",
+            "one_executor_per_worker",
+            "one_component_per_worker",
+            "intended_sorting",
+            "favored_nodes",
+            "unfavored_nodes",
+        )
+        for name in later:
+            if getattr(self, name):
+                raise ValueError(f"engine 1.1 has no {name}")
+        if self.priority != "default":
+            raise ValueError(f"engine 1.1 has no priority {self.priority!r}")
+
+
+class ResourceAware:
+    """Whole topologies, most deserving first, packed by CPU, memory and heap."""
+
+    name: ClassVar[str] = "resource-aware"
+    paper: ClassVar[str] = "Apache Storm 2.3 and 1.1, ResourceAwareScheduler"
+    needs: ClassVar[Needs] = Needs(
+        resources=True, cycles=True, ignores="workers asked for, load, traffic, clock, FLOPs per cycle"
+    )
+    Params: ClassVar[type] = ResourceAwareParams
+
+    def __init__(self, params: ResourceAwareParams) -> None:
+        self._params = params
+        self._recipe = Recipe(
+            strategy=params.strategy,
+            engine=params.engine,
+            order_by_proximity=params.order_by_proximity,
+            one_executor_per_worker=params.one_executor_per_worker,
+            one_component_per_worker=params.one_component_per_worker,
+            intended_sorting=params.intended_sorting,
+            search_states=params.search_states,
+            time_limit_s=params.time_limit_s,
+            favored=params.favored_nodes,
+            unfavored=params.unfavored_nodes,
+        )
+
+    def place(self, problem: Problem) -> Plan:
+        """One round.
+
+        Raises:
+            InputError: a favoured or unfavoured node is unknown.
+        """
+        params = self._params
+        known = problem.cluster.by_id
+        for param in ("favored_nodes", "unfavored_nodes"):
+            for at, name in enumerate(getattr(params, param)):
+                if name not in known:
+                    raise ParameterError((param, at), f"unknown node {name!r}{nearest(name, known)}")
+        pools = params.user_pools
+        ledger = Ledger(
+            problem, params.worker_min_cpu, [p.cpu for p in pools.values()], [p.memory_mb for p in pools.values()]
+        )
+        guarantees = {
+            user: Amount(ledger.cpu_unit.count(pool.cpu), ledger.mb_unit.count(pool.memory_mb))
+            for user, pool in pools.items()
+        }
+        order = scheduling_order(ledger, problem.topologies, guarantees, params.priority == "fifo")
+        racks = self._recipe.first_racks(ledger, order[0]) if order else []
+        if params.engine == "1.1":
+            account = RoundOfUsers(ledger, self._recipe, problem.topologies, guarantees).run()
+        else:
+            account = schedule_in_order(ledger, self._recipe, order)
+        workers = ledger.state.workers
+        placements = {t.id: concluded(t, assigned(workers[t.id]), account.messages[t.id]) for t in problem.topologies}
+        details = {"scheduling_order": account.order, "rack_order": racks, "limit_hit": account.limit_hit}
+        return ledger.state.plan(placements, details)

@@ -1,0 +1,144 @@
+"""`t-storm`: busy executors first, each to the node where it adds least traffic between nodes.
+
+Our re-implementation from published descriptions of "T-Storm: Traffic-Aware Online Scheduling in Storm" (Xu, Chen,
+Tang, Su, ICDCS 2014). Without observed traffic it is T-Storm's initial placement, even with one worker per
+topology and node.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice
+from math import floor
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta
+
+from scheduler.adaptive.demand import Demand
+from scheduler.adaptive.node_state import Ground
+from scheduler.algorithms.even import storm_order
+from scheduler.partitioning.assembling import Part, assemble
+from scheduler.problem import Needs, Placement, Plan, Problem, concluded
+from scheduler.toolkit.scaling import decimal
+from scheduler.toolkit.slots import FreeSlots, Workers, assigned, running, waiting, why_waiting
+from workloads.topology import Executor, Topology
+
+
+@dataclass(frozen=True)
+class TStormParams:
+    """Parameters of `t-storm`.
+
+    Attributes:
+        gamma: consolidation: a node takes at most this many times its even share of the executors.
+    """
+
+    gamma: Annotated[float, Meta(ge=1)] = 1.0
+
+
+class TStorm:
+    """Traffic-aware reassignment of all executors."""
+
+    name: ClassVar[str] = "t-storm"
+    paper: ClassVar[str] = "Xu, Chen, Tang, Su: T-Storm, ICDCS 2014; our re-implementation from published descriptions"
+    needs: ClassVar[Needs] = Needs(
+        traffic="used", load=True, online=True, cycles=True, ignores="memory, hardware, groupings"
+    )
+    Params: ClassVar[type] = TStormParams
+
+    def __init__(self, params: TStormParams) -> None:
+        self._params = params
+
+    def place(self, problem: Problem) -> Plan:
+        """A reassignment of all topologies together where traffic was observed, else the initial placement."""
+        if problem.traffic is None:
+            free, workers = FreeSlots(problem), running(problem)
+            return Plan({t.id: place_one_per_node(t, workers[t.id], free) for t in problem.topologies})
+        return self._reassign(problem)
+
+    def _reassign(self, problem: Problem) -> Plan:
+        demand = Demand(problem)
+        ground = Ground(problem, demand)
+        for number in range(len(problem.topologies)):
+            ground.vacate(number)
+        share = -(-len(demand.executors) // len(ground.nodes)) if ground.nodes else 0
+        limit = floor(decimal(self._params.gamma) * share)
+        hosted = dict.fromkeys(ground.nodes, 0)
+        order = sorted(
+            range(len(demand.executors)),
+            key=lambda e: (-demand.total(e), problem.topologies[demand.owner[e]].id, demand.rank[e]),
+        )
+        beyond: dict[str, list[int]] = {"over_limit": [], "over_capacity": []}
+        for executor in order:
+            node = _choose(executor, demand, ground, hosted, limit, beyond)
+            if node is not None:
+                ground.put(executor, node)
+                hosted[node] += 1
+        details: dict[str, Any] = {"order": order, "most_executors": limit, **beyond}
+        return assemble(problem, *_outcome(problem, demand, ground), details)
+
+
+def _choose(
+    executor: int,
+    demand: Demand,
+    ground: Ground,
+    hosted: Mapping[str, int],
+    limit: int,
+    beyond: Mapping[str, list[int]],
+) -> str | None:
+    """The node for one executor, None when none has a slot; notes in `beyond` which limit had to give way."""
+    load = demand.load[executor]
+    possible = [node for node in ground.nodes if ground.hosts(demand.owner[executor], node)]
+    able = [node for node in possible if ground.load[node] + load <= demand.capacity[node]]
+    wanted = [node for node in able if hosted[node] < limit]
+    if not wanted and able:
+        beyond["over_limit"].append(executor)
+    elif not wanted and possible:
+        beyond["over_capacity"].append(executor)
+        return min(possible, key=lambda node: (_fullness(ground.load[node], demand.capacity[node]), node))
+    toward = ground.at.toward(executor)
+    return min(wanted or able, key=lambda node: (-toward.get(node, 0), ground.load[node], node), default=None)
+
+
+def _fullness(load: int, capacity: int) -> tuple[bool, Fraction]:
+    """Load / capacity, to be compared; nodes without capacity are the fullest."""
+    return (True, Fraction(load)) if not capacity else (False, Fraction(load, capacity))
+
+
+def _outcome(
+    problem: Problem, demand: Demand, ground: Ground
+) -> tuple[dict[str, dict[Executor, Part]], dict[str, str]]:
+    """Topology -> executor -> part, and why executors wait."""
+    parts: dict[str, dict[Executor, Part]] = {topology.id: {} for topology in problem.topologies}
+    waits: dict[str, int] = {}
+    for executor, node in enumerate(ground.home):
+        name = problem.topologies[demand.owner[executor]].id
+        if node is None:
+            waits[name] = waits.get(name, 0) + 1
+        else:
+            parts[name][demand.executors[executor]] = (node, 0)
+    return parts, {name: f"no free slot: {count} executors wait" for name, count in waits.items()}
+
+
+def place_one_per_node(topology: Topology, workers: Workers, free: FreeSlots) -> Placement:
+    """The initial placement: as `even`, with at most one worker of the topology on a node; takes the slots it uses.
+
+    Args:
+        topology: the topology.
+        workers: what runs of it; running workers get no new executors.
+        free: the free slots.
+    """
+    alive = assigned(workers)
+    todo: Sequence[Executor] = storm_order(waiting(topology, workers))
+    if not todo:
+        return concluded(topology, alive)
+    taken = {slot.node for slot in workers}
+    order = sorted((node for node in free.nodes() if node not in taken), key=lambda node: -free.count(node))
+    chosen = [next(free.of(node)) for node in islice(order, max(topology.workers - len(workers), 0))]
+    if not chosen:
+        full = len(workers) >= topology.workers or not free.total
+        other = f"no free slot on a node without a worker of it: {len(todo)} executors wait"
+        return concluded(topology, alive, why_waiting(topology, workers, len(todo)) if full else other)
+    used = chosen[: len(todo)]
+    for slot in used:
+        free.take(slot)
+    return concluded(topology, alive | {executor: chosen[at % len(chosen)] for at, executor in enumerate(todo)})

@@ -1,0 +1,257 @@
+"""How much rate a node can keep at most, and hence how much must be cut at least.
+
+A node that holds load s keeps at most f(s), the rate inside the densest set of executors of load s; over
+all nodes the kept rates add up to a knapsack. f is found exactly where a bounded search ends, else bounded from above.
+Where a few executors have most of the rate, every node's f is made of them, and the knapsack says little; then it says
+more what each executor must lose, whose partners do not all fit beside it.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+from scheduler.partitioning.instance import Instance
+
+FINEST = 256
+"""Loads are looked at in at most so many steps of the largest capacity; coarser steps only weaken the bound."""
+
+MOST_SETS = 4_000
+"""So many connected sets are looked at in the search for the densest ones."""
+
+
+class Density:
+    """Upper bounds on the rate that executors of a given load keep among themselves.
+
+    Attributes:
+        grain: load per step; loads are rounded down to steps and capacities up, which keeps bounds valid.
+        steps: class -> load of one member in steps.
+        capacity: node -> capacity in steps.
+        most: steps s -> upper bound on the rate inside a set of at most s steps; never falls.
+        exact: whether `most` is what a set really keeps (then loads are not rounded either).
+        lost: class -> rate that each member has at least with executors on other nodes.
+    """
+
+    def __init__(self, instance: Instance, sets: int = MOST_SETS) -> None:
+        largest = max(instance.capacity, default=0)
+        self.grain = max(1, -(-largest // FINEST))
+        self.steps = [load // self.grain for load in instance.load]
+        self.capacity = [-(-capacity // self.grain) for capacity in instance.capacity]
+        top = max(self.capacity, default=0)
+        rows = [_best_partners(instance, self.steps, kind, top) for kind in range(len(instance.members))]
+        self.lost = _lost(instance, self.steps, rows, top)
+        bounds = [_by_degree(instance, self.steps, rows, top), _by_colours(instance, self.steps, top)]
+        found = _by_search(instance, self.steps, top, sets)
+        self.exact = found is not None and self.grain == 1
+        self.most = found if found is not None else [min(values) for values in zip(*bounds, strict=True)]
+
+    def least_cut(self, instance: Instance) -> int:
+        """A lower bound on W over all placements."""
+        need = sum(steps * len(members) for steps, members in zip(self.steps, instance.members, strict=True))
+        return max(instance.total_rate - most_kept(self.most, self.capacity, need), lost_together(instance, self.lost))
+
+
+def lost_together(instance: Instance, lost: Sequence[int]) -> int:
+    """A lower bound on W from what single executors lose: half of all, or all of some that are not partners.
+
+    Who loses most is taken first.
+    """
+    half = sum(loss * len(members) for loss, members in zip(lost, instance.members, strict=True))
+    apart = 0
+    passed = [False] * len(lost)
+    for kind in sorted(range(len(lost)), key=lambda kind: -lost[kind] * len(instance.members[kind])):
+        if not passed[kind]:
+            apart += lost[kind] * (1 if kind in instance.near[kind] else len(instance.members[kind]))
+            for other in instance.near[kind]:
+                passed[other] = True
+    return max(-(-half // 2), apart)
+
+
+def most_kept(most: Sequence[int], capacities: Sequence[int], need: int) -> int:
+    """The largest sum of most[s_u] with s_u <= capacity of u and all s_u together `need`; at least 0.
+
+    Grows with the number of nodes and `need`; above some size the concave hull of `most` is summed instead, which
+    is never less.
+    """
+    if len(capacities) * need * max(capacities, default=0) > 300_000:
+        return _hull_kept(most, capacities, need)
+    kept = [0]
+    for capacity, times in sorted(Counter(capacities).items(), reverse=True):
+        for _ in range(times):
+            size = min(need, len(kept) - 1 + capacity)
+            kept = [
+                max(
+                    kept[before] + most[total - before]
+                    for before in range(max(0, total - capacity), min(len(kept), total + 1))
+                )
+                for total in range(size + 1)
+            ]
+    return max(kept[-1], 0)
+
+
+def _hull_kept(most: Sequence[int], capacities: Sequence[int], need: int) -> int:
+    """The same bound with each node's curve replaced by its concave hull: steepest pieces first."""
+    pieces: list[tuple[float, int, int]] = []
+    for capacity, times in Counter(capacities).items():
+        hull = [0]
+        for s in range(1, capacity + 1):
+            while len(hull) > 1 and (most[hull[-1]] - most[hull[-2]]) * (s - hull[-1]) <= (most[s] - most[hull[-1]]) * (
+                hull[-1] - hull[-2]
+            ):
+                hull.pop()
+            hull.append(s)
+        for a, b in pairwise(hull):
+            pieces.append(((most[b] - most[a]) / (b - a), (b - a) * times, (most[b] - most[a]) * times))
+    total = 0
+    for _, width, gain in sorted(pieces, reverse=True):
+        used = min(width, need)
+        total += -(-gain * used // width)
+        need -= used
+    return total
+
+
+def _lost(instance: Instance, steps: Sequence[int], rows: Sequence[Sequence[int]], top: int) -> list[int]:
+    """Class -> what one member has with all partners, but for the best that lie with it on the largest node."""
+    return [
+        sum(rate * (len(instance.members[other]) - (other == kind)) for other, rate in near.items())
+        - rows[kind][max(0, top - steps[kind])]
+        for kind, near in enumerate(instance.near)
+    ]
+
+
+def _by_degree(instance: Instance, steps: Sequence[int], rows: Sequence[Sequence[int]], top: int) -> list[int]:
+    """Half the sum, over the members of a set, of what each can have with others of the set's load."""
+    bound: list[int] = []
+    for s in range(top + 1):
+        offers = [
+            (rows[kind][s - steps[kind]], steps[kind], len(members))
+            for kind, members in enumerate(instance.members)
+            if steps[kind] <= s
+        ]
+        bound.append(_fractional(offers, s) // 2)
+    return list(accumulate(bound, max))
+
+
+def _best_partners(instance: Instance, steps: Sequence[int], kind: int, top: int) -> list[int]:
+    """Load s -> most rate between one member of `kind` and others of load s."""
+    offers = [
+        (rate, steps[other], len(instance.members[other]) - (other == kind))
+        for other, rate in instance.near[kind].items()
+    ]
+    return best_of(offers, top)
+
+
+def best_of(offers: Sequence[tuple[int, int, int]], top: int) -> list[int]:
+    """Load s -> most value that load s brings, from offers of (value, load, times); fractions are rounded up."""
+    row = [0] * (top + 1)
+    at = total = base = 0
+    for value, size, times in sorted(offers, key=_worth_per_load):
+        if not size:
+            base += value * times
+            continue
+        width = min(size * times, top - at)
+        for s in range(1, width + 1):
+            row[at + s] = total + -(-value * s // size)
+        total += -(-value * width // size)
+        at += width
+    for s in range(at + 1, top + 1):
+        row[s] = total
+    return [base + value for value in row] if base else row
+
+
+def _worth_per_load(offer: tuple[int, int, int]) -> float:
+    value, size, _ = offer
+    return -value / size if size else float("-inf")
+
+
+def _fractional(offers: list[tuple[int, int, int]], room: int) -> int:
+    """Fractional knapsack of (value, size, times), rounded up."""
+    total = 0
+    for value, size, times in sorted(offers, key=_worth_per_load):
+        if not size:
+            total += value * times
+            continue
+        used = min(size * times, room)
+        total += -(-value * used // size)
+        room -= used
+        if not room:
+            break
+    return total
+
+
+def _by_colours(instance: Instance, steps: Sequence[int], top: int) -> list[int]:
+    """Most pairs of m executors (Turan: m^2/4 when nobody's partners communicate) at the largest rate."""
+    largest = max((rate for near in instance.near for rate in near.values()), default=0)
+    two = _two_colours(instance)
+    sizes = sorted((size, len(members)) for size, members in zip(steps, instance.members, strict=True))
+    bound: list[int] = []
+    for s in range(top + 1):
+        room, count = s, 0
+        for size, times in sizes:
+            fitting = times if not size else min(times, room // size)
+            count += fitting
+            room -= fitting * size
+            if fitting < times:
+                break
+        bound.append(largest * (count * count // 4 if two else count * (count - 1) // 2))
+    return bound
+
+
+def _two_colours(instance: Instance) -> bool:
+    """Whether the graph has no cycle of odd length."""
+    colour: dict[int, bool] = {}
+    for start in range(len(instance.members)):
+        if start in colour:
+            continue
+        colour[start] = False
+        stack = [start]
+        while stack:
+            one = stack.pop()
+            for other in instance.near[one]:
+                if other not in colour:
+                    colour[other] = not colour[one]
+                    stack.append(other)
+                elif colour[other] == colour[one]:
+                    return False
+    return True
+
+
+def _by_search(instance: Instance, steps: Sequence[int], top: int, sets: int) -> list[int] | None:
+    """The densest sets by looking at all connected ones, None when there are more than `sets`.
+
+    A set is a count per class. The densest set of a load is a union of connected ones.
+    """
+    if any(not size for size in steps):
+        return None
+    connected = [0] * (top + 1)
+    sizes = [len(members) for members in instance.members]
+    layer: dict[tuple[tuple[int, int], ...], tuple[int, int]] = {
+        ((kind, 1),): (size, 0) for kind, size in enumerate(steps) if size <= top
+    }
+    seen = len(layer)
+    while layer:
+        following: dict[tuple[tuple[int, int], ...], tuple[int, int]] = {}
+        for chosen, (size, kept) in layer.items():
+            connected[size] = max(connected[size], kept)
+            mine = dict(chosen)
+            gains: dict[int, int] = {}
+            for kind, count in chosen:
+                for other, rate in instance.near[kind].items():
+                    gains[other] = gains.get(other, 0) + rate * count
+            for kind, gain in gains.items():
+                if size + steps[kind] > top or mine.get(kind, 0) == sizes[kind]:
+                    continue
+                mine[kind] = mine.get(kind, 0) + 1
+                key = tuple(sorted(mine.items()))
+                mine[kind] -= 1
+                if not mine[kind]:
+                    del mine[kind]
+                if key not in following:
+                    following[key] = (size + steps[kind], kept + gain)
+                    seen += 1
+                    if seen > sets:
+                        return None
+        layer = following
+    best = list(accumulate(connected, max))
+    for s in range(1, top + 1):
+        best[s] = max(best[s], max((best[a] + best[s - a] for a in range(1, s // 2 + 1)), default=0))
+    return best

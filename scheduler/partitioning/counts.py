@@ -1,0 +1,101 @@
+"""A placement under construction or under search: how many members of each class sit on each node.
+
+Members of a class are interchangeable, so a count says everything; an executor without twins is a class of one.
+Rates between a class and a node are kept up to date, so that what a move saves is two look-ups.
+"""
+
+from collections.abc import Sequence
+
+from scheduler.partitioning.instance import Instance
+
+
+class Counts:
+    """Counts per class and node, with everything that follows from them.
+
+    Attributes:
+        count: class -> node -> members there.
+        rate: class -> node -> rate between one member and all executors there.
+        free: node -> load it still takes; below 0 without a slot, where not even an executor without load may go.
+        room: node -> memory it still takes.
+        left: class -> members without a node.
+        kept: rate inside nodes so far.
+    """
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        nodes = range(len(instance.capacity))
+        self.count = [[0 for _ in nodes] for _ in instance.members]
+        self.rate = [[0 for _ in nodes] for _ in instance.members]
+        self.free = [
+            capacity if slots else -1 for capacity, slots in zip(instance.capacity, instance.slots, strict=True)
+        ]
+        self.room = list(instance.room)
+        self.left = [len(members) for members in instance.members]
+        self.kept = 0
+        self.held = [0 for _ in nodes]
+        self._hosted: list[dict[int, int]] = [{} for _ in nodes]
+        self._scarce = instance.scarce
+        self._near = [tuple(others.items()) for others in instance.near]
+
+    def takes(self, kind: int, node: int) -> bool:
+        """Whether `node` takes one more member of class `kind`."""
+        instance = self.instance
+        if self.free[node] < instance.load[kind] or self.room[node] < instance.memory[kind]:
+            return False
+        return not self._scarce or self.hosts(kind, node)
+
+    def hosts(self, kind: int, node: int) -> bool:
+        """Whether `node` has a slot for the topology of class `kind`."""
+        hosted = self._hosted[node]
+        return self.instance.topology[kind] in hosted or len(hosted) < self.instance.slots[node]
+
+    def put(self, kind: int, node: int) -> None:
+        """Place one more member of class `kind` on `node`."""
+        self.left[kind] -= 1
+        self.kept += self.rate[kind][node]
+        self._shift(kind, node, 1)
+
+    def take(self, kind: int, node: int) -> None:
+        """Take a member of class `kind` off `node`."""
+        self._shift(kind, node, -1)
+        self.kept -= self.rate[kind][node]
+        self.left[kind] += 1
+
+    def _shift(self, kind: int, node: int, by: int) -> None:
+        instance = self.instance
+        self.count[kind][node] += by
+        self.free[node] -= by * instance.load[kind]
+        self.room[node] -= by * instance.memory[kind]
+        self.held[node] += by
+        for other, rate in self._near[kind]:
+            self.rate[other][node] += by * rate
+        if self._scarce:
+            topology = instance.topology[kind]
+            hosted = self._hosted[node]
+            hosted[topology] = hosted.get(topology, 0) + by
+            if not hosted[topology]:
+                del hosted[topology]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every executor has a node."""
+        return not any(self.left)
+
+    def node_of(self) -> list[int]:
+        """Executor -> node, -1 without one; members of a class go to nodes in ascending order."""
+        nodes = [-1] * self.instance.executors
+        for members, counts in zip(self.instance.members, self.count, strict=True):
+            at = iter(members)
+            for node, count in enumerate(counts):
+                for _ in range(count):
+                    nodes[next(at)] = node
+        return nodes
+
+
+def counts_of(instance: Instance, node_of: Sequence[int]) -> Counts:
+    """The counts of a placement (executor -> node, -1 without one)."""
+    counts = Counts(instance)
+    for executor, node in enumerate(node_of):
+        if node >= 0:
+            counts.put(instance.class_of[executor], node)
+    return counts

@@ -1,0 +1,314 @@
+"""The exact minimum of W: executors are placed one after the other, and what cannot matter any more is forgotten.
+
+After some executors are placed, the future depends only on each node's free load and on its executors that still
+have partners to come; nodes with the same two are interchangeable whatever they are called. So partial placements are
+kept per such state, only the best of each (dynamic programming over an elimination order), and only those that can
+still beat the best known placement (branch and bound). Two bounds on the rate that a state can still keep are used:
+what the unplaced pairs carry, and a Lagrangian one that prices load: with price p, a node keeps at most
+max over s of (rate that load s could keep there - p s), and all unplaced load together pays p back.
+"""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from scheduler.partitioning.bounds import Density, best_of
+from scheduler.partitioning.instance import Instance
+from scheduler.partitioning.proof import Proof
+
+MOST_STATES = 1_000_000
+"""States kept in all; beyond them memory would be the limit, and the search ends without a proof."""
+
+MOST_PRICES = 4
+"""Prices of load that are tried on every state."""
+
+Content = tuple[tuple[int, int], ...]
+"""(class, members) of a node's executors that still have partners to come."""
+
+Key = tuple[int, int, Content, tuple[int, ...]]
+"""What matters of a node: free load, free memory, content, topologies hosted (where slots are scarce)."""
+
+
+def search(instance: Instance, density: Density, kept: int, over: Callable[[], bool]) -> Proof:
+    """Look for the placement that keeps most rate, and more than `kept`.
+
+    Args:
+        instance: what is to be placed.
+        density: its bounds.
+        kept: rate that a known placement keeps; -1 when none is known.
+        over: says that time is up.
+    """
+    return _Search(instance, density, kept, over).run()
+
+
+def elimination_order(instance: Instance) -> list[int]:
+    """An order of the classes in which few executors at a time have partners on both sides; loners come last."""
+    loners = [kind for kind, near in enumerate(instance.near) if not near]
+    best: list[int] = []
+    best_cost: tuple[int, int] | None = None
+    starts = [kind for kind, near in enumerate(instance.near) if near]
+    starts.sort(key=lambda kind: (len(instance.near[kind]), kind))
+    for start in starts[:16]:
+        order, cost = _order_from(instance, start, len(starts))
+        if best_cost is None or cost < best_cost:
+            best, best_cost = order, cost
+    return best + loners
+
+
+def _order_from(instance: Instance, start: int, count: int) -> tuple[list[int], tuple[int, int]]:
+    order, placed, live = [start], {start}, {start}
+    widest = total = 0
+    while len(order) < count:
+        live = {kind for kind in live if any(other not in placed for other in instance.near[kind])}
+        width = sum(len(instance.members[kind]) for kind in live)
+        widest, total = max(widest, width), total + width
+        offers = {other for kind in live for other in instance.near[kind] if other not in placed}
+        if not offers:
+            offers = {kind for kind, near in enumerate(instance.near) if near and kind not in placed}
+        chosen = min((*_growth(instance, kind, live, placed), kind) for kind in offers)[-1]
+        order.append(chosen)
+        placed.add(chosen)
+        live.add(chosen)
+    return order, (widest, total)
+
+
+def _growth(instance: Instance, kind: int, live: set[int], placed: set[int]) -> tuple[int, int]:
+    """How many executors more have partners on both sides after `kind`, and minus its rate to those that have now."""
+    near = instance.near[kind]
+    closing = sum(
+        len(instance.members[other])
+        for other in live
+        if all(third in placed or third == kind for third in instance.near[other])
+    )
+    stays = len(instance.members[kind]) * any(other not in placed for other in near)
+    return stays - closing, -sum(near.get(other, 0) for other in live)
+
+
+State = tuple[int, ...]
+"""The numbers of the keys of all nodes that still take something, ascending."""
+
+Layer = dict[State, tuple[int, State, int]]
+"""State -> rate kept, the state before, and the key of the node that the last executor went to."""
+
+
+class _Search:
+    def __init__(self, instance: Instance, density: Density, kept: int, over: Callable[[], bool]) -> None:
+        self._instance = instance
+        self._density = density
+        self._kept = kept
+        self._over = over
+        self._order = elimination_order(instance)
+        self._prices = _prices(instance, density)
+        self._keys: list[Key] = []
+        self._number: dict[Key, int] = {}
+        self._waiting = [len(members) for members in instance.members]
+        self._top = 0  # no state of the layer that was made last promises more
+
+    def run(self) -> Proof:
+        instance = self._instance
+        nodes: dict[int, int] = {}
+        for node, slots in enumerate(instance.slots):
+            if slots:
+                hosted = (slots,) if instance.scarce else ()
+                nodes[node] = self._numbered((instance.capacity[node], instance.room[node], (), hosted))
+        layer: Layer = {tuple(sorted(nodes.values())): (0, (), -1)}
+        history: list[tuple[Layer, _Stage]] = []
+        states, top = 0, instance.total_rate
+        for at, kind in enumerate(self._order):
+            stage = _Stage(self, kind, self._order[at:])
+            for _ in instance.members[kind]:
+                self._waiting[kind] -= 1
+                following = self._extended(layer, stage)
+                if following is None or states + len(following) > MOST_STATES:
+                    return Proof(None, max(top, self._kept), False, following is None)
+                layer, top = following, self._top
+                states += len(layer)
+                history.append((layer, stage))
+            layer = self._closed(layer, stage)
+            history[-1] = (layer, stage)
+        if not layer:
+            return Proof(None, self._kept, True, False)
+        final = max(layer, key=lambda state: layer[state][0])
+        if layer[final][0] <= self._kept:
+            return Proof(None, self._kept, True, False)
+        return Proof(self._traced(history, final, nodes), layer[final][0], True, False)
+
+    def _numbered(self, key: Key) -> int:
+        number = self._number.get(key)
+        if number is None:
+            number = self._number[key] = len(self._keys)
+            self._keys.append(key)
+        return number
+
+    def _extended(self, layer: Layer, stage: "_Stage") -> Layer | None:
+        """One more member of the stage's class on every node of every state; None when time is up."""
+        following: Layer = {}
+        self._top = 0
+        stage.count()
+        for looked, (state, (kept, _, _)) in enumerate(layer.items()):
+            if not looked % 64 and self._over():
+                return None
+            before = -1
+            for at, number in enumerate(state):
+                if number == before:
+                    continue
+                before = number
+                to, gain = stage.step(number)
+                if to < 0:
+                    continue
+                fresh = tuple(sorted((*state[:at], to, *state[at + 1 :])))
+                worth = kept + gain
+                known = following.get(fresh)
+                if known is None or worth > known[0]:
+                    promise = worth + stage.most(fresh)
+                    if promise <= self._kept:
+                        continue
+                    self._top = max(self._top, promise)
+                else:
+                    continue
+                following[fresh] = (worth, state, number)
+        return following
+
+    def _closed(self, layer: Layer, stage: "_Stage") -> Layer:
+        """The states with everything forgotten that matters no more once the class is placed."""
+        merged: Layer = {}
+        for state, value in layer.items():
+            fresh = tuple(sorted(number for old in state if (number := stage.closed(old)) >= 0))
+            known = merged.get(fresh)
+            if known is None or value[0] > known[0]:
+                merged[fresh] = value
+        return merged
+
+    def _traced(self, history: list[tuple[Layer, "_Stage"]], final: State, nodes: dict[int, int]) -> list[int]:
+        """Executor -> node, by walking back to the start and forth again."""
+        path: list[int] = []
+        state = final
+        for layer, _ in reversed(history):
+            _, state, number = layer[state]
+            path.append(number)
+        path.reverse()
+        node_of = [-1] * self._instance.executors
+        members = [iter(members) for members in self._instance.members]
+        for at, (number, (_, stage)) in enumerate(zip(path, history, strict=True)):
+            node = next(node for node, key in nodes.items() if key == number)
+            node_of[next(members[stage.kind])] = node
+            nodes[node] = stage.step(number)[0]
+            if at + 1 == len(history) or history[at + 1][1] is not stage:
+                nodes = {node: stage.closed(key) for node, key in nodes.items() if key >= 0}
+        return node_of
+
+
+class _Stage:
+    """Placing one class: what a member does to a node, what a node can still keep, what is forgotten at the end."""
+
+    def __init__(self, search: _Search, kind: int, waiting: list[int]) -> None:
+        self.kind = kind
+        self._search = search
+        self._instance = search._instance
+        self._coming = set(waiting)
+        self._later = self._coming - {kind}
+        self._lightest = min((self._instance.load[other] for other in self._later), default=-1)
+        self._left: dict[int, int] = {other: search._waiting[other] for other in waiting}
+        self._steps: dict[int, tuple[int, int]] = {}
+        self._closings: dict[int, int] = {}
+        self._worths: dict[int, tuple[int, ...]] = {}
+        self._constants: tuple[int, ...] = ()
+        self._divisors = (1, *(q for _, q in search._prices))
+        near = self._instance.near
+        twice = 0
+        for one, left in self._left.items():
+            for other, rate in near[one].items():
+                if other == one:
+                    twice += rate * left * (left - 1)
+                elif other in self._left:
+                    twice += rate * left * self._left[other]
+        self._pairs = twice // 2
+
+    def count(self) -> None:
+        """Take note of how many members wait now."""
+        steps = self._search._density.steps
+        load = sum(steps[kind] * self._search._waiting[kind] for kind in self._coming)
+        self._constants = (self._pairs, *(p * load for p, _ in self._search._prices))
+
+    def step(self, number: int) -> tuple[int, int]:
+        """The key of a node after it takes a member, and the rate this keeps; -1 when it does not take it."""
+        known = self._steps.get(number)
+        if known is None:
+            known = self._steps[number] = self._step(*self._search._keys[number])
+        return known
+
+    def _step(self, free: int, room: int, content: Content, hosted: tuple[int, ...]) -> tuple[int, int]:
+        instance, kind = self._instance, self.kind
+        free -= instance.load[kind]
+        room -= instance.memory[kind]
+        if free < 0 or room < 0:
+            return -1, 0
+        if hosted and instance.topology[kind] not in hosted[1:]:
+            if len(hosted) > hosted[0]:
+                return -1, 0
+            hosted = (hosted[0], *sorted((*hosted[1:], instance.topology[kind])))
+        near = instance.near[kind]
+        gain = sum(near.get(other, 0) * count for other, count in content)
+        if any(other in self._coming for other in near):
+            counts = dict(content)
+            counts[kind] = counts.get(kind, 0) + 1
+            content = tuple(sorted(counts.items()))
+        return self._search._numbered((free, room, content, hosted)), gain
+
+    def closed(self, number: int) -> int:
+        """The key without what has no partners to come; -1 for a node that takes nothing more."""
+        known = self._closings.get(number)
+        if known is None:
+            free, room, content, hosted = self._search._keys[number]
+            known = -1
+            if self._lightest >= 0 and free >= self._lightest:
+                near = self._instance.near
+                content = tuple(
+                    (kind, count) for kind, count in content if any(other in self._later for other in near[kind])
+                )
+                known = self._search._numbered((free, room, content, hosted))
+            self._closings[number] = known
+        return known
+
+    def most(self, state: State) -> int:
+        """No more rate than this can be kept beyond what the state keeps."""
+        worths = self._worths
+        sums = list(self._constants)
+        for number in state:
+            worth = worths.get(number)
+            if worth is None:
+                worth = worths[number] = self._worth(*self._search._keys[number][::2][:2])
+            for at, value in enumerate(worth):
+                sums[at] += value
+        return min(total // divisor for total, divisor in zip(sums, self._divisors, strict=True))
+
+    def _worth(self, free: int, content: Content) -> tuple[int, ...]:
+        """A node's share of each bound."""
+        density = self._search._density
+        gains: dict[int, int] = {}
+        for kind, count in content:
+            for other, rate in self._instance.near[kind].items():
+                if other in self._left:
+                    gains[other] = gains.get(other, 0) + rate * count
+        top = min(-(-free // density.grain), len(density.most) - 1)
+        offers = [(gain, density.steps[kind], self._left[kind]) for kind, gain in gains.items()]
+        curve = [outer + inner for outer, inner in zip(best_of(offers, top), density.most, strict=False)]
+        pairs = sum(gain * self._left[kind] for kind, gain in gains.items())
+        return pairs, *(max(q * most - p * s for s, most in enumerate(curve)) for p, q in self._search._prices)
+
+
+def _prices(instance: Instance, density: Density) -> list[tuple[int, int]]:
+    """The prices of load, as (p, q) for p/q, with the lowest bounds at the start."""
+    most = density.most
+    need = sum(size * len(members) for size, members in zip(density.steps, instance.members, strict=True))
+    points = range(len(most)) if len(most) <= 24 else range(0, len(most), len(most) // 16)
+    slopes = {Fraction(most[b] - most[a], b - a) for a in points for b in points if a < b} | {Fraction(0)}
+
+    def bound(price: Fraction) -> Fraction:
+        best = {
+            capacity: max(value - price * s for s, value in enumerate(most[: capacity + 1]))
+            for capacity in set(density.capacity)
+        }
+        return price * need + sum(best[capacity] for capacity in density.capacity)
+
+    chosen = sorted(slopes, key=lambda price: (bound(price), price))[:MOST_PRICES]
+    return [(price.numerator, price.denominator) for price in chosen]

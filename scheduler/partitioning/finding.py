@@ -1,0 +1,95 @@
+"""The best placement that a bounded effort finds, by the method that suits the size."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from scheduler.partitioning.dealing import deal
+from scheduler.partitioning.instance import Instance
+from scheduler.partitioning.large_neighbourhood import search_large
+from scheduler.partitioning.tabu import Effort
+from scheduler.partitioning.tabu_restarts import search_small
+
+SMALL = 128
+"""Up to so many executors tabu search looks at every move and swap."""
+
+MOST_PAIRS = 4_000_000
+"""More pairs are not listed."""
+
+
+def looks_for(instance: Instance) -> int:
+    """A reasonable effort: 20 ms for some dozen executors, half a second for 1,000, a dozen for 100,000."""
+    if instance.executors <= SMALL:
+        return 80_000 + 60 * max(0, instance.executors - 32) ** 2
+    return 300_000 * int(instance.executors ** (2 / 3))
+
+
+def find(
+    instance: Instance,
+    effort: Effort,
+    seed: int = 0,
+    target: int = 0,
+    node_weight: int = 0,
+) -> list[int] | None:
+    """The best placement found (executor -> node), None when none was found that keeps all limits.
+
+    Args:
+        instance: what is to be placed.
+        effort: when to stop.
+        seed: of all random choices.
+        target: a cost known to be the lowest possible.
+        node_weight: what a node in use costs, in units of rate; large searches take as few nodes as hold the load
+            anyway.
+    """
+    if instance.executors <= SMALL:
+        return search_small(instance, effort, seed, target, node_weight)
+    nodes = deal(instance) if instance.pairs > MOST_PAIRS else search_large(instance, effort, seed)
+    if nodes is not None and instance.fits(nodes):
+        return nodes
+    if not instance.scarce:
+        return None
+
+    def search(alone: Instance) -> list[int] | None:
+        effort.looks = looks_for(alone)
+        return find(alone, effort, seed)
+
+    return take_turns(instance, search)
+
+
+def take_turns(instance: Instance, search: Callable[[Instance], list[int] | None]) -> list[int] | None:
+    """Every topology by itself, on what those before it leave; None when one of them finds no place.
+
+    Args:
+        instance: what is to be placed.
+        search: places one topology (executor -> node), or says None.
+    """
+    free, room, slots = list(instance.capacity), list(instance.room), list(instance.slots)
+    nodes = [-1] * instance.executors
+    for topology in sorted(set(instance.topology)):
+        kinds = [kind for kind, owner in enumerate(instance.topology) if owner == topology]
+        executors = sorted(executor for kind in kinds for executor in instance.members[kind])
+        left = replace(instance, capacity=tuple(free), room=tuple(room), slots=tuple(slots))
+        found = search(_alone(left, kinds, executors))
+        if found is None:
+            return None
+        for executor, node in zip(executors, found, strict=True):
+            nodes[executor] = node
+            free[node] -= instance.load[instance.class_of[executor]]
+            room[node] -= instance.memory[instance.class_of[executor]]
+        for node in set(found):
+            slots[node] -= 1
+    return nodes
+
+
+def _alone(instance: Instance, kinds: Sequence[int], executors: Sequence[int]) -> Instance:
+    """The problem of placing the members of `kinds`, which are `executors` and communicate with nobody else."""
+    number = {executor: at for at, executor in enumerate(executors)}
+    kind_of = {kind: at for at, kind in enumerate(kinds)}
+    return replace(
+        instance,
+        members=tuple([number[executor] for executor in instance.members[kind]] for kind in kinds),
+        load=tuple(instance.load[kind] for kind in kinds),
+        memory=tuple(instance.memory[kind] for kind in kinds),
+        topology=(0,) * len(kinds),
+        near=tuple({kind_of[other]: rate for other, rate in instance.near[kind].items()} for kind in kinds),
+        home=tuple(instance.home[executor] for executor in executors),
+    )

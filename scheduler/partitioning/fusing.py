@@ -1,0 +1,218 @@
+"""I-Scheduler's first level: executors are fused into groups until the optimiser can handle what is left.
+
+"I-Scheduler: Iterative scheduling for distributed stream processing systems" (Eskandari, Mair, Huang, Eyers, 2020).
+Where the paper is silent, our decisions: k and beta are rounded up, beta counts the vertices of the reduced graph
+(t + f - phi); parts are as equal as possible and never above the capacity; of the parts those with the largest load,
+then the largest inner rate, then the lowest executor are fused.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from scheduler.partitioning.finding import SMALL
+from scheduler.partitioning.instance import Instance
+from scheduler.partitioning.parts import Partitioner, contracted, partition
+from scheduler.partitioning.proving import solve
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One round of fusing, with the paper's letters; `beta` is None where the paper does not ask for it."""
+
+    t: int
+    f: int
+    capacity: float
+    quantity: int
+    k: int
+    beta: int | None
+    alpha: int
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """What the first level answers.
+
+    Attributes:
+        node_of: executor -> node, None when no placement was found.
+        passes: what was fused.
+        fallback: the groups were mapped directly, without the optimiser.
+        limit_hit: the optimiser was stopped by the clock.
+    """
+
+    node_of: list[int] | None
+    passes: list[Pass] = field(default_factory=list)
+    fallback: bool = False
+    limit_hit: bool = False
+
+
+@dataclass(frozen=True)
+class _Group:
+    executors: list[int]
+    node: int
+    """Where the group goes when it is mapped directly."""
+
+
+class Fusing:
+    """The first level for one topology.
+
+    Args:
+        instance: the problem.
+        order: usable nodes, by id.
+        partitioner: how parts are made.
+        seed: of all searches.
+    """
+
+    def __init__(self, instance: Instance, order: Sequence[int], partitioner: Partitioner, seed: int) -> None:
+        self._instance = instance
+        self._partitioner: Partitioner = partitioner
+        self._seed = seed
+        # Where all loads are equal, capacities count executors.
+        loads = set(instance.load)
+        self._unit = max(loads) if len(loads) == 1 and 0 not in loads else 0
+        types: dict[int, list[int]] = {}
+        for node in order:
+            capacity = instance.capacity[node] // self._unit if self._unit else instance.capacity[node]
+            if capacity:
+                types.setdefault(capacity, []).append(node)
+        self._types = sorted(types.items(), reverse=True)
+        self._made: dict[tuple[tuple[int, ...], int, int], list[list[int]] | None] = {}
+        self._load = [1] * len(instance.load) if self._unit else list(instance.load)
+
+    def run(self, phi: int, over: Callable[[], bool]) -> Assigned:
+        """Fuse, and place what is left; phi = 0: without the optimiser.
+
+        Args:
+            phi: the most vertices that the optimiser gets.
+            over: says that its time is up.
+        """
+        use_optimiser = phi > 0
+        waiting = list(range(self._instance.executors))
+        groups: list[_Group] = []
+        passes: list[Pass] = []
+        for capacity, nodes in self._types:
+            if over():
+                return Assigned(None, passes, limit_hit=True)
+            if not waiting or len(waiting) + len(groups) <= phi:
+                break
+            k = max(1, -(-self._weight(waiting) // capacity))
+            if k > 1 and use_optimiser and len(groups) + k > phi:
+                use_optimiser, phi = False, 0
+            parts = self._parted(waiting, capacity, k)
+            if parts is None:
+                return Assigned(None, passes)
+            t, f = len(waiting), len(groups)
+            beta, wanted = self._wanted(t, f, capacity, phi, len(nodes)) if use_optimiser and k > 1 else (None, None)
+            count = min(len(parts), len(nodes)) if wanted is None else min(wanted, len(parts))
+            fused = self._best(parts)
+            alpha = 0
+            for part, node in zip(fused[:count], nodes, strict=False):
+                if use_optimiser and not self._unit and k > 1 and len(waiting) + len(groups) <= phi:
+                    break
+                groups.append(_Group(part, node))
+                gone = set(part)
+                waiting = [executor for executor in waiting if executor not in gone]
+                alpha += 1
+            passes.append(Pass(t, f, capacity * self._in_loads, len(nodes), k, beta, alpha))
+        if not use_optimiser:
+            return Assigned(self._mapped(groups, waiting), passes, fallback=True)
+        vertices = [group.executors for group in groups] + [[executor] for executor in waiting]
+        solution = solve(contracted(self._instance, vertices, self._instance.load), over, self._seed)
+        if solution is None:
+            return Assigned(None, passes)
+        node_of = [-1] * self._instance.executors
+        for vertex, node in zip(vertices, solution.node_of, strict=True):
+            for executor in vertex:
+                node_of[executor] = node
+        return Assigned(node_of, passes, limit_hit=solution.limit_hit)
+
+    @property
+    def _in_loads(self) -> float:
+        """Load per unit of capacity, 1 where capacities count executors."""
+        return 1 if self._unit else self._instance.load_unit
+
+    def _weight(self, executors: Sequence[int]) -> int:
+        return sum(self._load[self._instance.class_of[executor]] for executor in executors)
+
+    def _wanted(self, t: int, f: int, capacity: int, phi: int, quantity: int) -> tuple[int | None, int]:
+        """beta (Eq. 8) and how many parts may be fused at most."""
+        if not self._unit:
+            return None, quantity
+        beta = -(-(t + f - phi) // (capacity - 1))
+        return beta, min(beta, quantity)
+
+    def _parted(self, executors: Sequence[int], capacity: int, k: int) -> list[list[int]] | None:
+        """The parts; those of the first pass are the same with and without the optimiser."""
+        key = (tuple(executors), capacity, k)
+        if key not in self._made:
+            self._made[key] = self._parts(executors, capacity, k)
+        return self._made[key]
+
+    def _parts(self, executors: Sequence[int], capacity: int, k: int) -> list[list[int]] | None:
+        """At least `k` parts, none above `capacity`; more only where loads cannot be packed into `k`."""
+        if k == 1:
+            return [list(executors)]
+        size, larger = divmod(len(executors), k)
+        if self._unit:
+            limits = [size + 1] * larger + [size] * (k - larger)
+            return partition(self._instance, executors, self._load, limits, self._partitioner, self._seed)
+        weights = sorted((self._load[self._instance.class_of[executor]] for executor in executors), reverse=True)
+        if weights[0] > capacity:
+            return None
+        fewest = k if len(executors) <= SMALL else max(k, _packed(weights, capacity))
+        for parts in range(fewest, len(executors) + 1):
+            limits = [capacity] * parts
+            found = partition(self._instance, executors, self._load, limits, self._partitioner, self._seed)
+            if found is not None:
+                return [part for part in found if part]
+        return None
+
+    def _best(self, parts: Sequence[list[int]]) -> list[list[int]]:
+        return sorted(parts, key=lambda part: (-self._weight(part), -self._inner_rate(part), part[0]))
+
+    def _inner_rate(self, part: Sequence[int]) -> int:
+        counts: dict[int, int] = {}
+        for executor in part:
+            kind = self._instance.class_of[executor]
+            counts[kind] = counts.get(kind, 0) + 1
+        twice = 0
+        for kind, count in counts.items():
+            for other, rate in self._instance.near[kind].items():
+                twice += rate * count * (counts.get(other, 0) - (other == kind))
+        return twice // 2
+
+    def _mapped(self, groups: Sequence[_Group], waiting: Sequence[int]) -> list[int] | None:
+        """Groups go to the nodes that they were made for; an executor left over goes where its largest rate goes."""
+        instance = self._instance
+        node_of = [-1] * instance.executors
+        free = list(instance.capacity)
+        for group in groups:
+            for executor in group.executors:
+                node_of[executor] = group.node
+                free[group.node] -= instance.load[instance.class_of[executor]]
+        order = [node for _, nodes in self._types for node in nodes]
+        for executor in waiting:
+            kind = instance.class_of[executor]
+            rates: dict[int, int] = {}
+            for other, rate in instance.near[kind].items():
+                for partner in instance.members[other]:
+                    if node_of[partner] >= 0 and partner != executor:
+                        rates[node_of[partner]] = rates.get(node_of[partner], 0) + rate
+            fitting = [node for node in order if free[node] >= instance.load[kind]]
+            if not fitting:
+                return None
+            node_of[executor] = max(fitting, key=lambda node: rates.get(node, 0))  # ties: larger, then lower id
+            free[node_of[executor]] -= instance.load[kind]
+        return node_of
+
+
+def _packed(weights: Sequence[int], capacity: int) -> int:
+    """How many parts it takes when each weight, the heaviest first, goes where it leaves least: as large searches pack.
+
+    With fewer of them these would only be tried in vain.
+    """
+    free: list[int] = []
+    for weight in weights:
+        at = bisect_left(free, weight)
+        insort(free, (free.pop(at) if at < len(free) else capacity) - weight)
+    return len(free)

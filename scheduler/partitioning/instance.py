@@ -1,0 +1,291 @@
+"""A scheduling round as a partitioning problem in whole numbers.
+
+Executors that are alike (same topology, load, memory and weighted neighbourhood: twins) form one class, so
+that a placement is a count per class and node. Without observed traffic classes come straight from the
+topology, and pairs are never listed: 10^4 x 10^4 executors of two linked components are one link.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, fsum, gcd
+
+from scheduler.problem import Problem
+from scheduler.toolkit.equivalence_classes import classes_of
+from scheduler.toolkit.loads import Loads
+from scheduler.toolkit.scaling import scaled
+from workloads.topology import Component, Executor, Topology
+from workloads.traffic import Traffic
+
+
+@dataclass(frozen=True)
+class Instance:
+    """What is to be partitioned. Executors are numbered over all topologies, in order; so are nodes.
+
+    Attributes:
+        members: class -> its executors, ascending; classes by their first executor.
+        load: class -> load of one member, in a unit that makes all loads and capacities whole.
+        memory: class -> memory of one member.
+        topology: class -> number of its topology.
+        near: class -> {class: rate between one member of each}, zero rates left out; a class itself is listed when its
+            members communicate with each other. In `rate_scale` units per tuple/s (or per pair).
+        capacity: node -> load it holds; 0 for nodes that cannot be used.
+        room: node -> memory it holds.
+        slots: node -> topologies that it may host.
+        rate_scale: see `near`.
+        load_unit: how much of the round's load one unit of ours is.
+        home: executor -> node where it already runs, or -1.
+    """
+
+    members: tuple[Sequence[int], ...]
+    load: tuple[int, ...]
+    memory: tuple[int, ...]
+    topology: tuple[int, ...]
+    near: tuple[Mapping[int, int], ...]
+    capacity: tuple[int, ...]
+    room: tuple[int, ...]
+    slots: tuple[int, ...]
+    rate_scale: int
+    load_unit: float
+    home: tuple[int, ...]
+
+    @cached_property
+    def executors(self) -> int:
+        """How many executors there are."""
+        return len(self.home)
+
+    @cached_property
+    def class_of(self) -> Sequence[int]:
+        """Executor -> its class."""
+        of = [0] * self.executors
+        for number, executors in enumerate(self.members):
+            for executor in executors:
+                of[executor] = number
+        return of
+
+    @cached_property
+    def total_load(self) -> int:
+        """Load of all executors together."""
+        return sum(load * len(members) for load, members in zip(self.load, self.members, strict=True))
+
+    @cached_property
+    def pairs(self) -> int:
+        """Communicating pairs of executors."""
+        return self._over_links(lambda rate: 1)
+
+    @cached_property
+    def total_rate(self) -> int:
+        """Rate of all pairs together, what W would be if everybody sat alone."""
+        return self._over_links(lambda rate: rate)
+
+    @cached_property
+    def scarce(self) -> bool:
+        """Whether slots limit how many topologies share a node."""
+        topologies = len(set(self.topology))
+        return any(0 < slots < topologies for slots in self.slots)
+
+    @cached_property
+    def memory_counts(self) -> bool:
+        """Whether memory limits anything."""
+        return any(self.memory)
+
+    def _over_links(self, value: Callable[[int], int]) -> int:
+        sizes = [len(members) for members in self.members]
+        total = 0
+        for one, others in enumerate(self.near):
+            for other, rate in others.items():
+                if other == one:
+                    total += value(rate) * (sizes[one] * (sizes[one] - 1) // 2)
+                elif other > one:
+                    total += value(rate) * sizes[one] * sizes[other]
+        return total
+
+    def cut(self, node_of: Sequence[int]) -> int:
+        """W of a placement (executor -> node)."""
+        counts: list[dict[int, int]] = []
+        for members in self.members:
+            mine: dict[int, int] = {}
+            for executor in members:
+                mine[node_of[executor]] = mine.get(node_of[executor], 0) + 1
+            counts.append(mine)
+        kept = 0
+        for one, others in enumerate(self.near):
+            for other, rate in others.items():
+                if other == one:
+                    kept += rate * sum(count * (count - 1) // 2 for count in counts[one].values())
+                elif other > one:
+                    few, many = sorted((counts[one], counts[other]), key=len)
+                    kept += rate * sum(count * many[node] for node, count in few.items() if node in many)
+        return self.total_rate - kept
+
+    def fits(self, node_of: Sequence[int]) -> bool:
+        """Whether a placement (executor -> node) keeps all limits."""
+        load = [0] * len(self.capacity)
+        memory = [0] * len(self.capacity)
+        hosted: list[set[int]] = [set() for _ in self.capacity]
+        for executor, node in enumerate(node_of):
+            if node < 0:
+                return False
+            kind = self.class_of[executor]
+            load[node] += self.load[kind]
+            memory[node] += self.memory[kind]
+            hosted[node].add(self.topology[kind])
+        return (
+            all(used <= limit for used, limit in zip(load, self.capacity, strict=True))
+            and (not self.memory_counts or all(used <= limit for used, limit in zip(memory, self.room, strict=True)))
+            and all(len(topologies) <= slots for topologies, slots in zip(hosted, self.slots, strict=True))
+        )
+
+
+def instance_of(problem: Problem, topologies: Sequence[Topology], memory_counts: bool = False) -> Instance:
+    """The partitioning problem of placing `topologies` on what the other topologies' workers leave free.
+
+    Args:
+        problem: the round; its own topologies may move, whatever else runs stays.
+        topologies: those of the round that are placed.
+        memory_counts: keep to memory limits too, provided some component says what it takes.
+    """
+    loads = Loads(problem)
+    first = _first_numbers(topologies)
+    states = memory_counts and any(_states_memory(component) for t in topologies for component in t.components)
+    raw = (
+        _declared_kinds(topologies, first, loads)
+        if problem.traffic is None
+        else _observed_kinds(problem.traffic, topologies, first, loads)
+    )
+    capacity, slots = _left_over(problem, {topology.id for topology in topologies}, loads)
+    enough = ceil(fsum(kind.load * len(kind.members) for kind in raw)) + 1
+    load_scale, (load, limits) = scaled([kind.load for kind in raw], [min(limit, float(enough)) for limit in capacity])
+    common = gcd(*load, *limits) or 1
+    room = [node.memory_mb for node in problem.cluster.nodes]
+    _, (memory, rooms) = scaled([kind.memory if states else 0.0 for kind in raw], room if states else [0.0] * len(room))
+    values = sorted({rate for kind in raw for rate in kind.near.values()})
+    rate_scale, (whole,) = scaled(values)
+    unit = dict(zip(values, whole, strict=True))
+    return Instance(
+        members=tuple(kind.members for kind in raw),
+        load=tuple(value // common for value in load),
+        memory=tuple(memory),
+        topology=tuple(kind.topology for kind in raw),
+        near=tuple({other: unit[rate] for other, rate in kind.near.items() if unit[rate]} for kind in raw),
+        capacity=tuple(value // common for value in limits),
+        room=tuple(rooms),
+        slots=tuple(slots),
+        rate_scale=rate_scale,
+        load_unit=common / load_scale,
+        home=_homes(problem, topologies, first),
+    )
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A class before its numbers are whole."""
+
+    members: Sequence[int]
+    load: float
+    memory: float
+    topology: int
+    near: Mapping[int, float]
+
+
+def _first_numbers(topologies: Sequence[Topology]) -> list[int]:
+    """Number of each topology's first executor, and of the one after the last."""
+    first = [0]
+    for topology in topologies:
+        first.append(first[-1] + sum(component.parallelism for component in topology.components))
+    return first
+
+
+def _states_memory(component: Component) -> bool:
+    return any(value is not None for value in (component.memory_mb, component.onheap_mb, component.offheap_mb))
+
+
+def _declared_kinds(topologies: Sequence[Topology], first: Sequence[int], loads: Loads) -> list[_Kind]:
+    """Rate 1 between executors of linked components."""
+    parts: list[tuple[range, float, float, int, tuple[int, ...]]] = []
+    for number, topology in enumerate(topologies):
+        classes = classes_of(topology)
+        base = len(parts)
+        for members, linked in zip(classes.members, classes.linked, strict=True):
+            executor = topology.executors[members[0]]
+            component = topology.component[executor.component]
+            here = range(first[number] + members.start, first[number] + members.stop)
+            others = tuple(base + other for other in linked)
+            parts.append((here, loads.of(topology, executor), component.memory, number, others))
+    merged: dict[tuple[object, ...], list[int]] = {}
+    for at, (_, load, memory, number, linked) in enumerate(parts):
+        alone = at if at in linked else None  # members that communicate with each other have other neighbours
+        merged.setdefault((number, load, memory, linked, alone), []).append(at)
+    kind_of = {part: kind for kind, together in enumerate(merged.values()) for part in together}
+    kinds: list[_Kind] = []
+    for together in merged.values():
+        _, load, memory, number, linked = parts[together[0]]
+        everyone: Sequence[int] = parts[together[0]][0]
+        if len(together) > 1:
+            everyone = [executor for part in together for executor in parts[part][0]]
+        kinds.append(_Kind(everyone, load, memory, number, dict.fromkeys((kind_of[other] for other in linked), 1.0)))
+    return kinds
+
+
+def _observed_kinds(
+    traffic: Traffic, topologies: Sequence[Topology], first: Sequence[int], loads: Loads
+) -> list[_Kind]:
+    """Rates as observed, both directions added; pairs that were not listed do not communicate."""
+    number_of: dict[str, int] = {}
+    for start, topology in zip(first, topologies, strict=False):
+        number_of.update((name, start + at) for at, name in enumerate(topology.executor_named))
+    near: list[dict[int, float]] = [{} for _ in range(first[-1])]
+    for edge in traffic.edges:
+        one, other = number_of.get(edge.source), number_of.get(edge.destination)
+        if one is not None and other is not None and one != other and edge.tuples_per_s:
+            near[one][other] = near[other][one] = near[one].get(other, 0.0) + edge.tuples_per_s
+    merged: dict[tuple[object, ...], list[int]] = {}
+    demands: list[tuple[float, float, int]] = []
+    for number, topology in enumerate(topologies):
+        for executor in topology.executors:
+            memory = topology.component[executor.component].memory
+            demands.append((loads.of(topology, executor), memory, number))
+    for number, (demand, mine) in enumerate(zip(demands, near, strict=True)):
+        merged.setdefault((demand, tuple(sorted(mine.items()))), []).append(number)
+    kind_of = [0] * first[-1]
+    for kind, together in enumerate(merged.values()):
+        for number in together:
+            kind_of[number] = kind
+    return [
+        _Kind(together, *demands[together[0]], {kind_of[other]: rate for other, rate in near[together[0]].items()})
+        for together in merged.values()
+    ]
+
+
+def _left_over(problem: Problem, placed: Collection[str], loads: Loads) -> tuple[list[float], list[int]]:
+    """Per node the capacity and the slots that workers of topologies outside `placed` leave."""
+    nodes = problem.cluster.nodes
+    index = {node.id: number for number, node in enumerate(nodes)}
+    capacity = [loads.capacity[node.id] for node in nodes]
+    slots = [node.slots for node in nodes]
+    topology = {topology.id: topology for topology in problem.topologies}
+    for worker in problem.existing:
+        if worker.topology not in placed:
+            at = index[worker.node]
+            slots[at] -= 1
+            capacity[at] -= fsum(_running_load(loads, topology.get(worker.topology), name) for name in worker.executors)
+    for at, node in enumerate(nodes):
+        if not node.available or slots[at] <= 0 or capacity[at] < 0:
+            capacity[at], slots[at] = 0.0, max(slots[at], 0) if node.available else 0
+    return capacity, slots
+
+
+def _running_load(loads: Loads, topology: Topology | None, name: str) -> float:
+    return loads.of_stranger(name) if topology is None else loads.of(topology, Executor.named(name))
+
+
+def _homes(problem: Problem, topologies: Sequence[Topology], first: Sequence[int]) -> tuple[int, ...]:
+    home = [-1] * first[-1]
+    index = {node.id: number for number, node in enumerate(problem.cluster.nodes)}
+    number_of = {topology.id: number for number, topology in enumerate(topologies)}
+    for worker in problem.existing:
+        number = number_of.get(worker.topology)
+        if number is not None and problem.cluster.by_id[worker.node].available:
+            for name in worker.executors:
+                home[first[number] + topologies[number].number_of[Executor.named(name)]] = index[worker.node]
+    return tuple(home)

@@ -1,0 +1,150 @@
+"""Machine code of the kernels: made by Numba once per machine, kept in a file, loaded without Numba.
+
+Importing Numba takes longer than most searches, llvmlite a tenth of that. So the code is written to `__pycache__`
+beside this file (where that is not allowed, to the user's cache), and found again as long as kernels, compiler and
+processor stay the same. `python -m scheduler.partitioning.jit_cache` makes it ahead of its first use; set-up does.
+"""
+
+import inspect
+import os
+from array import array
+from collections.abc import Callable
+from ctypes import CFUNCTYPE, byref, c_double, c_int32, c_int64, c_void_p
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+from inventory.errors import UnfitError
+from scheduler.partitioning import kernels_annealing, kernels_growth
+from scheduler.partitioning.rows import Floats, Ints
+
+Kernel = Callable[..., int]
+
+ENTRIES: tuple[Kernel, ...] = (
+    kernels_growth.cut,
+    kernels_growth.match,
+    kernels_growth.contract,
+    kernels_growth.grow,
+    kernels_annealing.rework,
+)
+"""The kernels that are called from outside; the others are parts of them."""
+
+INNER: tuple[Kernel, ...] = (kernels_annealing.drawn, kernels_annealing.anneal)
+"""The others, in the order in which they use each other."""
+
+TYPES: dict[Any, Any] = {int: c_int64, float: c_double, Ints: c_void_p, Floats: c_void_p}
+"""What the kernels' annotations are in C."""
+
+
+@cache
+def compiled() -> SimpleNamespace:
+    """The kernels as machine code; arrays are passed as `array`. Takes some seconds where no file has it yet."""
+    return load()
+
+
+def load() -> SimpleNamespace:
+    """The same, from the file."""
+    try:
+        import llvmlite.binding as llvm  # type: ignore[import-untyped]
+    except ModuleNotFoundError as fault:
+        raise UnfitError("Numba is not installed in this environment: pip install 'millrace[controller]'") from fault
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, jit=True
+    )
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    kept = [folder / _file_name(llvm) for folder in _folders()]
+    code = next((file.read_bytes() for file in kept if file.is_file()), None)
+    if code is None:
+        code = machine.emit_object(_translated(llvm))
+        _keep(code, kept)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return SimpleNamespace(**{kernel.__name__: _callable(engine, kernel) for kernel in ENTRIES})
+
+
+def _file_name(llvm: Any) -> str:
+    """Names all that the machine code depends on."""
+    from importlib.metadata import version
+
+    sources = [Path(file).read_text() for file in (kernels_annealing.__file__, kernels_growth.__file__, __file__)]
+    made_by = [version("numba"), version("llvmlite"), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]
+    return f"kernels.{sha256(chr(0).join([*sources, *made_by]).encode()).hexdigest()[:16]}.o"
+
+
+def _folders() -> list[Path]:
+    """Where machine code may be kept, the first choice first."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return [Path(__file__).parent / "__pycache__", home / "millrace"]
+
+
+def _keep(code: bytes, files: list[Path]) -> None:
+    """Write the first of `files` that can be written; several programs may do so at once."""
+    for file in files:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            fresh = file.with_suffix(f".{os.getpid()}")
+            fresh.write_bytes(code)
+            fresh.replace(file)
+        except OSError:
+            continue
+        return
+
+
+def _translated(llvm: Any) -> Any:
+    """The kernels as one LLVM module, in which entries have their own names."""
+    import numba
+    from numba import float64, int64, types
+
+    njit: Any = numba.njit
+    pointer: Any = types.CPointer
+
+    pointers = {Ints: pointer(int64), Floats: pointer(float64)}
+    numba_types: dict[Any, Any] = {int: int64, float: float64, **pointers}
+    inner: dict[str, Any] = {}
+
+    def plain(kernel: Any) -> FunctionType:
+        return FunctionType(kernel.__code__, {**kernel.__globals__, **inner}, kernel.__name__)
+
+    for kernel in INNER:
+        inner[kernel.__name__] = njit(error_model="numpy", forceinline=True)(plain(kernel))
+    whole = llvm.parse_assembly("")
+    for kernel in ENTRIES:
+        signature = int64(*(numba_types[kind] for kind in _kinds(kernel)))
+        # Without the wrappers by which Python would call it, the code needs nothing of Numba at run time.
+        options: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        made = njit(signature, **options)(plain(kernel))
+        (overload,) = made.overloads.values()
+        module = llvm.parse_assembly(made.inspect_llvm(overload.signature.args))
+        module.get_function(overload.fndesc.llvm_func_name).name = kernel.__name__
+        whole.link_in(module)
+    return whole
+
+
+def _kinds(kernel: Kernel) -> list[Any]:
+    """The types of its arguments."""
+    return [kernel.__annotations__[argument] for argument in inspect.signature(kernel).parameters]
+
+
+def _callable(engine: Any, kernel: Kernel) -> Kernel:
+    """The kernel as Python calls it; Numba's functions return a status, and their result through a pointer."""
+    prototype = CFUNCTYPE(c_int32, c_void_p, c_void_p, *(TYPES[kind] for kind in _kinds(kernel)))
+    function: Any = prototype(engine.get_function_address(kernel.__name__))
+    function.engine = engine  # its code is gone when the engine is
+
+    def call(*arguments: Any) -> int:
+        result, error = c_int64(), c_void_p()
+        plain = [each.buffer_info()[0] if isinstance(each, array) else each for each in arguments]
+        status = function(byref(result), byref(error), *plain)
+        if status != 0:
+            raise ArithmeticError(f"kernel {kernel.__name__} ended with status {status}")
+        return result.value
+
+    return call
+
+
+if __name__ == "__main__":
+    load()

@@ -1,0 +1,332 @@
+"""Annealing of a few parts at a time, in the part of Python that Numba turns into machine code.
+
+Nothing is allocated here, and arrays come as pointers (`scheduler.partitioning.jit_cache`): so compiling takes little, and
+the code needs nothing of Numba when it runs. The functions run as they are on lists, slowly, with the same answers.
+Graphs come in compressed rows: the neighbours of vertex v are adj[xadj[v]:xadj[v+1]], the rates to them stand at the
+same places of `wgt`; vertices have a load `vw` and a memory `vm`, parts hold `cap` and `room`. All these are whole.
+"""
+
+from scheduler.partitioning.rows import Floats, Ints
+
+STAGES = 128
+"""Temperatures of one annealing."""
+
+DRAWS = 4096
+"""Tabled logarithms: -ln(u) for u at equal distances in (0, 1)."""
+
+MASK = 0xFFFFFFFF
+"""Of the 32 random bits."""
+
+
+def drawn(x: int) -> int:
+    """The number after x > 0 of a sequence of 32 random bits (xorshift; Marsaglia, 2003)."""
+    x ^= (x << 13) & MASK
+    x ^= x >> 17
+    return x ^ ((x << 5) & MASK)
+
+
+def anneal(
+    n: int,
+    k: int,
+    xadj: Ints,
+    adj: Ints,
+    wgt: Ints,
+    vw: Ints,
+    vm: Ints,
+    part: Ints,
+    cap: Ints,
+    room: Ints,
+    cooling: Floats,
+    draws: Floats,
+    hot: float,
+    block: int,
+    x: int,
+    best: Ints,
+    load: Ints,
+    memory: Ints,
+    count: Ints,
+    start: Ints,
+    member: Ints,
+    place: Ints,
+) -> int:
+    """Simulated annealing (Kirkpatrick, Gelatt, Vecchi, 1983); returns by how much the cut fell.
+
+    A step moves a vertex to the part of a neighbour or, where that is full, swaps it with any vertex there. Leaves the
+    best placement found in `best` and something else in `part`. Limits that are kept stay kept.
+
+    Args:
+        hot: the first temperature, in units of rate; `cooling` has the factors of all.
+        block: steps at each temperature.
+        x: random bits, not 0.
+        draws: see `DRAWS`.
+    The arrays behind `best` are scratch.
+    """
+    for p in range(k):
+        load[p] = memory[p] = count[p] = 0
+    for v in range(n):
+        load[part[v]] += vw[v]
+        memory[part[v]] += vm[v]
+        count[part[v]] += 1
+        best[v] = part[v]
+    end = 0
+    for p in range(k):
+        start[p] = end
+        end += count[p] + (n - count[p]) // k + 8
+        count[p] = 0
+    start[k] = end
+    for v in range(n):
+        p = part[v]
+        place[v] = start[p] + count[p]
+        member[place[v]] = v
+        count[p] += 1
+    change = lowest = 0
+    for stage in range(STAGES):
+        heat = hot * cooling[stage]
+        for _ in range(block):
+            x = drawn(x)
+            v = (x * n) >> 32
+            degree = xadj[v + 1] - xadj[v]
+            if degree == 0:
+                continue
+            x = drawn(x)
+            p = part[v]
+            q = part[adj[xadj[v] + ((x * degree) >> 32)]]
+            if p == q:
+                continue
+            rise = 0
+            for e in range(xadj[v], xadj[v + 1]):
+                other = part[adj[e]]
+                if other == p:
+                    rise += wgt[e]
+                elif other == q:
+                    rise -= wgt[e]
+            x = drawn(x)
+            accepted = heat * draws[x & (DRAWS - 1)]
+            if load[q] + vw[v] <= cap[q] and memory[q] + vm[v] <= room[q]:
+                if rise <= accepted and start[q] + count[q] < start[q + 1]:
+                    count[p] -= 1
+                    last = member[start[p] + count[p]]
+                    member[place[v]] = last
+                    place[last] = place[v]
+                    place[v] = start[q] + count[q]
+                    member[place[v]] = v
+                    count[q] += 1
+                    part[v] = q
+                    load[p] -= vw[v]
+                    load[q] += vw[v]
+                    memory[p] -= vm[v]
+                    memory[q] += vm[v]
+                    change += rise
+            elif count[q] > 0:
+                u = member[start[q] + (((x >> 12) * count[q]) >> 20)]
+                heavier, larger = vw[v] - vw[u], vm[v] - vm[u]
+                if heavier > 0 and load[q] + heavier > cap[q]:
+                    continue
+                if heavier < 0 and load[p] - heavier > cap[p]:
+                    continue
+                if larger > 0 and memory[q] + larger > room[q]:
+                    continue
+                if larger < 0 and memory[p] - larger > room[p]:
+                    continue
+                for e in range(xadj[u], xadj[u + 1]):
+                    other = part[adj[e]]
+                    if other == q:
+                        rise += wgt[e]
+                    elif other == p:
+                        rise -= wgt[e]
+                    if adj[e] == v:
+                        rise += 2 * wgt[e]
+                if rise <= accepted:
+                    part[v] = q
+                    part[u] = p
+                    member[place[v]] = u
+                    member[place[u]] = v
+                    here = place[v]
+                    place[v] = place[u]
+                    place[u] = here
+                    load[p] -= heavier
+                    load[q] += heavier
+                    memory[p] -= larger
+                    memory[q] += larger
+                    change += rise
+        if change < lowest:
+            lowest = change
+            for v in range(n):
+                best[v] = part[v]
+    return -lowest
+
+
+def rework(
+    n: int,
+    k: int,
+    xadj: Ints,
+    adj: Ints,
+    wgt: Ints,
+    vw: Ints,
+    vm: Ints,
+    part: Ints,
+    cap: Ints,
+    room: Ints,
+    cooling: Floats,
+    draws: Floats,
+    state: Ints,
+    size: int,
+    fewest: int,
+    heat: float,
+    steps: int,
+    looks: int,
+    head: Ints,
+    after: Ints,
+    local: Ints,
+    vertex: Ints,
+    number: Ints,
+    region: Ints,
+    r_xadj: Ints,
+    r_adj: Ints,
+    r_wgt: Ints,
+    r_vw: Ints,
+    r_vm: Ints,
+    r_part: Ints,
+    r_cap: Ints,
+    r_room: Ints,
+    best: Ints,
+    load: Ints,
+    memory: Ints,
+    count: Ints,
+    start: Ints,
+    member: Ints,
+    place: Ints,
+) -> int:
+    """Anneal a few parts that communicate, and keep what is better; again and again. Returns by how much the cut fell.
+
+    Parts are drawn by rate, and an empty one or two join them. Annealing starts at `heat` times the region's mean rate
+    per vertex, or at a quarter, 1/16 or 1/64 of that.
+
+    Args:
+        state: one number, the random bits; brought up to date.
+        size: a region has so many vertices at least,
+        fewest: and so many parts.
+        steps: per vertex of a region.
+        looks: steps in all.
+    The arrays from `head` on are scratch.
+    """
+    x = state[0]
+    for p in range(k):
+        head[p] = number[p] = -1
+    for i in range(n):
+        v = n - 1 - i
+        after[v] = head[part[v]]
+        head[part[v]] = v
+        local[v] = -1
+    total = 0
+    while looks > 0:
+        x = drawn(x)
+        v = (x * n) >> 32
+        m = parts = tries = 0
+        p = part[v]
+        while True:
+            if number[p] < 0:
+                number[p] = parts
+                region[parts] = p
+                parts += 1
+                v = head[p]
+                while v >= 0:
+                    local[v] = m
+                    vertex[m] = v
+                    m += 1
+                    v = after[v]
+            tries += 1
+            if (m >= size and parts >= fewest) or tries > 40 or parts == k:
+                break
+            x = drawn(x)
+            v = vertex[(x * m) >> 32]
+            outside = 0
+            for e in range(xadj[v], xadj[v + 1]):
+                if local[adj[e]] < 0:
+                    outside += wgt[e]
+            if outside == 0:
+                continue
+            x = drawn(x)
+            at = int(outside * (x / 4294967296.0))
+            for e in range(xadj[v], xadj[v + 1]):
+                if local[adj[e]] < 0:
+                    p = part[adj[e]]
+                    at -= wgt[e]
+                    if at < 0:
+                        break
+        # the largest empty part, and another empty one
+        x = drawn(x)
+        first = (x * k) >> 32
+        for turn in range(2):
+            for i in range(k):
+                p = i if turn == 0 else (first + i) % k
+                if head[p] < 0 and number[p] < 0 and cap[p] > 0:
+                    number[p] = parts
+                    region[parts] = p
+                    parts += 1
+                    break
+        end = 0
+        r_xadj[0] = 0
+        for i in range(m):
+            v = vertex[i]
+            r_vw[i] = vw[v]
+            r_vm[i] = vm[v]
+            r_part[i] = number[part[v]]
+            for e in range(xadj[v], xadj[v + 1]):
+                if local[adj[e]] >= 0:
+                    r_adj[end] = local[adj[e]]
+                    r_wgt[end] = wgt[e]
+                    end += 1
+            r_xadj[i + 1] = end
+        rates = 0
+        for e in range(end):
+            rates += r_wgt[e]
+        for a in range(parts):
+            r_cap[a] = cap[region[a]]
+            r_room[a] = room[region[a]]
+        x = drawn(x)
+        hot = heat * rates / m / (1 << 2 * (x & 3))
+        x = drawn(x)
+        block = 1 + m * steps // STAGES
+        gained = 0
+        if parts > 1 and end > 0:
+            gained = anneal(
+                m,
+                parts,
+                r_xadj,
+                r_adj,
+                r_wgt,
+                r_vw,
+                r_vm,
+                r_part,
+                r_cap,
+                r_room,
+                cooling,
+                draws,
+                hot,
+                block,
+                x,
+                best,
+                load,
+                memory,
+                count,
+                start,
+                member,
+                place,
+            )
+        looks -= block * STAGES
+        for a in range(parts):
+            number[region[a]] = -1
+            if gained > 0:
+                head[region[a]] = -1
+        for i in range(m):
+            j = m - 1 - i
+            v = vertex[j]
+            local[v] = -1
+            if gained > 0:
+                part[v] = region[best[j]]
+                after[v] = head[part[v]]
+                head[part[v]] = v
+        total += gained
+    state[0] = x
+    return total

@@ -1,0 +1,149 @@
+"""Smaller partitioning problems made from one: some of its executors, or groups of them as single vertices."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from scheduler.partitioning.finding import SMALL, find
+from scheduler.partitioning.instance import Instance
+from scheduler.partitioning.tabu import Effort
+
+Partitioner = Literal["recursive", "kway"]
+
+LOOKS = 100
+"""Moves valued per executor and part."""
+
+MOST_PARTS = 60
+"""More parts are not counted: an executor has reason to go to few of them."""
+
+FEWEST_LOOKS = 3_000
+"""Moves valued at least."""
+
+
+def induced(instance: Instance, executors: Sequence[int], load: Sequence[int], limits: Sequence[int]) -> Instance:
+    """The problem of dealing `executors` to parts.
+
+    Args:
+        instance: where they come from.
+        executors: numbers, ascending; in the new instance they are 0, 1, ...
+        load: class of `instance` -> load of a member.
+        limits: part -> load that it takes.
+    """
+    members: dict[int, list[int]] = {}
+    for number, executor in enumerate(executors):
+        members.setdefault(instance.class_of[executor], []).append(number)
+    number_of = {kind: number for number, kind in enumerate(members)}
+    return Instance(
+        members=tuple(members.values()),
+        load=tuple(load[kind] for kind in members),
+        memory=(0,) * len(members),
+        topology=(0,) * len(members),
+        near=tuple(
+            {number_of[other]: rate for other, rate in instance.near[kind].items() if other in number_of}
+            for kind in members
+        ),
+        capacity=tuple(limits),
+        room=(0,) * len(limits),
+        slots=(1,) * len(limits),
+        rate_scale=instance.rate_scale,
+        load_unit=instance.load_unit,
+        home=(-1,) * len(executors),
+    )
+
+
+def contracted(instance: Instance, groups: Sequence[Sequence[int]], load: Sequence[int]) -> Instance:
+    """The problem in which every group of executors is one vertex; nodes stay as they are.
+
+    Args:
+        instance: the whole problem.
+        groups: executors by number; together all of them.
+        load: class -> load of a member.
+    """
+    contents: list[dict[int, int]] = []
+    where: dict[int, list[tuple[int, int]]] = {}
+    for number, group in enumerate(groups):
+        content: dict[int, int] = {}
+        for executor in group:
+            kind = instance.class_of[executor]
+            content[kind] = content.get(kind, 0) + 1
+        contents.append(content)
+        for kind, count in content.items():
+            where.setdefault(kind, []).append((number, count))
+    near: list[dict[int, int]] = []
+    for number, content in enumerate(contents):
+        mine: dict[int, int] = {}
+        for kind, count in content.items():
+            for other, rate in instance.near[kind].items():
+                for vertex, times in where.get(other, ()):
+                    if vertex != number:
+                        mine[vertex] = mine.get(vertex, 0) + rate * count * times
+        near.append(mine)
+    weights = [sum(load[kind] * count for kind, count in content.items()) for content in contents]
+    twins: dict[tuple[object, ...], list[int]] = {}
+    for number, weight in enumerate(weights):
+        twins.setdefault((weight, tuple(sorted(near[number].items()))), []).append(number)
+    kind_of = {number: kind for kind, together in enumerate(twins.values()) for number in together}
+    return Instance(
+        members=tuple(twins.values()),
+        load=tuple(weights[together[0]] for together in twins.values()),
+        memory=(0,) * len(twins),
+        topology=(0,) * len(twins),
+        near=tuple({kind_of[v]: rate for v, rate in near[together[0]].items()} for together in twins.values()),
+        capacity=instance.capacity,
+        room=(0,) * len(instance.capacity),
+        slots=instance.slots,
+        rate_scale=instance.rate_scale,
+        load_unit=instance.load_unit,
+        home=(-1,) * len(groups),
+    )
+
+
+def partition(
+    instance: Instance,
+    executors: Sequence[int],
+    load: Sequence[int],
+    limits: Sequence[int],
+    partitioner: Partitioner,
+    seed: int,
+) -> list[list[int]] | None:
+    """`executors` in `len(limits)` parts with little rate between them; None when no way to keep the limits is found.
+
+    Args:
+        instance: where they come from.
+        executors: numbers, ascending.
+        load: class -> load of a member.
+        limits: part -> load that it takes.
+        partitioner: halve again and again (`recursive`), or all parts at once (`kway`); more executors than tabu search
+            takes are always dealt to all parts at once.
+        seed: of the search.
+    """
+    if len(limits) == 1:
+        weight = sum(load[instance.class_of[executor]] for executor in executors)
+        return [list(executors)] if weight <= limits[0] else None
+    if partitioner == "recursive" and len(executors) <= SMALL:
+        middle = (len(limits) + 1) // 2
+        halves = _dealt(instance, executors, load, [sum(limits[:middle]), sum(limits[middle:])], seed)
+        if halves is not None:
+            left = partition(instance, halves[0], load, limits[:middle], partitioner, seed)
+            right = partition(instance, halves[1], load, limits[middle:], partitioner, seed)
+            if left is not None and right is not None:
+                return left + right
+    # Halves that are full need not split again when loads differ; all parts at once may.
+    return _dealt(instance, executors, load, limits, seed)
+
+
+def _dealt(
+    instance: Instance,
+    executors: Sequence[int],
+    load: Sequence[int],
+    limits: Sequence[int],
+    seed: int,
+) -> list[list[int]] | None:
+    smaller = induced(instance, executors, load, limits)
+    looks = LOOKS * len(executors) * min(len(limits), MOST_PARTS) // 2
+    nodes = find(smaller, Effort(max(FEWEST_LOOKS, looks), lambda: False), seed)
+    if nodes is None:
+        return None
+    parts: list[list[int]] = [[] for _ in limits]
+    for executor, node in zip(executors, nodes, strict=True):
+        parts[node].append(executor)
+    return parts

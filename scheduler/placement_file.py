@@ -1,0 +1,209 @@
+"""The placement document: what `millrace place --json` prints and other programs read back.
+
+Field by field the contract of the document "Placement". Writing is deterministic to the byte, and reading what was
+written gives the same answer again.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from inventory.documents import dump_json, parse
+from inventory.errors import InputError
+from inventory.flops import LackingNodeError
+from inventory.power_index import power_index
+from scheduler.cost import Cost, cost
+from scheduler.explain import Account
+from scheduler.problem import Placement, Plan, Problem, Slot, Status
+from workloads.topology import Executor, Topology
+
+
+class Assignment(Struct, frozen=True, forbid_unknown_fields=True):
+    """An executor and its slot."""
+
+    executor: str
+    node: str
+    slot: int
+
+
+class TopologyAnswer(Struct, frozen=True, forbid_unknown_fields=True):
+    """How one topology was placed; executors in the topology's order, those that ran before included."""
+
+    status: Status
+    message: str
+    assignments: tuple[Assignment, ...]
+    unassigned: tuple[str, ...]
+
+    @property
+    def placement(self) -> Placement:
+        """The same as a `Placement`."""
+        slots = {Executor.named(a.executor): Slot(a.node, a.slot) for a in self.assignments}
+        return Placement(slots, self.status, self.message)
+
+
+class NodeAnswer(Struct, frozen=True, forbid_unknown_fields=True):
+    """A node's computing power and rank (TOP-Storm); None where the cluster does not say what it is made of."""
+
+    id: str
+    computing_power: float | None
+    index: int | None
+
+
+class ScheduleAnswer(Struct, frozen=True, forbid_unknown_fields=True):
+    """A communication schedule: per step, per sender, the receiver's index or null."""
+
+    nodes: tuple[str, ...]
+    steps: tuple[tuple[int | None, ...], ...]
+    stages: int
+
+
+class FreedWorker(Struct, frozen=True, forbid_unknown_fields=True):
+    """A running worker that the scheduler released."""
+
+    topology: str
+    node: str
+    slot: int
+    executors: tuple[str, ...]
+
+
+class Place(Struct, frozen=True, forbid_unknown_fields=True):
+    """A slot."""
+
+    node: str
+    slot: int
+
+
+class Migration(Struct, frozen=True, forbid_unknown_fields=True, rename={"source": "from", "target": "to"}):
+    """An executor that moves."""
+
+    topology: str
+    executor: str
+    source: Place
+    target: Place
+
+
+class Answer(Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole document.
+
+    `elapsed_s` is how long the scheduler thought; everything else depends on the input alone. `nodes` lists every node.
+    `account` is only there where it was asked for.
+    """
+
+    scheduler: str
+    params: dict[str, Any]
+    elapsed_s: float
+    topologies: dict[str, TopologyAnswer]
+    cost: Cost
+    nodes: tuple[NodeAnswer, ...]
+    communication_schedule: ScheduleAnswer | None
+    freed: tuple[FreedWorker, ...]
+    details: dict[str, Any]
+    migrations: tuple[Migration, ...]
+    frequencies_hz: dict[str, int]
+    account: Account | UnsetType = UNSET
+
+
+def answer_of(
+    scheduler: str,
+    params: Mapping[str, Any],
+    problem: Problem,
+    plan: Plan,
+    elapsed_s: float,
+    account: Account | UnsetType = UNSET,
+) -> Answer:
+    """The document for a checked `plan`.
+
+    Args:
+        scheduler: its name.
+        params: its parameters as plain data, defaults filled in.
+        problem: what it was given.
+        plan: what it answered.
+        elapsed_s: seconds it took.
+        account: the plan's account, where it was asked for.
+    """
+    return Answer(
+        scheduler=scheduler,
+        params=dict(params),
+        elapsed_s=round(elapsed_s, 6),
+        topologies={t.id: _topology(t, plan.placements[t.id]) for t in problem.topologies},
+        cost=cost(problem, plan.placements),
+        nodes=_nodes(problem, plan),
+        communication_schedule=_schedule(plan),
+        freed=tuple(FreedWorker(w.topology, w.node, w.slot, w.executors) for w in plan.freed),
+        details=msgspec.json.decode(msgspec.json.encode(plan.details)),
+        migrations=tuple(
+            Migration(m.topology, m.executor.name, Place(*m.source), Place(*m.target)) for m in plan.migrations
+        ),
+        frequencies_hz=dict(plan.frequencies),
+        account=account,
+    )
+
+
+def _topology(topology: Topology, placement: Placement) -> TopologyAnswer:
+    assignments: list[Assignment] = []
+    unassigned: list[str] = []
+    for executor in topology.executors:
+        slot = placement.assignments.get(executor)
+        if slot is None:
+            unassigned.append(executor.name)
+        else:
+            assignments.append(Assignment(executor.name, slot.node, slot.index))
+    return TopologyAnswer(placement.status, placement.message, tuple(assignments), tuple(unassigned))
+
+
+def _nodes(problem: Problem, plan: Plan) -> tuple[NodeAnswer, ...]:
+    ranked = plan.power
+    if ranked is None:
+        try:
+            ranked = power_index(problem.cluster.nodes).ranked
+        except LackingNodeError:
+            ranked = ()  # this scheduler does not need it
+    by_id = {entry.node: entry for entry in ranked}
+    return tuple(
+        NodeAnswer(node.id, by_id[node.id].power, by_id[node.id].index)
+        if node.id in by_id
+        else NodeAnswer(node.id, None, None)
+        for node in problem.cluster.nodes
+    )
+
+
+def _schedule(plan: Plan) -> ScheduleAnswer | None:
+    if plan.schedule is None:
+        return None
+    return ScheduleAnswer(
+        tuple(plan.schedule.nodes), tuple(tuple(step) for step in plan.schedule.steps), plan.schedule.stages
+    )
+
+
+def to_json(answer: Answer) -> str:
+    """The document as text: the same answer, the same bytes."""
+    return dump_json(answer)
+
+
+def parse_answer(text: str, source: str = "<text>") -> Answer:
+    """Read what `to_json` wrote.
+
+    Raises:
+        InputError: the text is no such document; the message names line, key and value.
+    """
+    try:
+        return msgspec.json.decode(text, type=Answer)
+    except (msgspec.DecodeError, UnicodeError):
+        # Read again, slowly, by the parser that knows in which line everything stands (and takes YAML too).
+        return parse(text, source).convert(Answer)
+
+
+def read_answer(path: Path) -> Answer:
+    """Read a placement file.
+
+    Raises:
+        InputError: it cannot be read, or is no placement document.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as fault:
+        raise InputError(f"{path}: cannot be read: {fault}") from None
+    return parse_answer(text, str(path))

@@ -1,0 +1,1 @@
+"""What several schedulers share: slots, loads, affinity, assignment to nodes."""

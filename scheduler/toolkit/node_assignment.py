@@ -1,0 +1,147 @@
+"""Where executors may live, for schedulers that choose nodes only: one slot per topology and node.
+
+New executors join the worker of their topology that runs on the node (the lowest port, should there be several),
+else the node's lowest free slot. What runs stays where it is.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import groupby
+
+from scheduler.problem import Problem, Slot
+from scheduler.toolkit.slots import FreeSlots, Workers, assigned, port_order, running
+from workloads.topology import Executor, Topology
+
+
+class Housing:
+    """The nodes of a round and the executors on them; components are numbered over all topologies in order.
+
+    Attributes:
+        nodes: ids of available nodes with a free slot or a running worker of this round, in input order; elsewhere
+            nodes are positions in this tuple.
+        counts: component -> {node: its executors there}, nodes without any left out.
+        loads: node -> executors of this round on it.
+        lodgings: one per topology, in order.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        workers = running(problem)
+        self.free = FreeSlots(problem)
+        busy = {slot.node for topology in problem.topologies for slot in workers[topology.id]}
+        self.nodes = tuple(n.id for n in problem.cluster.available if n.id in busy or self.free.count(n.id))
+        self.counts: list[dict[int, int]] = []
+        self.loads = [0] * len(self.nodes)
+        self.lodgings: list[Lodging] = []
+        self._number = {node: at for at, node in enumerate(self.nodes)}
+        for topology in problem.topologies:
+            mine = workers[topology.id]
+            joined: dict[int, Slot] = {}
+            for slot in sorted(mine, key=lambda slot: port_order(problem.cluster, slot)):
+                joined.setdefault(self._number[slot.node], slot)
+            self.lodgings.append(Lodging(self, topology, mine, joined, len(self.counts)))
+            self.counts.extend({} for _ in topology.components)
+            for executor, slot in self.lodgings[-1].assignments.items():
+                self.count(self.lodgings[-1].number[executor.component], self._number[slot.node])
+
+    def count(self, component: int, node: int) -> None:
+        """One more executor of `component` is on `node`."""
+        self.counts[component][node] = self.counts[component].get(node, 0) + 1
+        self.loads[node] += 1
+
+
+class Lodging:
+    """One topology on the nodes of a round.
+
+    Attributes:
+        topology: the topology.
+        number: component id -> its number in the round.
+        assignments: executor -> slot; at first those that run already.
+        waiting: executors without a slot when the round starts, in the topology's order.
+        dropped: executors that run and that the topology has no longer.
+    """
+
+    def __init__(
+        self, housing: Housing, topology: Topology, workers: Workers, joined: dict[int, Slot], first: int
+    ) -> None:
+        self._housing = housing
+        self._joined = joined
+        self.topology = topology
+        self.number = {component.id: first + at for at, component in enumerate(topology.components)}
+        alive = assigned(workers)
+        self.assignments = {e: slot for e, slot in alive.items() if e in topology.number_of}
+        self.waiting = [executor for executor in topology.executors if executor not in alive]
+        self.dropped = frozenset(alive) - frozenset(self.assignments)
+
+    def has_room(self, node: int) -> bool:
+        """Whether an executor of the topology may go to `node`."""
+        return node in self._joined or self._housing.free.count(self._housing.nodes[node]) > 0
+
+    def add(self, executor: Executor, node: int) -> None:
+        """Put `executor` on `node`, which must have room."""
+        slot = self._joined.get(node)
+        if slot is None:
+            slot = self._housing.free.lowest(self._housing.nodes[node])
+            if slot is None:
+                raise ValueError(f"{self._housing.nodes[node]} has no room")
+            self._housing.free.take(slot)
+            self._joined[node] = slot
+        self.assignments[executor] = slot
+        self._housing.count(self.number[executor.component], node)
+
+    def settle(self, executors: Sequence[Executor]) -> bool:
+        """Find a node with room for each of `executors`, which come component by component; False: there is none."""
+        spread = Spread(self._housing.loads, filter(self.has_room, range(len(self._housing.nodes))))
+        if executors and not spread:
+            return False
+        for component, group in groupby(executors, key=lambda executor: executor.component):
+            mine = list(group)
+            nodes = spread.choose(self._housing.counts[self.number[component]], len(mine))
+            for executor, node in zip(mine, nodes, strict=True):
+                self.add(executor, node)
+        return True
+
+
+class Spread:
+    """Nodes by how many executors they hold."""
+
+    def __init__(self, loads: Sequence[int], nodes: Iterable[int]) -> None:
+        """`loads` (node -> executors on it) is read once; only `nodes` are chosen from."""
+        self._order = [(loads[node], node) for node in nodes]
+        heapify(self._order)
+
+    def __bool__(self) -> bool:
+        return bool(self._order)
+
+    def choose(self, counts: Mapping[int, int], executors: int) -> list[int]:
+        """Nodes for `executors` executors of one component, one after the other; there must be a node.
+
+        Args:
+            counts: node -> executors of the component on it before, nodes without any left out.
+            executors: how many wait.
+        """
+        if executors + len(counts) < len(self._order):
+            return self._on_nodes_without(counts, executors)
+        keys = [(counts.get(node, 0), load, node) for load, node in self._order]
+        heapify(keys)
+        chosen: list[int] = []
+        for _ in range(executors):
+            own, load, node = keys[0]
+            heapreplace(keys, (own + 1, load + 1, node))
+            chosen.append(node)
+        self._order = [(load, node) for _, load, node in keys]
+        heapify(self._order)
+        return chosen
+
+    def _on_nodes_without(self, counts: Mapping[int, int], executors: int) -> list[int]:
+        """There are more nodes without the component than executors of it: not all nodes need be looked at."""
+        chosen: list[int] = []
+        aside: list[tuple[int, int]] = []
+        while len(chosen) < executors:
+            load, node = heappop(self._order)
+            if node not in counts:
+                chosen.append(node)
+                load += 1
+            aside.append((load, node))
+        for entry in aside:
+            heappush(self._order, entry)
+        return chosen

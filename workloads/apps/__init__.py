@@ -1,0 +1,1 @@
+"""Applications without a folder of their own: word count, exclamation, Top-N."""

@@ -1,0 +1,113 @@
+"""Exclamation: words, to which two bolts in a row append `!!!`.
+
+    word -- shuffle --> exclaim1 -- shuffle --> exclaim2
+
+The last bolt is the sink. Its answer is a digest of all it has made, see `workloads.data.row_digest`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from workloads.data.line_spout import Lines, times_emitted
+from workloads.data.row_digest import SCHEMA, Bag, digest_of, merged
+from workloads.data.text import TextParams, prepare_text, read_records
+from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row
+from workloads.topology import DEFAULT_STREAM, Component, FieldType, Input, Topology, ackers
+from workloads.workload import Answer, PreparedInput, Verdict
+
+TABLE = "exclaimed"
+
+
+class ExclamationParams(TextParams):
+    """Parameters of exclamation, see `TextParams`."""
+
+    defaults: ClassVar = {"word": 10, "exclaim1": 3, "exclaim2": 2}
+
+
+def _exclaimed(rows: Sequence[Row]) -> list[Row]:
+    return [(word + "!!!",) for (word,) in rows]
+
+
+class Exclaim(Bolt):
+    """Appends `!!!` and passes on."""
+
+    def process(self, batch: Batch) -> Emitted:
+        return {DEFAULT_STREAM: _exclaimed(batch.rows)}
+
+
+class LastExclaim(Bolt):
+    """Appends `!!!` and keeps the digest of what it has made."""
+
+    answer_table = TABLE
+    answer_schema = SCHEMA
+
+    def __init__(self) -> None:
+        self._bag = Bag()
+
+    def process(self, batch: Batch) -> Emitted:
+        self._bag.add(_exclaimed(batch.rows))
+        return NOTHING
+
+    def answer(self) -> Iterable[Row]:
+        return [self._bag.digest.row]
+
+    def snapshot(self) -> bytes:
+        return self._bag.snapshot()
+
+    def restore(self, state: bytes) -> None:
+        self._bag.restore(state)
+
+
+class Exclamation:
+    """See the module."""
+
+    name = "exclamation"
+    summary = "words that two bolts in a row append !!! to"
+    paper = "TOP-Storm: A topology-based resource-aware scheduler for Stream Processing Engine (2020), exclamation"
+    Params = ExclamationParams
+
+    def __init__(self, params: ExclamationParams) -> None:
+        self.params = params
+
+    def topology(self) -> Topology:
+        """Word, two exclaiming bolts and ackers."""
+        parallelism = self.params.parallelism
+        words: Mapping[str, Mapping[str, FieldType]] = {DEFAULT_STREAM: {"word": "str"}}
+        return Topology(
+            id=self.name,
+            workers=self.params.workers,
+            components=(
+                Component("word", "spout", parallelism["word"], outputs=words),
+                Component(
+                    "exclaim1", "bolt", parallelism["exclaim1"], outputs=words, inputs=(Input("word", "shuffle"),)
+                ),
+                Component("exclaim2", "bolt", parallelism["exclaim2"], inputs=(Input("exclaim1", "shuffle"),)),
+                *ackers(self.params.ackers),
+            ),
+        )
+
+    def operator(self, component: str) -> Operator:
+        """A new operator of one of the three components."""
+        return {"word": Lines, "exclaim1": Exclaim, "exclaim2": LastExclaim}[component]()
+
+    def prepare(self, folder: Path) -> Sequence[PreparedInput]:
+        """One record per word of the text."""
+        return [prepare_text(self.params.text, "words", folder)]
+
+    def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
+        """Every distinct word is hashed once, as often as it was emitted."""
+        words = read_records(inputs[0].path)
+        emitted: Counter[Row] = Counter()
+        for word, times in zip(words, times_emitted(len(words), positions), strict=True):
+            emitted[f"{word}!!!!!!",] += times
+        return {TABLE: [digest_of(emitted).row]}
+
+    def compare(self, answer: Answer, reference: Answer) -> Verdict:
+        """By number of words and digest."""
+        got, expected = merged(answer.get(TABLE, ())), merged(reference[TABLE])
+        if got == expected:
+            return Verdict(True, len(reference[TABLE]))
+        what = f"{got.rows} words with digest {got.row[1]}, the reference has {expected.rows} with {expected.row[1]}"
+        return Verdict(False, len(reference[TABLE]), what)

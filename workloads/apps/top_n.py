@@ -1,0 +1,270 @@
+"""Top-N: the most frequent words of a sliding window of stream time, again and again.
+
+    read (words) -- fields (word) --> count -- fields (word) --> rank -- global --> merge
+
+A text's words come `words_per_s` to a second of stream time, whatever the rate of the run is, so that the answer
+follows from the words alone. Every `slide_s` a tick makes `count` send the words that it has seen most often in the
+last `window_s`; `rank` and `merge` keep the best `n` of what they get. Words that are equally frequent stand in the
+order of their letters' code points. Grouped globally, `merge` uses one of its executors.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nsmallest
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from msgspec import Meta
+
+from workloads.data.line_spout import Lines
+from workloads.data.text import TextParams, prepare_text, read_records
+from workloads.operators import NOTHING, Batch, Bolt, Context, Emitted, Operator, Row
+from workloads.rates import NS
+from workloads.topology import DEFAULT_STREAM, Component, FieldType, Input, Topology, ackers
+from workloads.workload import Answer, PreparedInput, Verdict, rows_differ
+
+TABLE = "top"
+WORDS: Mapping[str, Mapping[str, FieldType]] = {DEFAULT_STREAM: {"word": "str"}}
+COUNTED: Mapping[str, Mapping[str, FieldType]] = {DEFAULT_STREAM: {"word": "str", "count": "int"}}
+
+
+@dataclass(frozen=True)
+class TopNParams(TextParams):
+    """Parameters of Top-N, see `TextParams`.
+
+    Attributes:
+        n: how many words.
+        window_s: length of the window, a whole number of slides.
+        slide_s: stream time from one answer to the next.
+        words_per_s: words of all the input to a second of stream time.
+    """
+
+    n: Annotated[int, Meta(ge=1, le=10_000)] = 10
+    window_s: Annotated[float, Meta(gt=0, le=86_400)] = 10.0
+    slide_s: Annotated[float, Meta(gt=0, le=86_400)] = 1.0
+    words_per_s: Annotated[float, Meta(gt=0, le=1e9)] = 1_000.0
+    ackers: Annotated[int, Meta(ge=0)] = 0
+
+    defaults: ClassVar = {"read": 4, "count": 8, "rank": 6, "merge": 2}
+
+    def __post_init__(self) -> None:
+        """Check values together.
+
+        Raises:
+            ValueError: the window is no whole number of slides, or a slide holds no word.
+        """
+        super().__post_init__()
+        if self.slides * self.slide_ns != round(self.window_s * NS):
+            raise ValueError(f"window_s: got {self.window_s:g}, expected a multiple of slide_s, {self.slide_s:g}")
+        if self.step_ns > self.slide_ns:
+            raise ValueError(
+                f"slide_s: got {self.slide_s:g}, in which no word comes at words_per_s {self.words_per_s:g}"
+            )
+
+    @property
+    def slide_ns(self) -> int:
+        """Stream time from tick to tick."""
+        return round(self.slide_s * NS)
+
+    @property
+    def slides(self) -> int:
+        """Slides in a window."""
+        return round(self.window_s / self.slide_s)
+
+    @property
+    def step_ns(self) -> int:
+        """Stream time from word to word."""
+        return max(1, round(NS / self.words_per_s))
+
+
+class Steps:
+    """Stream times of one executor's share of words that come evenly."""
+
+    def __init__(self, index: int, of: int, step_ns: int) -> None:
+        self._index, self._of, self._step_ns = index, of, step_ns
+
+    def due_ns(self, record: int) -> int:
+        """See `Schedule.due_ns`."""
+        return (record * self._of + self._index) * self._step_ns
+
+    def due_count(self, elapsed_ns: int) -> int:
+        """See `Schedule.due_count`."""
+        return max(0, (elapsed_ns // self._step_ns - self._index) // self._of + 1)
+
+
+class Read(Lines):
+    """Words with times of their own."""
+
+    recorded = True
+
+    def __init__(self, params: TopNParams) -> None:
+        self.tick_ns, self._step_ns = params.slide_ns, params.step_ns
+
+    def open(self, context: Context) -> None:
+        super().open(context)
+        self.times = Steps(context.index, context.parallelism, self._step_ns)
+
+
+class RollingCount(Bolt):
+    """How often each word came in the last slides; at a tick, the most frequent."""
+
+    def __init__(self, n: int, slides: int) -> None:
+        self._n = n
+        self._slides: deque[Counter[str]] = deque(maxlen=slides)
+        self._now: Counter[str] = Counter()
+        self._sum: Counter[str] = Counter()
+
+    def process(self, batch: Batch) -> Emitted:
+        self._now.update([word for (word,) in batch.rows])
+        return NOTHING
+
+    def on_tick(self, time_ns: int) -> Emitted:
+        if len(self._slides) == self._slides.maxlen:
+            self._sum.subtract(self._slides[0])
+            for word in [word for word in self._slides[0] if not self._sum[word]]:
+                del self._sum[word]
+        self._slides.append(self._now)
+        self._sum.update(self._now)
+        self._now = Counter()
+        return {DEFAULT_STREAM: best(self._sum.items(), self._n)}
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode((list(self._slides), self._now))
+
+    def restore(self, state: bytes) -> None:
+        slides, now = msgspec.msgpack.decode(state, type=tuple[list[dict[str, int]], dict[str, int]])
+        self._slides.extend(map(Counter, slides))
+        self._now = Counter(now)
+        self._sum = Counter()
+        for slide in self._slides:
+            self._sum.update(slide)
+
+
+class Rank(Bolt):
+    """The best of the words that came since the last tick."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._rows: list[Row] = []
+
+    def process(self, batch: Batch) -> Emitted:
+        self._rows += batch.rows
+        return NOTHING
+
+    def on_tick(self, time_ns: int) -> Emitted:
+        ranked, self._rows = best(self._rows, self._n), []
+        return {DEFAULT_STREAM: ranked}
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode(self._rows)
+
+    def restore(self, state: bytes) -> None:
+        self._rows = msgspec.msgpack.decode(state, type=list[tuple[str, int]])
+
+
+class Merge(Rank):
+    """The best of all; its answer has one row per tick and rank."""
+
+    answer_table = TABLE
+    answer_schema: ClassVar = {"time_ns": "int", "rank": "int", "word": "str", "count": "int"}
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        self._answer: list[Row] = []
+
+    def on_tick(self, time_ns: int) -> Emitted:
+        ranked = super().on_tick(time_ns)[DEFAULT_STREAM]
+        self._answer += [(time_ns, rank, *row) for rank, row in enumerate(ranked, start=1)]
+        return NOTHING
+
+    def settled(self) -> Iterable[Row]:
+        settled, self._answer = self._answer, []
+        return settled
+
+    def answer(self) -> Iterable[Row]:
+        return self._answer
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode((self._rows, self._answer))
+
+    def restore(self, state: bytes) -> None:
+        self._rows, self._answer = msgspec.msgpack.decode(
+            state, type=tuple[list[tuple[str, int]], list[tuple[int, int, str, int]]]
+        )
+
+
+def best(counted: Iterable[Row], n: int) -> list[Row]:
+    """The `n` most frequent of (word, count)."""
+    return nsmallest(n, counted, key=lambda row: (-row[1], row[0]))
+
+
+class TopN:
+    """See the module."""
+
+    name = "top-n"
+    summary = "the most frequent words of a sliding window"
+    paper = "Sun et al.: Er-Stream, Future Generation Computer Systems, 2022, Top-N"
+    Params = TopNParams
+
+    def __init__(self, params: TopNParams) -> None:
+        self.params = params
+
+    def topology(self) -> Topology:
+        """Read, count, rank and merge."""
+        parallelism = self.params.parallelism
+        by_word: Mapping[str, Any] = {"grouping": "fields", "fields": ("word",)}
+        return Topology(
+            id=self.name,
+            workers=self.params.workers,
+            components=(
+                Component("read", "spout", parallelism["read"], outputs=WORDS),
+                Component("count", "bolt", parallelism["count"], outputs=COUNTED, inputs=(Input("read", **by_word),)),
+                Component("rank", "bolt", parallelism["rank"], outputs=COUNTED, inputs=(Input("count", **by_word),)),
+                Component("merge", "bolt", parallelism["merge"], inputs=(Input("rank", "global"),)),
+                *ackers(self.params.ackers),
+            ),
+        )
+
+    def operator(self, component: str) -> Operator:
+        """A new operator of a component."""
+        params = self.params
+        match component:
+            case "read":
+                return Read(params)
+            case "count":
+                return RollingCount(params.n, params.slides)
+            case "rank":
+                return Rank(params.n)
+            case _:
+                return Merge(params.n)
+
+    def prepare(self, folder: Path) -> Sequence[PreparedInput]:
+        """One record per word of the text."""
+        return [prepare_text(self.params.text, "words", folder)]
+
+    def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
+        """Every window counted anew, from the words in it."""
+        words = read_records(inputs[0].path)
+        params, of = self.params, len(positions)
+        last = max((position - 1) * of + index for index, position in enumerate(positions))
+        slides: list[list[str]] = []
+        for record in range(last + 1):
+            slide = record * params.step_ns // params.slide_ns
+            while len(slides) <= slide:
+                slides.append([])
+            if record // of < positions[record % of]:
+                slides[slide].append(words[record % len(words)])
+        rows: list[Row] = []
+        for at in range(len(slides)):
+            window = [word for slide in slides[max(0, at + 1 - params.slides) : at + 1] for word in slide]
+            counted = sorted(((-count, word) for word, count in Counter(window).items()))[: params.n]
+            time_ns = (at + 1) * params.slide_ns
+            rows += [(time_ns, rank, word, -count) for rank, (count, word) in enumerate(counted, start=1)]
+        return {TABLE: rows}
+
+    def compare(self, answer: Answer, reference: Answer) -> Verdict:
+        """Tick by tick, rank by rank."""
+        differences = rows_differ(answer.get(TABLE, ()), reference[TABLE], key_fields=2)
+        return Verdict(not differences, len(reference[TABLE]), "; ".join(differences))

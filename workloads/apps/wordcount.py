@@ -1,0 +1,161 @@
+"""Word count: lines of text are split into words, and every word is counted.
+
+    spout (lines) -- shuffle --> split -- fields (word) --> count
+
+What a word is says `workloads.data.text`. With `combine`, a row is a word and how often it came.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+
+from workloads.data.line_spout import Lines, times_emitted
+from workloads.data.text import TextParams, prepare_text, read_records
+from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row
+from workloads.topology import DEFAULT_STREAM, Component, FieldType, Input, Topology, ackers
+from workloads.workload import Answer, PreparedInput, Verdict, rows_differ
+
+TABLE = "counts"
+
+
+@dataclass(frozen=True)
+class WordCountParams(TextParams):
+    """Parameters of word count, see `TextParams`.
+
+    Attributes:
+        combine: whether equal words of a batch are counted together before they go to `count`.
+    """
+
+    combine: bool = False
+
+    defaults: ClassVar = {"spout": 5, "split": 8, "count": 12}
+
+
+class Split(Bolt):
+    """Lines to words."""
+
+    def process(self, batch: Batch) -> Emitted:
+        # One call of `split` per batch: a line's end is white space too.
+        return {DEFAULT_STREAM: list(zip("\n".join([line for (line,) in batch.rows]).split()))}
+
+
+class Count(Bolt):
+    """Words to how often each was seen."""
+
+    answer_table = TABLE
+    answer_schema: ClassVar = {"word": "str", "count": "int"}
+
+    made: ClassVar[type[dict[str, int]]] = Counter
+    """What counts are kept in; only a plain `dict` is quick at being assigned to."""
+
+    def __init__(self) -> None:
+        self._counts = self.made()
+
+    def process(self, batch: Batch) -> Emitted:
+        self._counts.update([word for (word,) in batch.rows])
+        return NOTHING
+
+    def answer(self) -> Iterable[Row]:
+        return self._counts.items()
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode(self._counts)
+
+    def restore(self, state: bytes) -> None:
+        self._counts = self.made(msgspec.msgpack.decode(state, type=dict[str, int]))
+
+
+class SplitCounted(Bolt):
+    """Lines to words, each counted once."""
+
+    def process(self, batch: Batch) -> Emitted:
+        return {DEFAULT_STREAM: list(zip("\n".join([line for (line,) in batch.rows]).split(), repeat(1)))}
+
+
+def _summed(rows: Iterable[Row], counts: dict[str, int]) -> dict[str, int]:
+    get = counts.get
+    for word, count in rows:
+        counts[word] = get(word, 0) + count
+    return counts
+
+
+class CountCombined(Count):
+    """Words that were counted together to how often each was seen."""
+
+    made: ClassVar[type[dict[str, int]]] = dict
+
+    @staticmethod
+    def combine(rows: Sequence[Row]) -> Sequence[Row]:
+        """Add up the counts of each word."""
+        return list(_summed(rows, {}).items())
+
+    def process(self, batch: Batch) -> Emitted:
+        _summed(batch.rows, self._counts)
+        return NOTHING
+
+
+class WordCount:
+    """See the module."""
+
+    name = "wordcount"
+    summary = "lines of text to words to a count per word"
+    paper = "TOP-Storm: A topology-based resource-aware scheduler for Stream Processing Engine (2020), word count"
+    Params = WordCountParams
+
+    def __init__(self, params: WordCountParams) -> None:
+        self.params = params
+
+    def topology(self) -> Topology:
+        """Spout, split, count and ackers."""
+        parallelism = self.params.parallelism
+        words: dict[str, FieldType] = {"word": "str", "count": "int"} if self.params.combine else {"word": "str"}
+        return Topology(
+            id=self.name,
+            workers=self.params.workers,
+            components=(
+                Component("spout", "spout", parallelism["spout"], outputs={DEFAULT_STREAM: {"line": "str"}}),
+                Component(
+                    "split",
+                    "bolt",
+                    parallelism["split"],
+                    outputs={DEFAULT_STREAM: words},
+                    inputs=(Input("spout", "shuffle"),),
+                ),
+                Component("count", "bolt", parallelism["count"], inputs=(Input("split", "fields", ("word",)),)),
+                *ackers(self.params.ackers),
+            ),
+        )
+
+    def operator(self, component: str) -> Operator:
+        """A new operator of one of the three components."""
+        split, count = (SplitCounted, CountCombined) if self.params.combine else (Split, Count)
+        return {"spout": Lines, "split": split, "count": count}[component]()
+
+    def prepare(self, folder: Path) -> Sequence[PreparedInput]:
+        """One record per line of the text."""
+        return [prepare_text(self.params.text, "lines", folder)]
+
+    def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
+        """Lines that were emitted equally often are counted together."""
+        lines = read_records(inputs[0].path)
+        emitted: defaultdict[int, list[str]] = defaultdict(list)
+        for line, times in zip(lines, times_emitted(len(lines), positions), strict=True):
+            if times:
+                emitted[times].append(line)
+        counts: Counter[str] = Counter()
+        for times, together in emitted.items():
+            for word, count in Counter(re.findall(r"\S+", "\n".join(together))).items():
+                counts[word] += times * count
+        return {TABLE: list(counts.items())}
+
+    def compare(self, answer: Answer, reference: Answer) -> Verdict:
+        """Word by word."""
+        expected = reference[TABLE]
+        differences = rows_differ(answer.get(TABLE, ()), expected, key_fields=1)
+        return Verdict(not differences, len(expected), "; ".join(differences))

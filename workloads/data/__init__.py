@@ -1,0 +1,1 @@
+"""Data that workloads read and compare: text, lines, digests of rows."""

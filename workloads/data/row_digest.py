@@ -1,0 +1,100 @@
+"""A digest of a bag of rows: the same whatever the order in which rows came and whoever counted them.
+
+The digest is the number of rows and the sum, modulo 2**128, of a 128-bit hash (BLAKE2b) of each row's codec bytes, so
+that two digests of parts add up to that of the whole. Equal digests of different bags are as unlikely
+as a collision of the hash.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import NamedTuple
+
+import msgspec
+
+from workloads.key_groups import codec_bytes
+from workloads.operators import Row
+
+MODULUS = 1 << 128
+
+MOST_COUNTED = 1 << 16
+"""Distinct rows that a bag counts before it hashes them."""
+
+
+class Digest(NamedTuple):
+    """Number of rows, and the sum of their hashes modulo 2**128."""
+
+    rows: int
+    total: int
+
+    def __add__(self, other: object) -> "Digest":
+        if not isinstance(other, Digest):
+            return NotImplemented
+        return Digest(self.rows + other.rows, (self.total + other.total) % MODULUS)
+
+    @property
+    def row(self) -> Row:
+        """As a row of an answer, see `SCHEMA`."""
+        return self.rows, f"{self.total:032x}"
+
+
+SCHEMA: Mapping[str, str] = {"tuples": "int", "digest": "str"}
+"""Field -> type of `Digest.row`: the sum is written as 32 hexadecimal digits."""
+
+EMPTY = Digest(0, 0)
+
+
+def digest_of(counted: Mapping[Row, int]) -> Digest:
+    """The digest of a bag in which each row of `counted` is so many times."""
+    total = 0
+    for row, times in counted.items():
+        total += times * int.from_bytes(blake2b(codec_bytes(row), digest_size=16).digest(), "big")
+    return Digest(sum(counted.values()), total % MODULUS)
+
+
+def merged(rows: Iterable[Row]) -> Digest:
+    """The digest of the whole from the answer rows of its parts.
+
+    >>> merged([(2, "0" * 31 + "5"), (1, "f" * 32)]).row
+    (3, '00000000000000000000000000000004')
+    """
+    whole = EMPTY
+    for tuples, digest in rows:
+        whole += Digest(tuples, int(digest, 16))
+    return whole
+
+
+class Bag:
+    """Takes rows in, remembers their digest.
+
+    Equal rows are counted and hashed together, which makes a row cost a fraction of its hash.
+    """
+
+    def __init__(self) -> None:
+        self._hashed = EMPTY
+        self._counted: Counter[Row] = Counter()
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Put rows into the bag; at most `MOST_COUNTED` distinct ones, and those of one call, are kept in memory."""
+        self._counted.update(rows)
+        if len(self._counted) > MOST_COUNTED:
+            self._hash()
+
+    @property
+    def digest(self) -> Digest:
+        """Of all rows so far."""
+        self._hash()
+        return self._hashed
+
+    def snapshot(self) -> bytes:
+        """The digest as bytes; its size does not depend on the rows."""
+        return msgspec.msgpack.encode(self.digest.row)
+
+    def restore(self, state: bytes) -> None:
+        """Be the bag that `snapshot` was taken of."""
+        self._counted.clear()
+        self._hashed = merged([msgspec.msgpack.decode(state, type=tuple[int, str])])
+
+    def _hash(self) -> None:
+        self._hashed += digest_of(self._counted)
+        self._counted.clear()

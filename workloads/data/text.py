@@ -1,0 +1,208 @@
+"""Text, prepared once: from books or documentation to a file with one record per line.
+
+Records are either the lines of the text, blank ones included, so that record numbers are line numbers, or its
+words. A word, everywhere in Millrace, is a maximal run of characters that are not white space
+(`str.split`): no case folding, no stripping of punctuation, as Storm's starter examples do it and as `wc -w` counts.
+
+A line ends at LF, CR LF or CR and nowhere else. Several files are read one after another, each ending its last line.
+"""
+
+import gzip
+import sys
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from inventory.atomic_file import aside
+from inventory.errors import InputError, UnfitError
+from workloads.workload import PreparedInput, filled
+
+Unit = Literal["lines", "words"]
+Source = str | tuple[str, ...]
+"""A text file or a folder of them (`.gz` is unpacked), several of these, or `""` for CPython's documentation."""
+
+
+@dataclass(frozen=True)
+class TextParams:
+    """Parameters of a workload over text.
+
+    Attributes:
+        text: a text file or a folder of them (also `.gz`), or a list of these; empty: CPython's documentation.
+        parallelism: executors per component; components left out keep their default.
+        ackers: executors of the acking component.
+        workers: slots asked for.
+    """
+
+    text: Source = ""
+    parallelism: Mapping[str, int] = field(default_factory=dict)
+    ackers: Annotated[int, Meta(ge=0)] = 3
+    workers: Annotated[int, Meta(ge=1)] = 5
+
+    defaults: ClassVar[Mapping[str, int]]
+    """The workload's own executors per component."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parallelism", filled(self.parallelism, self.defaults))
+
+
+MOST_BYTES = 128 * 1024 * 1024
+"""Larger texts are refused: every worker keeps the text in memory, and it is replayed in a loop anyway."""
+
+MOST_CHARACTERS = 1 << 20
+"""Of one record; a longer one would not fit into a frame of the data plane."""
+
+_FORMAT = b"1"
+"""Part of a prepared file's name; another number whenever the same source would give other records."""
+
+
+class _Summary(Struct, frozen=True, forbid_unknown_fields=True):
+    """What stands beside a prepared file: its checksum and number of records."""
+
+    sha256: str
+    records: int
+
+
+def prepare_text(source: Source, unit: Unit, folder: Path, name: str = "text") -> PreparedInput:
+    """Make sure that `folder` holds the prepared text, and describe it.
+
+    A prepared file whose checksum is right is used again. It is written under another name first, so that no
+    half-written one is ever met.
+
+    Args:
+        source: where the text comes from.
+        unit: what a record is.
+        folder: kept between runs; made when it is missing.
+        name: under which operators find the file.
+
+    Raises:
+        InputError: the text cannot be read, is not UTF-8, is too large, or has no word in it.
+        UnfitError: the folder cannot be written, or this Python came without its documentation.
+    """
+    texts, origin = _read(source)
+    stamp = sha256(_FORMAT)
+    for _, data in texts:
+        stamp.update(len(data).to_bytes(8, "big") + data)
+    path = folder / f"{unit}-{stamp.hexdigest()[:24]}.txt"
+    summary = _kept(path)
+    if summary is None:
+        records = [record for place, data in texts for record in _records(place, data, unit)]
+        if not any(record and not record.isspace() for record in records):
+            raise InputError(f"text: {origin} has no word in it")
+        prepared = "".join([record + "\n" for record in records]).encode()
+        summary = _Summary(sha256(prepared).hexdigest(), len(records))
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with aside(path) as file:
+                file.write(prepared)
+            with aside(_beside(path)) as file:
+                file.write(msgspec.json.encode(summary))
+        except OSError as fault:
+            raise UnfitError(f"{folder}: the prepared text cannot be written: {fault.strerror}") from None
+    return PreparedInput(name, path, summary.sha256, summary.records, origin)
+
+
+def read_records(path: Path) -> list[str]:
+    """The records of a prepared file, in order."""
+    return path.read_bytes().decode().split("\n")[:-1]
+
+
+def _read(source: Source) -> tuple[list[tuple[str, bytes]], str]:
+    """All of the source as (place, bytes as found, unpacked), and one line on where it comes from."""
+    if source == "":
+        return [("pydoc_data.topics", _documentation())], (
+            f"documentation topics of CPython {sys.version.partition(' ')[0]} (pydoc_data.topics)"
+        )
+    named = (source,) if isinstance(source, str) else source
+    if not all(named) or not named:
+        raise InputError(f"text: got {list(named)}, expected the paths of one or more files or folders")
+    paths = [path for text in named for path in _files(Path(text))]
+    texts: list[tuple[str, bytes]] = []
+    left = MOST_BYTES
+    for path in paths:
+        data = _bytes_of(path, left)
+        left -= len(data)
+        texts.append((str(path), data))
+    files = "1 file" if len(paths) == 1 else f"{len(paths)} files"
+    return texts, f"{', '.join(named)} ({files})"
+
+
+def _documentation() -> bytes:
+    try:
+        from pydoc_data.topics import topics
+    except ImportError:
+        raise UnfitError(
+            "this Python was installed without its documentation (pydoc_data), the default text; name one by 'text'"
+        ) from None
+    return "\n".join(text for _, text in sorted(topics.items())).encode()
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """The file itself, or all files below a folder in the order of their paths; hidden ones are left out."""
+    try:
+        if path.is_file():
+            yield path
+            return
+        if not path.exists():
+            raise InputError(f"text: {path} does not exist")
+        if not path.is_dir():
+            raise InputError(f"text: {path} is neither a file nor a folder")
+        inside = [p for p in sorted(path.rglob("*")) if p.is_file() and not _hidden(p.relative_to(path))]
+    except OSError as fault:
+        raise InputError(f"text: {path} cannot be read: {fault.strerror}") from None
+    if not inside:
+        raise InputError(f"text: the folder {path} has no file in it")
+    yield from inside
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _bytes_of(path: Path, most: int) -> bytes:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            data: bytes = file.read(most + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as fault:
+        raise InputError(f"text: {path} is not a whole gzip file: {fault}") from None
+    except OSError as fault:
+        raise InputError(f"text: {path} cannot be read: {fault.strerror}") from None
+    if len(data) > most:
+        raise InputError(f"text: with {path} the text takes more than {MOST_BYTES >> 20} MB, the most that is allowed")
+    return data
+
+
+def _records(place: str, data: bytes, unit: Unit) -> Sequence[str]:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as fault:
+        # utf-8-sig counts from behind the byte order mark.
+        at = fault.start + (len(data) - len(fault.object))
+        line = data.count(b"\n", 0, at) + 1
+        raise InputError(f"text: {place} is not UTF-8: byte {at} (line {line}) is 0x{data[at]:02x}") from None
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.removesuffix("\n").split("\n") if text else []
+    longest = max(map(len, lines), default=0)
+    if longest > MOST_CHARACTERS:
+        number = next(n for n, line in enumerate(lines, 1) if len(line) == longest)
+        raise InputError(f"text: line {number} of {place} has {longest} characters, the most is {MOST_CHARACTERS}")
+    return lines if unit == "lines" else text.split()
+
+
+def _kept(path: Path) -> _Summary | None:
+    """The summary of a prepared file that is there and whole."""
+    try:
+        summary = msgspec.json.decode(_beside(path).read_bytes(), type=_Summary)
+        whole = sha256(path.read_bytes()).hexdigest() == summary.sha256
+    except (OSError, msgspec.DecodeError):
+        return None
+    return summary if whole else None
+
+
+def _beside(path: Path) -> Path:
+    return path.with_suffix(".json")

@@ -1,0 +1,260 @@
+"""Raw parts to Parquet, each stretch of a part by a task: what a query needs of the rows that go on, and what became of
+the others.
+
+A part that is not packed is cut into stretches, at any byte; a line belongs to the stretch in which it begins. A task
+puts a stretch's lines through the same parser and the same gate as agents' recordings. What it cannot know is told by
+the findings of all stretches together: the number of a row, and whether it is older than one of a stretch before. A
+stretch that has such rows, which is rare, is read once more.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from inventory.errors import InputError
+from workloads.pipelines.pipeline import Query
+from workloads.recordings.accept import Gate
+from workloads.recordings.prepare import rows_of
+from workloads.recordings.raw import arrow_schema
+from workloads.recordings.raw_files import is_gzip, is_parquet
+from workloads.recordings.schema import SEQ
+
+STRETCH = "stretch"
+"""Column of a copy: the number of the stretch that a row is of. `SEQ` counts from the stretch's first row."""
+
+STRETCH_BYTES = 96 * 1024 * 1024
+"""Of a part, what a task reads at a time, about."""
+
+REDUCED_ROWS = 500_000
+"""So many accepted rows of a stretch, or a few more, are reduced together."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Some lines of a part, or all of them.
+
+    Attributes:
+        part: its rank.
+        path: its file.
+        begin, end: bytes in which the lines begin; the end is left out, None: to the end of the file.
+        floor: the newest time before them, where it is known; older rows are late.
+    """
+
+    part: int
+    path: Path
+    begin: int = 0
+    end: int | None = None
+    floor: int | None = None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a task has found in a stretch. Rows are numbered from its first line.
+
+    Attributes:
+        rows: how many there are.
+        malformed, outlier, late: how many were left out; late behind the floor or a row of the same stretch.
+        first, newest: times of the first and the newest row that went on; None: none did.
+        first_row: number of the first row that went on.
+        first_late: number of the first late row.
+        jumps: rows much newer than all before them in the stretch: number, the newest time before, the row's own.
+        fault: why the part cannot be used at all; empty: it can.
+    """
+
+    rows: int = 0
+    malformed: int = 0
+    outlier: int = 0
+    late: int = 0
+    first: int | None = None
+    newest: int | None = None
+    first_row: int | None = None
+    first_late: int | None = None
+    jumps: Sequence[tuple[int, int, int]] = ()
+    fault: str = ""
+
+
+_KINDS = pa.schema(
+    [
+        (STRETCH, pa.int64()),
+        *((name, pa.int64()) for name in list(Findings.__annotations__)[:-2]),
+        ("jumps", pa.list_(pa.list_(pa.int64()))),
+        ("fault", pa.string()),
+    ]
+)
+_TYPES = ", ".join(f"{name} bigint" for name in _KINDS.names[:-2])
+_TYPES += ", jumps array<array<bigint>>, fault string"
+
+
+def stretches_of(parts: Mapping[int, Path]) -> list[Stretch]:
+    """The stretches of all parts, in order."""
+    found = []
+    for rank, path in sorted(parts.items()):
+        size = path.stat().st_size
+        number = 1 if is_gzip(path) or is_parquet(path) else max(1, round(size / STRETCH_BYTES))
+        cuts = [size * at // number for at in range(number)]
+        ends = [*cuts[1:], None]
+        found += [Stretch(rank, path, begin, end) for begin, end in zip(cuts, ends, strict=True)]
+    return found
+
+
+def copied(spark: SparkSession, query: Query, stretches: Mapping[int, Stretch], folder: Path) -> dict[int, Findings]:
+    """Have stretches copied as the query has them `reduced`, and say what was found in them.
+
+    Args:
+        spark: the session.
+        query: what they are read for.
+        stretches: what to read, by number.
+        folder: where the copy is to lie; that of the same stretch is replaced.
+
+    Raises:
+        InputError: a part cannot be used.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    numbers = spark.range(0, len(stretches), 1, len(stretches))
+    found = numbers.mapInArrow(_task(query, list(stretches.items()), folder), _TYPES).toArrow()
+    findings = {}
+    for one in found.sort_by(STRETCH).to_pylist():
+        if one["fault"]:
+            raise InputError(one["fault"])
+        number = one.pop(STRETCH)
+        findings[number] = Findings(**one)
+    return findings
+
+
+def copy_schema(query: Query) -> str:
+    """Of a copy, as Spark takes it."""
+    kinds = {"int64": "bigint", "double": "double", "int8": "tinyint", "string": "string"}
+    fields = _placed(query.reduced(_nothing(query)), 0).schema
+    return ", ".join(f"{field.name} {kinds[str(field.type)]}" for field in fields)
+
+
+def overlapping(stretches: Sequence[Stretch], found: Mapping[int, Findings], newest: int | None) -> dict[int, Stretch]:
+    """The stretches with rows that are older than one of a stretch before, with their floor.
+
+    Args:
+        stretches: in the order of the input.
+        found: in each of them.
+        newest: time of the newest row before all of them; None: there is none.
+    """
+    again = {}
+    for number, stretch in enumerate(stretches):
+        one = found[number]
+        if one.first is None or one.newest is None:
+            continue
+        if newest is not None and one.first < newest:
+            again[number] = replace(stretch, floor=newest)
+        newest = one.newest if newest is None else max(newest, one.newest)
+    return again
+
+
+def _task(
+    query: Query, stretches: Sequence[tuple[int, Stretch]], folder: Path
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What Spark calls with places in the list of stretches."""
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number, stretch in (stretches[place] for place in batch.column(0).to_pylist()):
+                try:
+                    found = _copy(query, number, stretch, folder)
+                except InputError as fault:
+                    found = Findings(fault=str(fault))
+                yield pa.RecordBatch.from_pylist([{STRETCH: number, **asdict(found)}], _KINDS)
+
+    return read
+
+
+def _copy(query: Query, number: int, stretch: Stretch, folder: Path) -> Findings:
+    accepted = _Accepted(query, stretch)
+    kinds = _placed(query.reduced(_nothing(query)), number).schema
+    texts = [name for name, kind in query.schema.columns.items() if kind == "string"]
+    # Under a name of its own first: a task may be killed, and another one may do the same.
+    aside = folder / f".{uuid4().hex}"
+    with pq.ParquetWriter(
+        aside, kinds, compression="none", use_dictionary=[STRETCH, *texts], write_statistics=False
+    ) as copy:
+        for rows in _together(accepted.tables()):
+            copy.write_table(_placed(query.reduced(rows), number))
+    aside.replace(folder / f"{number:08d}.parquet")
+    return accepted.findings()
+
+
+class _Accepted:
+    """The rows of a stretch that go on, and what became of the others."""
+
+    def __init__(self, query: Query, stretch: Stretch) -> None:
+        self._query, self._stretch = query, stretch
+        self._gate = Gate(query.schema, query.grid, newest=stretch.floor)
+        self._rows = self._malformed = 0
+        self._first: int | None = None
+        self._first_row: int | None = None
+        self._first_late: int | None = None
+        self._jumps: list[tuple[int, int, int]] = []
+
+    def tables(self) -> Iterator[pa.Table]:
+        """`SEQ` and the query's columns, some rows at a time.
+
+        Raises:
+            InputError: the part cannot be used.
+        """
+        stretch, schema = self._stretch, self._query.schema
+        prepared = is_parquet(stretch.path)
+        for some in rows_of(stretch.path, schema, 0, stretch.begin, stretch.end):
+            table = some.table
+            if prepared:
+                # Its own numbers have gaps.
+                numbers = np.arange(self._rows, self._rows + some.lines)
+                table = table.set_column(0, table.field(SEQ), pa.array(numbers))
+            self._rows += some.lines
+            self._malformed += some.malformed
+            passed = self._gate.passed(table)
+            if self._first_late is None:
+                self._first_late = passed.first_late
+            self._jumps += passed.jumps
+            if len(passed.table):
+                if self._first is None:
+                    row = passed.table.slice(0, 1)
+                    self._first, self._first_row = (row.column(name)[0].as_py() for name in (schema.time, SEQ))
+                yield passed.table.select([SEQ, *self._query.columns])
+
+    def findings(self) -> Findings:
+        """When all have been read."""
+        late, outlier = (self._gate.quarantined[kind] for kind in ("out_of_order", "outlier"))
+        return Findings(
+            rows=self._rows,
+            malformed=self._malformed,
+            outlier=outlier,
+            late=late,
+            first=self._first,
+            newest=None if self._first is None else self._gate.newest,
+            first_row=self._first_row,
+            first_late=self._first_late,
+            jumps=self._jumps,
+        )
+
+
+def _together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows, but for the last ones at least `REDUCED_ROWS` at a time."""
+    some: list[pa.Table] = []
+    for table in tables:
+        some.append(table)
+        if sum(map(len, some)) >= REDUCED_ROWS:
+            yield pa.concat_tables(some)
+            some = []
+    if some:
+        yield pa.concat_tables(some)
+
+
+def _nothing(query: Query) -> pa.Table:
+    """No rows, in the columns that `reduced` is given."""
+    return arrow_schema(query.schema).empty_table().select([SEQ, *query.columns])
+
+
+def _placed(rows: pa.Table, number: int) -> pa.Table:
+    return rows.add_column(0, STRETCH, pa.repeat(pa.scalar(number), len(rows)))
