@@ -17,7 +17,7 @@ Rate = Annotated[float, Meta(ge=0.1, le=100_000)]
 Delay = Annotated[float, Meta(ge=0, le=10_000)]
 
 
-class Wish(Struct, frozen=True, forbid_unknown_fields=True):
+class LinkRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """One entry of a host's `millrace_links`.
 
     Attributes:
@@ -77,8 +77,8 @@ def links_wished(document: Document, hosts: Sequence[str]) -> tuple[Link, ...]:
     links = []
     for host in hosts:
         given = document.data[host].get(VARIABLE) is not None
-        named: dict[str, Wish] = {}
-        for number, wish in enumerate(document.convert(list[Wish], (host, VARIABLE)) if given else ()):
+        named: dict[str, LinkRequest] = {}
+        for number, wish in enumerate(document.convert(list[LinkRequest], (host, VARIABLE)) if given else ()):
             steps = (host, VARIABLE, number, "to")
             if wish.to == host:
                 raise document.error(steps, f"{host!r} is the host itself; a link leads to another")

@@ -16,7 +16,7 @@ from inventory.errors import InputError
 from inventory.flops import LackingNodeError
 from inventory.power_index import power_index
 from scheduler.cost import Cost, cost
-from scheduler.explain import Account
+from scheduler.explain import Explanation
 from scheduler.problem import Placement, Plan, Problem, Slot, Status
 from workloads.topology import Executor, Topology
 
@@ -85,7 +85,7 @@ class Migration(Struct, frozen=True, forbid_unknown_fields=True, rename={"source
     target: Place
 
 
-class Answer(Struct, frozen=True, forbid_unknown_fields=True):
+class PlacementFile(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole document.
 
     `elapsed_s` is how long the scheduler thought; everything else depends on the input alone. `nodes` lists every node.
@@ -103,7 +103,7 @@ class Answer(Struct, frozen=True, forbid_unknown_fields=True):
     details: dict[str, Any]
     migrations: tuple[Migration, ...]
     frequencies_hz: dict[str, int]
-    account: Account | UnsetType = UNSET
+    account: Explanation | UnsetType = UNSET
 
 
 def answer_of(
@@ -112,8 +112,8 @@ def answer_of(
     problem: Problem,
     plan: Plan,
     elapsed_s: float,
-    account: Account | UnsetType = UNSET,
-) -> Answer:
+    account: Explanation | UnsetType = UNSET,
+) -> PlacementFile:
     """The document for a checked `plan`.
 
     Args:
@@ -124,7 +124,7 @@ def answer_of(
         elapsed_s: seconds it took.
         account: the plan's account, where it was asked for.
     """
-    return Answer(
+    return PlacementFile(
         scheduler=scheduler,
         params=dict(params),
         elapsed_s=round(elapsed_s, 6),
@@ -178,25 +178,25 @@ def _schedule(plan: Plan) -> ScheduleAnswer | None:
     )
 
 
-def to_json(answer: Answer) -> str:
+def to_json(answer: PlacementFile) -> str:
     """The document as text: the same answer, the same bytes."""
     return dump_json(answer)
 
 
-def parse_answer(text: str, source: str = "<text>") -> Answer:
+def parse_answer(text: str, source: str = "<text>") -> PlacementFile:
     """Read what `to_json` wrote.
 
     Raises:
         InputError: the text is no such document; the message names line, key and value.
     """
     try:
-        return msgspec.json.decode(text, type=Answer)
+        return msgspec.json.decode(text, type=PlacementFile)
     except (msgspec.DecodeError, UnicodeError):
         # Read again, slowly, by the parser that knows in which line everything stands (and takes YAML too).
-        return parse(text, source).convert(Answer)
+        return parse(text, source).convert(PlacementFile)
 
 
-def read_answer(path: Path) -> Answer:
+def read_answer(path: Path) -> PlacementFile:
     """Read a placement file.
 
     Raises:

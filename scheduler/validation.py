@@ -21,7 +21,7 @@ from workloads.traffic import Traffic
 MOST_SHOWN = 20
 
 
-class WrongAnswerError(RunError):
+class InvalidPlanError(RunError):
     """A scheduler's plan cannot be used.
 
     Attributes:
@@ -95,7 +95,7 @@ class Checked:
                 f"the scheduler {self.name!r} broke down: {type(fault).__name__}: {fault} ({place})"
             ) from fault
         if faults:
-            raise WrongAnswerError(self.name, faults)
+            raise InvalidPlanError(self.name, faults)
         return plan
 
 

@@ -14,11 +14,11 @@ from campaign.commands.main import run
 from inventory.cluster import Cluster, ExistingWorker, Facts, Network, Node
 from inventory.energy_model import EnergyModel
 from scheduler.cost import Cost
-from scheduler.explain import Account
+from scheduler.explain import Explanation
 from scheduler.explain.cut_links import CutLink, CutPair
-from scheduler.explain.lower_bound import Least
-from scheduler.explain.node_load import HostAccount
-from scheduler.placement_file import Answer, Assignment, Migration, NodeAnswer, ScheduleAnswer, TopologyAnswer
+from scheduler.explain.lower_bound import LowerBound
+from scheduler.explain.node_load import NodeLoad
+from scheduler.placement_file import Assignment, Migration, NodeAnswer, PlacementFile, ScheduleAnswer, TopologyAnswer
 from workloads.topology import Component, Constraints, GroupingKind, Input, Topology
 from workloads.traffic import Edge, Traffic
 
@@ -61,8 +61,8 @@ def test_every_command_shows_an_example(name: str) -> None:
         ("Cluster", [Cluster, Node, Network, ExistingWorker, Facts, EnergyModel]),
         ("Topology", [Topology, Component, Input, Constraints]),
         ("Traffic", [Traffic, Edge]),
-        ("Placement", [Answer, TopologyAnswer, Assignment, NodeAnswer, ScheduleAnswer, Migration, Cost]),
-        ("Placement", [Account, HostAccount, CutLink, CutPair, Least]),
+        ("Placement", [PlacementFile, TopologyAnswer, Assignment, NodeAnswer, ScheduleAnswer, Migration, Cost]),
+        ("Placement", [Explanation, NodeLoad, CutLink, CutPair, LowerBound]),
     ],
 )
 def test_every_key_of_a_file_is_documented(section: str, kinds: list[type[msgspec.Struct]]) -> None:

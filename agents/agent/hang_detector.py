@@ -20,7 +20,7 @@ MOST_LOOKS: Mapping[str, int] = {"T": 15, "S": 300}
 """State, as `/proc` has it (stopped, or waiting for an event) -> looks in a row after which a process hangs."""
 
 
-class Stillness:
+class HangDetector:
     """What is known of one process."""
 
     def __init__(self, pid: int) -> None:

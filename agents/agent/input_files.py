@@ -14,7 +14,7 @@ _Version = tuple[int, int, int, int]
 """What changes when a file is written or replaced: inode, size, times of modification and change."""
 
 
-class Inputs:
+class InputFiles:
     """The inputs of a run on this node; a copy is read once, and again only when the file is not the same any more."""
 
     def __init__(self, folder: NodeFolder) -> None:

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from msgspec import structs
 
-from agents.agent.input_files import Inputs
+from agents.agent.input_files import InputFiles
 from agents.agent.profiling import Profiling
 from agents.agent.spawner import Spawner
-from agents.agent.worker_process import Child
+from agents.agent.worker_process import WorkerProcess
 from agents.power.host import MeteredHost
 from agents.protocol import (
     Failed,
@@ -37,7 +37,7 @@ from agents.protocol import (
 )
 from agents.protocol.node_folders import NodeFolder, RunFolder
 from agents.sensors.base import Host, Row
-from agents.sensors.interference import CpuWatch
+from agents.sensors.interference import InterferenceMonitor
 from agents.sensors.sampler import Sampler
 from agents.trace import AGENT, TraceWriter
 from inventory.errors import RunError
@@ -78,13 +78,13 @@ class NodeRun:
         """
         self._welcome, self._send, self._spawner, self._do, self._previous = welcome, send, spawner, do, previous
         self._node_folder = NodeFolder(Path(welcome.folder))
-        self._inputs = Inputs(self._node_folder)
+        self._inputs = InputFiles(self._node_folder)
         self._spec = spec
         self._wanted: dict[int, Start | Grow] = {}
-        self._children: dict[int, Child] = {}
-        self._leaving: dict[int, Child] = {}
+        self._children: dict[int, WorkerProcess] = {}
+        self._leaving: dict[int, WorkerProcess] = {}
         self._sampler: Sampler | None = None
-        self._watch: CpuWatch | None = None
+        self._watch: InterferenceMonitor | None = None
         self._profiling: Profiling | None = None
         self._tending: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -222,7 +222,7 @@ class NodeRun:
         if slot in self._leaving:
             await self._leaving[slot].end()
             del self._leaving[slot]
-        child = await Child.spawn(slot, self._folder, self._spawner, self._report, self._child_failed)
+        child = await WorkerProcess.spawn(slot, self._folder, self._spawner, self._report, self._child_failed)
         self._children[slot] = child
         self._event("worker_started", f"worker {slot}", "", float(child.pid))
         if self._profiling is not None:
@@ -244,7 +244,9 @@ class NodeRun:
             meter_lag=welcome.meter_lag,
         )
         loop = asyncio.get_running_loop()
-        watch = self._watch = CpuWatch(MeteredHost.here(), host.shared, lambda: [host.agent, *host.workers().values()])
+        watch = self._watch = InterferenceMonitor(
+            MeteredHost.here(), host.shared, lambda: [host.agent, *host.workers().values()]
+        )
         writer = TraceWriter(self._folder.traces, self._spec.run, welcome.node, AGENT)
 
         def on_fault(reason: str) -> None:
@@ -292,12 +294,12 @@ class NodeRun:
         patience_s = _KILLED_SAMPLER_S if self._killed else _SAMPLER_S
         return self._sampler is None or await asyncio.to_thread(self._sampler.stop, patience_s, wait_s)
 
-    def _report(self, child: Child, report: WorkerReport) -> None:
+    def _report(self, child: WorkerProcess, report: WorkerReport) -> None:
         # How far a source has come counts in every later epoch.
         if isinstance(report, Progress) or (report.epoch == self.epoch and self._children.get(child.slot) is child):
             self._send(report)
 
-    def _child_failed(self, child: Child, failed: Failed) -> None:
+    def _child_failed(self, child: WorkerProcess, failed: Failed) -> None:
         if self._children.get(child.slot) is not child:
             _log.info("worker %s, which is not wanted any more: %s", child.slot, failed.reason)
             return

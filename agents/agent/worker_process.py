@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from agents import protocol
-from agents.agent.hang_detector import LOOK_S, Stillness
+from agents.agent.hang_detector import LOOK_S, HangDetector
 from agents.agent.spawner import Spawned, Spawner
 from agents.protocol import Drained, Failed, Finish, Grow, Message, Start, WorkerReport
 from agents.protocol.line_reader import Lines
@@ -39,7 +39,7 @@ _MOST_SHOWN = 300
 _log = logging.getLogger(__name__)
 
 
-class Child:
+class WorkerProcess:
     """One worker process, from spawn to reaping.
 
     Attributes:
@@ -52,8 +52,8 @@ class Child:
         slot: int,
         process: Spawned,
         log: Path,
-        report: Callable[["Child", WorkerReport], None],
-        fail: Callable[["Child", Failed], None],
+        report: Callable[["WorkerProcess", WorkerReport], None],
+        fail: Callable[["WorkerProcess", Failed], None],
     ) -> None:
         """Listen to it.
 
@@ -75,7 +75,7 @@ class Child:
         loop = asyncio.get_running_loop()
         loop.add_reader(process.exit, self._conclude)
         loop.add_reader(process.stdout, self._read)
-        self._stillness = Stillness(process.pid)
+        self._stillness = HangDetector(process.pid)
         self._next_look = loop.call_later(LOOK_S, self._look)
 
     @classmethod
@@ -84,8 +84,8 @@ class Child:
         slot: int,
         folder: RunFolder,
         spawner: Spawner,
-        report: Callable[["Child", WorkerReport], None],
-        fail: Callable[["Child", Failed], None],
+        report: Callable[["WorkerProcess", WorkerReport], None],
+        fail: Callable[["WorkerProcess", Failed], None],
     ) -> Self:
         """Start a worker's process in the run's folder; arguments as above.
 

@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agents.cpu.answer import Answer
-from agents.cpu.apply import Keeper, apply
+from agents.cpu.answer import CpuAnswer
+from agents.cpu.apply import SettingsKeeper, apply
 from agents.cpu.control import put_back
 from agents.cpu.facts import facts
 from agents.cpu.journal import read_journal
@@ -31,7 +31,7 @@ from agents.cpu.plan import found, plan
 from agents.cpu.restore import differences, restore
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.verify import verify
-from agents.cpu.wish import CpuWish
+from agents.cpu.wish import CpuRequest
 from agents.host_files import HostFiles
 from inventory.errors import InputError, MillraceError, nearest
 
@@ -51,7 +51,7 @@ class Request:
         if not self.root.is_dir():
             raise InputError(f"request: root: {str(self.root)!r} is not a folder")
         self.host = HostFiles(self.root)
-        self.wish = CpuWish.from_document(document.get("wish") or {})
+        self.wish = CpuRequest.from_document(document.get("wish") or {})
         self.check = document.get("check") is True
         before = document.get("before")
         self.before = None if before is None else Snapshot.from_document(before)
@@ -81,13 +81,13 @@ def _apply(request: Request) -> dict[str, Any]:
         return _plan(request)
     if request.before is None:
         raise InputError("request: before: missing; keep what `facts` answers, so that it can be put back")
-    keeper = Keeper(request.before)
+    keeper = SettingsKeeper(request.before)
     return {**apply(request.wish, request.host, keeper).to_document(), "before": keeper.before.to_document()}
 
 
 def _restore(request: Request) -> dict[str, Any]:
     if request.check:
-        return (differences(request.known, request.host) if request.known else Answer()).to_document()
+        return (differences(request.known, request.host) if request.known else CpuAnswer()).to_document()
     if request.before is None:
         return put_back(request.host, request.owner).to_document()
     return restore(request.before, request.host).to_document()

@@ -49,7 +49,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CpuAnswer:
     """All settings that a wish speaks of, those included that were right already.
 
     Attributes:

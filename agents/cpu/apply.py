@@ -5,19 +5,19 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from agents.cpu import driver, hotplug
-from agents.cpu.answer import Answer, Setting
+from agents.cpu.answer import CpuAnswer, Setting
 from agents.cpu.plan import FEATURES, found, plan
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, look, take
 from agents.cpu.topology import Core, switch
-from agents.cpu.wish import CpuWish
+from agents.cpu.wish import CpuRequest
 from agents.host_files import HostFiles
 
 MASK_WAIT_S = 2.0
 """How long the kernel's mask of CPUs on line may lag behind the switches."""
 
 
-class Keeper:
+class SettingsKeeper:
     """What was found on a host, growing by the files that appear while it is set.
 
     Args:
@@ -49,14 +49,14 @@ class Keeper:
         return self.before.value(path) is not None or driver.is_switched(self.before, host)
 
 
-def apply(wish: CpuWish, host: HostFiles, keeper: Keeper) -> Answer:
+def apply(wish: CpuRequest, host: HostFiles, keeper: SettingsKeeper) -> CpuAnswer:
     """Fulfil a wish, unless something of it is impossible: then nothing is written.
 
     A write that fails does not stop the others; it is in the answer.
     """
     refused = plan(wish, host, keeper.before).refused
     if refused:
-        return Answer(refused=refused)
+        return CpuAnswer(refused=refused)
     taken: dict[str, Setting] = {}
     view = look(host, keeper.before.cores)
     # CPUs that the kernel did not describe show their cores once they are on: hotplug comes twice.
@@ -74,10 +74,10 @@ def apply(wish: CpuWish, host: HostFiles, keeper: Keeper) -> Answer:
     all_settings = list(taken.values())
     if wish.cores is not None:
         all_settings.append(_cores(wish.cores, host, keeper.before.cores))
-    return Answer(any(s.got != s.before for s in taken.values()), tuple(all_settings))
+    return CpuAnswer(any(s.got != s.before for s in taken.values()), tuple(all_settings))
 
 
-def write(steps: list[Step], host: HostFiles, keeper: Keeper) -> list[Setting]:
+def write(steps: list[Step], host: HostFiles, keeper: SettingsKeeper) -> list[Setting]:
     """Take steps whose old values are kept."""
     return [
         take(step, host)

@@ -10,7 +10,7 @@ from agents.cpu.policies import Policy
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, View, differing, settable
 from agents.cpu.topology import FOLDER
-from agents.cpu.wish import CpuWish
+from agents.cpu.wish import CpuRequest
 from agents.host_files import Finding, HostFiles
 from inventory.errors import nearest
 
@@ -50,7 +50,7 @@ def paths(host: HostFiles) -> list[str]:
     return [path for path in MODES if host.read_if_there(path) in MODES[path]]
 
 
-def refusals(wish: CpuWish, view: View) -> list[Refusal]:
+def refusals(wish: CpuRequest, view: View) -> list[Refusal]:
     """A mode that the driver does not have."""
     if wish.driver_mode is None:
         return []
@@ -64,7 +64,7 @@ def refusals(wish: CpuWish, view: View) -> list[Refusal]:
     return [Refusal("driver_mode", wish.driver_mode, ", ".join(sorted(modes)), f"there is no such mode{near}")]
 
 
-def steps(wish: CpuWish, view: View) -> list[Step]:
+def steps(wish: CpuRequest, view: View) -> list[Step]:
     """The mode itself; all policies begin anew with it."""
     if wish.driver_mode is None:
         return []
@@ -84,7 +84,7 @@ def is_switched(before: Snapshot, host: HostFiles) -> bool:
     return any(path in before.values and before.values[path] != host.read_if_there(path) for path in MODES)
 
 
-def governors(wish: CpuWish, policy: Policy, view: View) -> tuple[str, ...]:
+def governors(wish: CpuRequest, policy: Policy, view: View) -> tuple[str, ...]:
     """The governors that a policy will offer once the wished driver mode is in force."""
     switching = wish.driver_mode is not None and any(
         view.host.read_if_there(p) != wish.driver_mode for p in paths(view.host)
@@ -94,6 +94,6 @@ def governors(wish: CpuWish, policy: Policy, view: View) -> tuple[str, ...]:
     return OWN if wish.driver_mode == "active" else GENERIC
 
 
-def chooses_itself(wish: CpuWish, policy: Policy) -> bool:
+def chooses_itself(wish: CpuRequest, policy: Policy) -> bool:
     """Whether the processor, not the governor, will choose the policy's clock."""
     return policy.driver in OF_OWN_CHOICE if wish.driver_mode is None else wish.driver_mode == "active"

@@ -5,7 +5,7 @@ from agents.cpu.answer import Refusal
 from agents.cpu.policies import POLICIES
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, View, differing, settable
-from agents.cpu.wish import CpuWish
+from agents.cpu.wish import CpuRequest
 from agents.host_files import Finding, HostFiles
 from inventory.errors import nearest
 
@@ -27,7 +27,7 @@ def paths(host: HostFiles) -> list[str]:
     return [path for name in host.names(POLICIES) if host.exists(path := f"{POLICIES}/{name}/{FILE}")]
 
 
-def refusals(wish: CpuWish, view: View) -> list[Refusal]:
+def refusals(wish: CpuRequest, view: View) -> list[Refusal]:
     """A preference that is not known, or is locked by the governor."""
     if wish.epp is None:
         return []
@@ -50,7 +50,7 @@ def refusals(wish: CpuWish, view: View) -> list[Refusal]:
     return []
 
 
-def steps(wish: CpuWish, view: View) -> list[Step]:
+def steps(wish: CpuRequest, view: View) -> list[Step]:
     """The preference of every policy that has one."""
     if wish.epp is None:
         return []

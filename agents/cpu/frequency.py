@@ -10,7 +10,7 @@ from agents.cpu.answer import Refusal
 from agents.cpu.policies import POLICIES, Policy, no_policy
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, View
-from agents.cpu.wish import CpuWish
+from agents.cpu.wish import CpuRequest
 from agents.host_files import Finding, HostFiles
 
 LOW, HIGH = "scaling_min_freq", "scaling_max_freq"
@@ -47,7 +47,7 @@ def paths(host: HostFiles) -> list[str]:
     ]
 
 
-def refusals(wish: CpuWish, view: View) -> list[Refusal]:
+def refusals(wish: CpuRequest, view: View) -> list[Refusal]:
     """Clocks that the hardware does not have."""
     asked = {"min_ghz": wish.min_ghz, "max_ghz": wish.max_ghz}
     given = {name: ghz for name, ghz in asked.items() if ghz is not None}
@@ -84,7 +84,7 @@ def reach(policies: tuple[Policy, ...]) -> dict[str, tuple[int, int]] | None:
     return {"min_ghz": (min(lows), min(highs)), "max_ghz": (max(lows), max(highs))}
 
 
-def steps(wish: CpuWish, view: View) -> list[Step]:
+def steps(wish: CpuRequest, view: View) -> list[Step]:
     """The range of every policy that works; what is not wished for stays."""
     if wish.min_ghz is None and wish.max_ghz is None:
         return []
@@ -162,7 +162,7 @@ def _clamped(policy: Policy, khz: int) -> int:
     return khz if policy.highest is None else min(khz, policy.highest)
 
 
-def _crossing(wish: CpuWish, view: View) -> list[Refusal]:
+def _crossing(wish: CpuRequest, view: View) -> list[Refusal]:
     """A lower limit above the upper one, which may be the one in force."""
     for policy in view.policies:
         low = policy.low if wish.min_ghz is None else _khz(wish.min_ghz)

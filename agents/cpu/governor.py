@@ -9,7 +9,7 @@ from agents.cpu.answer import Refusal
 from agents.cpu.policies import POLICIES, no_policy
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, View, differing, settable
-from agents.cpu.wish import CpuWish
+from agents.cpu.wish import CpuRequest
 from agents.host_files import Finding, HostFiles
 from inventory.errors import nearest
 
@@ -27,7 +27,7 @@ def paths(host: HostFiles) -> list[str]:
     return _governors(host) + _speeds(host)
 
 
-def refusals(wish: CpuWish, view: View) -> list[Refusal]:
+def refusals(wish: CpuRequest, view: View) -> list[Refusal]:
     """A governor that some policy lacks."""
     if wish.governor is None:
         return []
@@ -41,7 +41,7 @@ def refusals(wish: CpuWish, view: View) -> list[Refusal]:
     return []
 
 
-def steps(wish: CpuWish, view: View) -> list[Step]:
+def steps(wish: CpuRequest, view: View) -> list[Step]:
     """The governor of every policy that works, each policy once."""
     if wish.governor is None:
         return []

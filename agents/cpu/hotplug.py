@@ -5,7 +5,7 @@ from agents.cpu.answer import Refusal
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, View, hidden
 from agents.cpu.topology import FOLDER, Core, Topology, parse_list, switch
-from agents.cpu.wish import CpuWish
+from agents.cpu.wish import CpuRequest
 from agents.host_files import Finding, HostFiles
 
 ON, OFF = "1", "0"
@@ -31,7 +31,7 @@ def paths(host: HostFiles) -> list[str]:
     return [switch(cpu) for cpu in numbers if host.exists(switch(cpu))]
 
 
-def refusals(wish: CpuWish, view: View) -> list[Refusal]:
+def refusals(wish: CpuRequest, view: View) -> list[Refusal]:
     """More cores than there are, or fewer than can be."""
     if wish.cores is None or wish.cores == len(view.topology.cores_online):
         return []
@@ -50,7 +50,7 @@ def refusals(wish: CpuWish, view: View) -> list[Refusal]:
     return [Refusal("cores", str(wish.cores), f"{least} to {most}" if least < most else str(most), reason)]
 
 
-def steps(wish: CpuWish, view: View) -> list[Step]:
+def steps(wish: CpuRequest, view: View) -> list[Step]:
     """Cores to turn on, then cores to turn off, the highest first.
 
     When more cores are wanted than the kernel names, all that are off come first: their cores show then, and a

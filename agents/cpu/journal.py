@@ -16,7 +16,7 @@ PATIENCE_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class CpuJournal:
     """Who has set a host's CPUs, and how they were before."""
 
     owner: str
@@ -28,7 +28,7 @@ def journal_path(root: Path) -> Path:
     return root / FOLDER / JOURNAL
 
 
-def read_journal(root: Path) -> Journal | None:
+def read_journal(root: Path) -> CpuJournal | None:
     """The journal that a run has left or holds; None when there is none.
 
     Raises:
@@ -37,7 +37,7 @@ def read_journal(root: Path) -> Journal | None:
     path = journal_path(root)
     try:
         document = json.loads(path.read_text())
-        return Journal(str(document["owner"]), Snapshot.from_document(document["before"], str(path)))
+        return CpuJournal(str(document["owner"]), Snapshot.from_document(document["before"], str(path)))
     except FileNotFoundError:
         return None
     except OSError as fault:
@@ -47,7 +47,7 @@ def read_journal(root: Path) -> Journal | None:
         raise UnfitError(f"{path}: not a journal of CPU settings ({fault}); remove it if it is not needed") from None
 
 
-def write_journal(root: Path, journal: Journal) -> None:
+def write_journal(root: Path, journal: CpuJournal) -> None:
     """Put a journal in place, safe on disk when this returns.
 
     Raises:

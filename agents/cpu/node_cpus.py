@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from msgspec import structs
 
 from agents.cpu.affinity import Affinity, as_list
-from agents.cpu.answer import Answer
+from agents.cpu.answer import CpuAnswer
 from agents.cpu.control import CpuControl
 from agents.cpu.journal import Lock
 from agents.cpu.plan import plan
-from agents.cpu.wish import CpuWish
+from agents.cpu.wish import CpuRequest
 from agents.host_files import HostFiles
 from agents.protocol import CpuSetting, CpusSet, SetCpus
 from inventory.errors import MillraceError
@@ -48,7 +48,7 @@ class NodeCpus:
     def restore(self) -> CpusSet:
         """Put everything back; nothing happens when nothing was set."""
 
-        def restore() -> Answer:
+        def restore() -> CpuAnswer:
             answer = self._control.restore()
             self._control = CpuControl(self._host, self._owner)
             return answer
@@ -72,20 +72,20 @@ class NodeCpus:
             for bound in self._affinity.give_back(self._processes())
         )
 
-    def _check(self, command: SetCpus) -> Answer:
-        answer = plan(CpuWish.from_document(command.settings), self._host)
+    def _check(self, command: SetCpus) -> CpuAnswer:
+        answer = plan(CpuRequest.from_document(command.settings), self._host)
         if not answer.refused:
             # Who may not take it, or finds it taken, could set nothing later.
             Lock(self._host.root, self._owner).close()
         return answer
 
-    def _set(self, command: SetCpus) -> Answer:
+    def _set(self, command: SetCpus) -> CpuAnswer:
         if command.hz is not None:
             return self._control.set_frequency(command.hz)
-        return self._control.apply(CpuWish.from_document(command.settings))
+        return self._control.apply(CpuRequest.from_document(command.settings))
 
 
-def _answered(work: Callable[[], Answer]) -> CpusSet:
+def _answered(work: Callable[[], CpuAnswer]) -> CpusSet:
     try:
         answer = work()
     except MillraceError as fault:

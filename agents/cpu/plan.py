@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from agents.cpu import driver, epp, frequency, governor, hotplug, smt, turbo
-from agents.cpu.answer import Answer, Refusal, Setting
+from agents.cpu.answer import CpuAnswer, Refusal, Setting
 from agents.cpu.snapshot import Snapshot, boot_id
 from agents.cpu.step import Feature, Step, View, look
 from agents.cpu.topology import with_switched
-from agents.cpu.wish import CpuWish
+from agents.cpu.wish import CpuRequest
 from agents.host_files import HostFiles
 
 FEATURES: tuple[Feature, ...] = (driver, smt, hotplug, turbo, governor, frequency, epp)
@@ -19,7 +19,7 @@ INITIAL_NAMESPACES = {"pid": "pid:[4026531836]", "user": "user:[4026531837]"}
 AS_ROOT = "set once, by provisioning; or by agents that are root (millrace_user: root)"
 
 
-def plan(wish: CpuWish, host: HostFiles, before: Snapshot | None = None) -> Answer:
+def plan(wish: CpuRequest, host: HostFiles, before: Snapshot | None = None) -> CpuAnswer:
     """Check a wish against a host, and predict what would be written.
 
     Policies of CPUs that would have to be turned on first are not there yet, so that they are not predicted.
@@ -42,10 +42,10 @@ def plan(wish: CpuWish, host: HostFiles, before: Snapshot | None = None) -> Answ
     if closed and (changed or refused):
         # Files that are closed for this reason are not worth a line each.
         refused = (closed,)
-    return Answer(changed and not refused, tuple(settings) if not refused else (), refused)
+    return CpuAnswer(changed and not refused, tuple(settings) if not refused else (), refused)
 
 
-def impossible(wish: CpuWish, view: View) -> list[Refusal]:
+def impossible(wish: CpuRequest, view: View) -> list[Refusal]:
     """All that this host cannot do of a wish; who may not write is refused only where something is to be written."""
     refused: list[Refusal] = []
     for feature in FEATURES:

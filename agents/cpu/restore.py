@@ -8,7 +8,7 @@ SMT and CPUs go off again.
 from collections.abc import Callable
 
 from agents.cpu import driver, epp, frequency, governor, hotplug, smt, turbo
-from agents.cpu.answer import Answer, Setting
+from agents.cpu.answer import CpuAnswer, Setting
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, View, look, take
 from agents.host_files import HostFiles
@@ -25,13 +25,13 @@ ORDER: tuple[Callable[[Snapshot, View], list[Step]], ...] = (
 )
 
 
-def restore(before: Snapshot, host: HostFiles) -> Answer:
+def restore(before: Snapshot, host: HostFiles) -> CpuAnswer:
     """Put everything back; twice changes nothing, and after a reboot there is nothing to put back.
 
     Returns what was changed and, with `ok` false, what could not be put back.
     """
     if not before.is_of_this_boot(host):
-        return Answer()
+        return CpuAnswer()
     at_start = {path: host.read_if_there(path) for path in before.values}
     told: dict[str, Setting] = {}
     view = look(host, before.cores)
@@ -53,13 +53,13 @@ def restore(before: Snapshot, host: HostFiles) -> Answer:
         what = taken.what if taken else path
         reason = taken.reason if taken else "it is not there any more" if at_end[path] is None else ""
         settings.append(Setting(what, path, at_start[path] or "", old, at_end[path], at_end[path] == old, reason))
-    return Answer(any(s.before != s.got for s in settings), tuple(settings))
+    return CpuAnswer(any(s.before != s.got for s in settings), tuple(settings))
 
 
-def differences(before: Snapshot, host: HostFiles) -> Answer:
+def differences(before: Snapshot, host: HostFiles) -> CpuAnswer:
     """What `restore` would have to change. Nothing is written."""
     if not before.is_of_this_boot(host):
-        return Answer()
+        return CpuAnswer()
     now = {path: host.read_if_there(path) for path in before.values}
     settings = [Setting(path, path, now[path] or "", old) for path, old in before.values.items() if now[path] != old]
-    return Answer(bool(settings), tuple(settings))
+    return CpuAnswer(bool(settings), tuple(settings))

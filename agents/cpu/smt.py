@@ -7,7 +7,7 @@ from agents.cpu.answer import Refusal
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, View, hidden, settable
 from agents.cpu.topology import FOLDER, Topology
-from agents.cpu.wish import CpuWish
+from agents.cpu.wish import CpuRequest
 from agents.host_files import Finding, HostFiles
 
 CONTROL = f"{FOLDER}/smt/control"
@@ -27,7 +27,7 @@ def paths(host: HostFiles) -> list[str]:
     return [CONTROL] if host.read_if_there(CONTROL) in SETTABLE else []
 
 
-def refusals(wish: CpuWish, view: View) -> list[Refusal]:
+def refusals(wish: CpuRequest, view: View) -> list[Refusal]:
     """SMT on a host that has none, or whose firmware has settled it."""
     if wish.smt is None:
         return []
@@ -37,7 +37,7 @@ def refusals(wish: CpuWish, view: View) -> list[Refusal]:
     return [Refusal("smt", _word(wish.smt), "", found.reason)]
 
 
-def steps(wish: CpuWish, view: View) -> list[Step]:
+def steps(wish: CpuRequest, view: View) -> list[Step]:
     """The switch; the kernel turns siblings on or off with it."""
     if wish.smt is None:
         return []

@@ -7,7 +7,7 @@ from agents.cpu.answer import Refusal, Setting
 from agents.cpu.policies import Policy, read_policies
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.topology import Core, Topology, read_topology
-from agents.cpu.wish import CpuWish
+from agents.cpu.wish import CpuRequest
 from agents.host_files import Finding, HostFiles
 
 
@@ -61,10 +61,10 @@ class Feature(Protocol):
     def paths(self, host: HostFiles) -> list[str]:
         """The files that can be set and are there now."""
 
-    def refusals(self, wish: CpuWish, view: View) -> list[Refusal]:
+    def refusals(self, wish: CpuRequest, view: View) -> list[Refusal]:
         """What of the wish is impossible here."""
 
-    def steps(self, wish: CpuWish, view: View) -> list[Step]:
+    def steps(self, wish: CpuRequest, view: View) -> list[Step]:
         """What to write, in order, for the wish to come true; those that are right already included."""
 
     def steps_back(self, before: Snapshot, view: View) -> list[Step]:

@@ -4,7 +4,7 @@ from agents.cpu.answer import Refusal
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, View, differing, settable
 from agents.cpu.topology import FOLDER
-from agents.cpu.wish import CpuWish
+from agents.cpu.wish import CpuRequest
 from agents.host_files import Finding, HostFiles
 
 NO_TURBO = f"{FOLDER}/intel_pstate/no_turbo"
@@ -30,7 +30,7 @@ def state(host: HostFiles) -> bool | None:
     return None
 
 
-def refusals(wish: CpuWish, view: View) -> list[Refusal]:
+def refusals(wish: CpuRequest, view: View) -> list[Refusal]:
     """Turbo where there is no switch."""
     if wish.turbo is None:
         return []
@@ -38,7 +38,7 @@ def refusals(wish: CpuWish, view: View) -> list[Refusal]:
     return [] if found.status == "ok" else [Refusal("turbo", "on" if wish.turbo else "off", "", found.reason)]
 
 
-def steps(wish: CpuWish, view: View) -> list[Step]:
+def steps(wish: CpuRequest, view: View) -> list[Step]:
     """The switch."""
     if wish.turbo is None:
         return []

@@ -10,14 +10,14 @@ from agents.cpu.plan import FEATURES, impossible, is_kernels_own
 from agents.cpu.policies import Policy
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.step import Step, View, look
-from agents.cpu.wish import CpuWish
+from agents.cpu.wish import CpuRequest
 from agents.host_files import HostFiles
 
 TOLERANCE = 0.03
 """How far the clock of a busy core may be from what was set."""
 
 
-def verify(wish: CpuWish, host: HostFiles, before: Snapshot | None = None) -> dict[str, Any]:
+def verify(wish: CpuRequest, host: HostFiles, before: Snapshot | None = None) -> dict[str, Any]:
     """Compare, setting by setting, as JSON: `{ok, checks: [{what, asked, got, unit, ok, reason}]}`.
 
     A wish for a clock takes a second: every core on line spins. `ok` is null where nothing tells or limits the clock.
@@ -37,7 +37,7 @@ def verify(wish: CpuWish, host: HostFiles, before: Snapshot | None = None) -> di
     return {"ok": all(check["ok"] is not False for check in checks), "checks": checks}
 
 
-def _clocks(wish: CpuWish, view: View) -> list[dict[str, Any]]:
+def _clocks(wish: CpuRequest, view: View) -> list[dict[str, Any]]:
     first = [min(view.topology.online.intersection(core.cpus)) for core in view.topology.cores_online]
     clocks = busy_clocks(view.host, first, is_kernels_own(view.host))
     steps = {step.path: step for step in frequency.steps(wish, view)}

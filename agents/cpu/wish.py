@@ -9,7 +9,7 @@ from inventory.errors import InputError, nearest
 
 
 @dataclass(frozen=True, slots=True)
-class CpuWish:
+class CpuRequest:
     """Settings of one host; None leaves a setting as it is.
 
     Attributes:

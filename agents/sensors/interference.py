@@ -35,7 +35,7 @@ class Event(NamedTuple):
     value: float
 
 
-class CpuWatch:
+class InterferenceMonitor:
     """Looked through once a second, always by one thread.
 
     Args:

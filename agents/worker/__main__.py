@@ -10,9 +10,9 @@ from agents import protocol
 from agents.protocol import Command, Grow, Message, Start, Welcome
 from agents.trace import settle_without_pandas
 from agents.worker.process.fork_server import become_worker
-from agents.worker.process.tuning import settle
+from agents.worker.process.tuning import tune_process
 from agents.worker.process.worker import Worker, failed
-from agents.worker.wire.selector import Readiness
+from agents.worker.wire.selector import Selector
 from inventory.errors import MillraceError, RunError
 from inventory.foreign import printable_lines
 
@@ -52,7 +52,7 @@ class Control:
 
 def main() -> int:
     """Live one worker's life; return the exit status."""
-    settle()
+    tune_process()
     control = Control(0, os.dup(1))
     # Whatever an operator prints belongs into the log, never into the protocol.
     os.dup2(2, 1)
@@ -94,7 +94,7 @@ class _Life:
         if welcome.version != protocol.VERSION:
             raise RunError(f"control protocol {welcome.version}, this is {protocol.VERSION}")
         self.slot = welcome.slot
-        with Readiness() as selector:
+        with Selector() as selector:
             selector.register(0, selectors.EVENT_READ, lambda _mask: self._hear())
             again: Start | Grow | None = start
             while again is not None:

@@ -33,7 +33,7 @@ import psutil
 from sshd import Lab, lab
 
 from controller.ssh.connection import Connection
-from controller.ssh.node_lease import Keeping
+from controller.ssh.node_lease import NodeLease
 from controller.ssh.settings import arguments_of, settings_of
 
 LINE = b'{"do": "beat"}\n'
@@ -81,7 +81,7 @@ async def heartbeats(nodes: Lab) -> list[float]:
     """Seconds that each heartbeat takes."""
     with ThreadPoolExecutor() as threads:
         connection = Connection(nodes.host("n1"), threads, settings_of(nodes.host("n1")))
-        keeping = Keeping(connection, f"campaign-{'0' * 32}", "a benchmark")
+        keeping = NodeLease(connection, f"campaign-{'0' * 32}", "a benchmark")
         found = []
         await keeping.open()
         for _ in range(ROUND_TRIPS):

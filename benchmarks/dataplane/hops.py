@@ -24,11 +24,11 @@ from unittest import mock
 from agents.worker.channels import channel
 from agents.worker.channels.channel import Ager, ChannelId, Delivery, window
 from agents.worker.channels.groupings import Router, Shuffle
-from agents.worker.channels.input_gate import Inputs
+from agents.worker.channels.input_gate import InputGate
 from agents.worker.channels.local import local_channel
 from agents.worker.channels.remote import RemoteIncoming, RemoteOutgoing
 from agents.worker.executors.bolt import BoltExecutor
-from agents.worker.process.tuning import settle
+from agents.worker.process.tuning import tune_process
 from agents.worker.wire.codec import Codec
 from agents.worker.wire.frame import HEADER, HEADER_BYTES
 from agents.worker.wire.link import Link, tune
@@ -108,7 +108,7 @@ def ours(schema: dict[str, str], rows: list[Row], batches: int, cores: Cores) ->
         link.flush()
 
     def receive(sock: socket.socket) -> None:
-        link, inputs = Link(0, 1), Inputs()
+        link, inputs = Link(0, 1), InputGate()
         link.attach(sock, b"")
         incoming = RemoteIncoming(KEY, ("a", "default"), inputs, window(1), Codec(schema), 1, link)
         inputs.join(incoming)
@@ -148,7 +148,7 @@ def raw(payload: bytes, frames: int, cores: Cores) -> tuple[float, float]:
 def local_ns(batches: int) -> tuple[float, float]:
     """CPU ns per tuple of a shuffle to two bolts of this worker, and of plain calls of the same operator."""
     ager = Ager()
-    inputs = [Inputs(), Inputs()]
+    inputs = [InputGate(), InputGate()]
     ends = [local_channel(ChannelId(0, at + 1, 0), 0, ("a", "default"), inputs[at], window(1), ager) for at in range(2)]
     for queue, (_, incoming) in zip(inputs, ends, strict=True):
         queue.join(incoming)
@@ -206,7 +206,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
-    settle()
+    tune_process()
     allowed = sorted(os.sched_getaffinity(0))
     pairs = [Between("a core each", (allowed[0], allowed[-1]))] if len(allowed) > 1 else []
     pairs.append(Between("the same core", (allowed[0], allowed[0])))

@@ -15,7 +15,7 @@ from statistics import median
 
 from loopback import Ground, diary, load, nodes, percentile, restarts, rows_per_s, run, wait
 
-from controller.coordinator.migrations import MovePlan, Wish
+from controller.coordinator.migrations import MovePlan, MoveRequest
 
 EVERY_S = 0.4
 PLACES = {"spout[0]": "n0/0", "keep[0]": "n0/0", "spout[1]": "n1/0", "keep[1]": "n1/0"}
@@ -40,7 +40,7 @@ async def measure(options: argparse.Namespace) -> int:
 async def moves(on: Ground, params: Mapping[str, object], rate: Mapping[str, object], count: int) -> None:
     """Move one keeper to and fro."""
     file = on.folder / "diary"
-    plans = tuple(MovePlan(2.0 + EVERY_S * at, (Wish("keep[0]", f"n{(at + 1) % 2}"),)) for at in range(count))
+    plans = tuple(MovePlan(2.0 + EVERY_S * at, (MoveRequest("keep[0]", f"n{(at + 1) % 2}"),)) for at in range(count))
     async with run(on, "keyed-state", {**params, "diary": str(file)}, PLACES, rate, checkpoint_s=5.0, moves=plans) as (
         play,
         _,

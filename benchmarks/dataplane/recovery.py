@@ -21,7 +21,7 @@ from statistics import median
 from loopback import Ground, diary, kill, load, nodes, restarts, rows_per_s, run, wait
 
 from agents.protocol import Place
-from controller.coordinator.event_log import Journal
+from controller.coordinator.event_log import EventLog
 
 WORKERS = [Place("n0", 0), Place("n0", 1), Place("n1", 0), Place("n1", 1)]
 PLACES = {f"{name}[{at}]": f"{w.node}/{w.slot}" for name in ("spout", "keep") for at, w in enumerate(WORKERS)}
@@ -70,7 +70,7 @@ async def kills(
     return took, known
 
 
-def _has_more(journal: Journal, checkpoints: int) -> bool:
+def _has_more(journal: EventLog, checkpoints: int) -> bool:
     return journal.checkpoints > checkpoints
 
 

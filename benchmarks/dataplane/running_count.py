@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from unobserved import Observed, observe
 
 from workloads.apps.wordcount import Count, Split, WordCount
-from workloads.data.line_spout import Lines
+from workloads.data.line_spout import LineSpout
 from workloads.data.text import TextParams
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row, TupleBolt, per_tuple
 from workloads.topology import DEFAULT_STREAM, Component, Input, Topology
@@ -113,5 +113,5 @@ class RunningCount(WordCount):
     def operator(self, component: str) -> Operator:
         observe(self.params.observed)
         if self.params.api == "tuple":
-            return {"spout": Lines, "split": split, "count": TupleCount, "out": discard}[component]()
-        return {"spout": Lines, "split": Split, "count": BatchCount, "out": Discard}[component]()
+            return {"spout": LineSpout, "split": split, "count": TupleCount, "out": discard}[component]()
+        return {"spout": LineSpout, "split": Split, "count": BatchCount, "out": Discard}[component]()

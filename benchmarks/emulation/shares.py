@@ -18,7 +18,7 @@ from statistics import median
 from controller.emulation.calibration import burnt, groups_of
 from controller.emulation.cluster import bring_up
 from controller.emulation.daemon_client import ask
-from controller.emulation.description import Description, wish_of
+from controller.emulation.description import Description, request_of
 from inventory.ansible_hosts import load_hosts
 from inventory.finding import shipped_inventories
 
@@ -30,7 +30,7 @@ FOLDER = "/run/millrace/emulated"
 def cluster(folder: Path) -> Iterator[Description]:
     inventory = folder / "emulated.yml"
     inventory.write_text(shipped_inventories()["emulated"].read_text().replace(FOLDER, str(folder / "cluster")))
-    running = bring_up(wish_of(load_hosts(inventory)), lambda _part: None)
+    running = bring_up(request_of(load_hosts(inventory)), lambda _part: None)
     try:
         yield running.description
     finally:

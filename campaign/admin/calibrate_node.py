@@ -16,13 +16,13 @@ from agents.agent.idle_baseline import MOST_LOAD
 from agents.host.calibration import Answer, Found, Progress, Refused, Request
 from agents.protocol import NONSENSE
 from campaign.admin.power_fit import Fit, fit
-from campaign.runner.select_backend import reach_of
+from campaign.runner.select_backend import select_backend
 from controller.host.addresses import with_addresses
-from controller.host.cleanup_log import RunState, this_owner
+from controller.host.cleanup_log import CleanupLog, this_owner
 from controller.host.cluster_lock import ClusterLock
 from controller.host.durable_files import replace_file, writing
 from controller.host.signals import interrupted_once
-from controller.nodes.backend import Reach
+from controller.nodes.backend import Backend
 from controller.nodes.transport import Remote
 from inventory.ansible_hosts import ClusterOfHosts
 from inventory.calibrated import folder_of
@@ -94,12 +94,12 @@ def calibrate(inventory: str, name: str, settle_s: float, step_s: float, tell: C
     path = folder_of(find_inventory(inventory)) / f"{name}.json"
     owner = f"{this_owner(path)}, on {platform.node()}"
     alone = msgspec.structs.replace(cluster, nodes=(node,))
-    reach = reach_of(alone, document.hosts if isinstance(document, ClusterOfHosts) else None, owner)
+    reach = select_backend(alone, document.hosts if isinstance(document, ClusterOfHosts) else None, owner)
     reach.check()
     with ExitStack() as stack:
         stack.enter_context(interrupted_once())
         stack.enter_context(ClusterLock(reach.lock, path))
-        state = stack.enter_context(RunState(path))
+        state = stack.enter_context(CleanupLog(path))
         stack.enter_context(reach.up(state))
         work = state.partial(Path(tempfile.gettempdir()) / f"millrace-{state.path.stem}")
         with writing(work):
@@ -113,7 +113,7 @@ def calibrate(inventory: str, name: str, settle_s: float, step_s: float, tell: C
     return result
 
 
-async def _conduct(reach: Reach, node: str, work: Path, request: Request, tell: Callable[[float], None]) -> Found:
+async def _conduct(reach: Backend, node: str, work: Path, request: Request, tell: Callable[[float], None]) -> Found:
     async with reach:
         transport = reach.members("calibration", work)[node].transport
         try:

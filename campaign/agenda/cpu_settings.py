@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from agents.cpu.wish import CpuWish
+from agents.cpu.wish import CpuRequest
 from campaign.agenda.machines import machines_of
 from inventory.cluster import Cluster
 from inventory.documents import Document, Steps, dotted, to_plain
@@ -19,7 +19,7 @@ Clock = Annotated[float, Meta(gt=0, lt=100)]
 
 
 class CpuEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Settings of a class of nodes; what is left out stays as it is. See `agents.cpu.wish.CpuWish`."""
+    """Settings of a class of nodes; what is left out stays as it is. See `agents.cpu.wish.CpuRequest`."""
 
     cores: Annotated[int, Meta(ge=1)] | None = None
     governor: Annotated[str, Meta(min_length=1)] | None = None
@@ -32,7 +32,7 @@ ByClass = Mapping[str, CpuEntry]
 """Class of nodes, or `ALL` -> settings."""
 
 ByNode = Mapping[str, Mapping[str, Any]]
-"""Node -> its settings, as `CpuWish.to_document` gives them; nodes without any are left out."""
+"""Node -> its settings, as `CpuRequest.to_document` gives them; nodes without any are left out."""
 
 
 def settings_of(document: Document, steps: Steps, entry: ByClass, cluster: Cluster) -> ByNode:
@@ -54,7 +54,7 @@ def settings_of(document: Document, steps: Steps, entry: ByClass, cluster: Clust
         parts = [to_plain(entry[name]) for name in (ALL, node.node_class) if name is not None and name in entry]
         merged = {key: value for part in parts for key, value in part.items()}
         if merged:
-            found[node.id] = CpuWish.from_document(merged, f"{document.where(steps)}: {dotted(steps)}").to_document()
+            found[node.id] = CpuRequest.from_document(merged, f"{document.where(steps)}: {dotted(steps)}").to_document()
     for machine in machines_of({node.id: node.address or "" for node in cluster.available}):
         if len(machine.nodes) > 1 and found.keys() & set(machine.nodes):
             raise UnfitError(

@@ -28,7 +28,7 @@ from inventory.documents import Document, Steps
 from inventory.errors import InputError, ParameterError, nearest
 from inventory.flops import LackingNodeError
 from inventory.params import as_plain
-from scheduler.placement_file import Answer, answer_of
+from scheduler.placement_file import PlacementFile, answer_of
 from scheduler.problem import Placement, Problem
 from scheduler.registry import make_scheduler
 from scheduler.validation import Checked
@@ -74,7 +74,7 @@ class Placed:
     """
 
     placement: Placement
-    answer: Answer
+    answer: PlacementFile
     not_given: tuple[str, ...]
     gates: Gates | None = None
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from agents.protocol import Place
-from controller.coordinator.migrations import MovePlan, Wish, chosen_slot
+from controller.coordinator.migrations import MovePlan, MoveRequest, chosen_slot
 from inventory.cluster import Cluster
 from inventory.documents import Document, Steps
 from inventory.errors import nearest
@@ -123,6 +123,6 @@ def _by_time(events: Iterable[tuple[int, Event]]) -> Iterator[tuple[float, Itera
     return groupby(sorted(events, key=lambda entry: entry[1].at_s), key=lambda entry: entry[1].at_s)
 
 
-def _wish(event: MoveEvent) -> Wish:
+def _wish(event: MoveEvent) -> MoveRequest:
     node, given, slot = event.to.partition("/")
-    return Wish(event.executor, node, int(slot) if given else None)
+    return MoveRequest(event.executor, node, int(slot) if given else None)

@@ -12,7 +12,7 @@ from campaign.commands.main import Settings
 from campaign.results.live_file import FINISHED
 from campaign.runner.launch import carry_out
 from campaign.runner.open_campaign import Opened, new
-from campaign.runner.select_backend import reach_of
+from campaign.runner.select_backend import select_backend
 from workloads.topology import ACKER
 
 MOVES = "moves"
@@ -39,7 +39,7 @@ def check_moves(name: str, settings: Settings) -> Check:
         agenda = _agenda(name, Path(folder))
         agenda["timeline"] = _moves(_opened(agenda, Path(folder)))
         opened = _opened(agenda, Path(folder))
-        reach = reach_of(opened.plan.cluster, None, "millrace check")
+        reach = select_backend(opened.plan.cluster, None, "millrace check")
         reach.check()
         quiet = Settings(settings.debug, quiet=True, color=settings.color)
         ending = carry_out(opened, opened.plan.runs, reach, quiet, False, False, FINISHED)

@@ -6,12 +6,12 @@ from pathlib import Path
 import click
 
 from campaign.commands.main import Settings
-from campaign.place.place import Placed, Refused, Round, compare, listed, place, status_of
+from campaign.place.place import Placed, PlacementRefused, Round, compare, listed, place, status_of
 from inventory.documents import dump_json, read
 from inventory.foreign import printable
 from inventory.params import given
 from inventory.reading import read_cluster
-from scheduler.explain import Account
+from scheduler.explain import Explanation
 from scheduler.placement_file import to_json
 from scheduler.registry import make_scheduler
 
@@ -121,18 +121,18 @@ def _show(placed: Placed, as_json: bool, color: bool) -> None:
     from campaign.display.placement_table import print_answer  # rich is only worth its start-up time for people
 
     print_answer(placed.answer, color)
-    if isinstance(placed.answer.account, Account):
+    if isinstance(placed.answer.account, Explanation):
         from campaign.display.explain_tables import print_account
 
         print_account(placed, placed.answer.account, color)
 
 
-def _show_all(outcomes: Sequence[Placed | Refused], color: bool) -> None:
+def _show_all(outcomes: Sequence[Placed | PlacementRefused], color: bool) -> None:
     from campaign.display.comparison_table import print_comparison
 
     print_comparison(outcomes, color)
     for outcome in outcomes:
-        if isinstance(outcome, Placed) and isinstance(outcome.answer.account, Account):
+        if isinstance(outcome, Placed) and isinstance(outcome.answer.account, Explanation):
             from campaign.display.explain_tables import print_account
 
             click.echo()

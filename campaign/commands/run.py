@@ -12,7 +12,7 @@ from campaign.commands.main import Settings
 from campaign.results.live_file import FINISHED, REPORTING, finish_live, in_words
 from campaign.results.watch import find_campaign
 from campaign.runner.open_campaign import Opened, new, resumed
-from campaign.runner.select_backend import reach_of
+from campaign.runner.select_backend import select_backend
 from controller.host.cleanup_log import this_owner
 from controller.host.signals import INTERRUPTED
 from inventory.errors import InputError, UnfitError
@@ -101,7 +101,7 @@ def conduct(
     from campaign.runner.launch import carry_out, prepared
 
     runs = only(opened.plan, choice)
-    reach = reach_of(opened.plan.cluster, opened.plan.hosts, _owner(opened.folder))
+    reach = select_backend(opened.plan.cluster, opened.plan.hosts, _owner(opened.folder))
     reach.check()
     if dry_run:
         # Whether every input can be used; what is prepared for that is thrown away.

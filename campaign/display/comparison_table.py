@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from campaign.display.console import plain_console
-from campaign.place.place import Placed, Refused
+from campaign.place.place import Placed, PlacementRefused
 from inventory.foreign import printable
 from scheduler.explain.node_load import hosts_of
 
@@ -15,14 +15,14 @@ WIDEST = 1000
 """Characters; room for every number."""
 
 
-def print_comparison(outcomes: Sequence[Placed | Refused], color: bool = True) -> None:
+def print_comparison(outcomes: Sequence[Placed | PlacementRefused], color: bool = True) -> None:
     """Print on standard output a row per scheduler, in the order asked for, and why some have none."""
     console = plain_console(color)
     table = _table(outcomes)
     console.width = max(console.width, Console(width=WIDEST).measure(table).maximum)  # numbers are never cut
     console.print(table)
     for outcome in outcomes:
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, PlacementRefused):
             console.print(f"{outcome.scheduler} cannot place this: {printable(outcome.fault)}")
             continue
         for name, topology in outcome.answer.topologies.items():
@@ -30,7 +30,7 @@ def print_comparison(outcomes: Sequence[Placed | Refused], color: bool = True) -
                 console.print(f"{outcome.answer.scheduler}, {printable(name)}: {printable(topology.message)}")
 
 
-def _table(outcomes: Sequence[Placed | Refused]) -> Table:
+def _table(outcomes: Sequence[Placed | PlacementRefused]) -> Table:
     table = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)  # narrow enough for 80 columns
     observed = any(
         isinstance(outcome, Placed) and outcome.answer.cost.inter_node_tuples_per_s is not None for outcome in outcomes
@@ -41,7 +41,7 @@ def _table(outcomes: Sequence[Placed | Refused]) -> Table:
         table.add_column(heading, justify="right")
     table.add_column("status", no_wrap=True)
     for outcome in outcomes:
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, PlacementRefused):
             table.add_row(outcome.scheduler, *["-"] * (len(headings) + observed), "cannot")
             continue
         answer, cost = outcome.answer, outcome.answer.cost

@@ -6,14 +6,14 @@ from rich.table import Table
 from campaign.display.console import plain_console
 from campaign.place.place import Placed
 from inventory.foreign import escaped, printable
-from scheduler.explain import Account
+from scheduler.explain import Explanation
 from scheduler.explain.details import Section, told
 
 MOST_NODES = 60
 """Nodes that are listed."""
 
 
-def print_account(placed: Placed, account: Account, color: bool = True) -> None:
+def print_account(placed: Placed, account: Explanation, color: bool = True) -> None:
     """Print on standard output what the plan comes to and how the algorithm came to it."""
     console = plain_console(color)
     _print_titled(console, f"load against capacity, in {_UNITS[account.unit]}", _nodes(account))
@@ -43,7 +43,7 @@ def _print_titled(console: Console, title: str, table: Table) -> None:
     console.print(table)
 
 
-def _shown(account: Account) -> list[int]:
+def _shown(account: Explanation) -> list[int]:
     """Nodes with load first, the fullest first."""
     hosts = account.nodes
     used = [at for at, host in enumerate(hosts) if host.executors or host.slots_others]
@@ -55,7 +55,7 @@ def _share(load: float, capacity: float) -> float:
     return load / capacity if capacity else float("inf") if load else 0.0
 
 
-def _nodes(account: Account) -> Table:
+def _nodes(account: Explanation) -> Table:
     table = Table()
     others = any(host.slots_others for host in account.nodes)
     memory = any(host.memory_mb is not None for host in account.nodes)
@@ -91,7 +91,7 @@ def _nodes(account: Account) -> Table:
 _UNITS = {"executors": "executors", "points": "CPU points (100 = one core)"}
 
 
-def _links(account: Account, rate: str) -> Table:
+def _links(account: Explanation, rate: str) -> Table:
     several = len({link.topology for link in account.links}) > 1
     table = Table()
     table.add_column("from")
@@ -111,7 +111,7 @@ def _links(account: Account, rate: str) -> Table:
     return table
 
 
-def _pairs(account: Account) -> Table:
+def _pairs(account: Explanation) -> Table:
     table = Table()
     for name in ("executor", "node", "executor", "node"):
         table.add_column(name)
@@ -141,7 +141,7 @@ def _print_left_out(console: Console, count: int, what: str) -> None:
         console.print(f"  ... and {count} more {what}")
 
 
-def _print_least(console: Console, account: Account, rate: str) -> None:
+def _print_least(console: Console, account: Explanation, rate: str) -> None:
     least = account.least
     table = Table(show_header=False)
     table.add_column()

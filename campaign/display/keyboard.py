@@ -12,7 +12,7 @@ from typing import Self
 _MOST_BYTES = 1024
 
 
-class Keys:
+class Keyboard:
     """Keys that are pressed inside the block; standard input must be a terminal.
 
     Ctrl-C is a signal as ever. Ctrl-Z is not: a stopped program would leave its screen behind.

@@ -7,14 +7,14 @@ from rich.console import Console
 from rich.live import Live
 
 from campaign.display.console import plain_console
-from campaign.display.keyboard import Keys
+from campaign.display.keyboard import Keyboard
 from campaign.display.top_view import SORTS, screen, snapshot
-from campaign.results.watch import Condition, Watched, look_at
+from campaign.results.watch import CampaignCondition, Watched, look_at
 from controller.host.signals import interrupted_once
 
 PERIOD_S = 1.0
 
-_OVER = (Condition.ENDED, Condition.DIED)
+_OVER = (CampaignCondition.ENDED, CampaignCondition.DIED)
 
 
 def show(watched: Watched, color: bool) -> None:
@@ -38,7 +38,7 @@ def _follow(watched: Watched, console: Console) -> Watched:
     with (
         suppress(KeyboardInterrupt, EOFError),
         interrupted_once(),
-        Keys() as keys,
+        Keyboard() as keys,
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
         while watched.condition not in _OVER:

@@ -5,10 +5,10 @@ from rich.table import Table
 from campaign.display.console import plain_console
 from inventory.foreign import printable
 from scheduler.explain.details import compact
-from scheduler.placement_file import Answer, TopologyAnswer
+from scheduler.placement_file import PlacementFile, TopologyAnswer
 
 
-def print_answer(answer: Answer, color: bool = True) -> None:
+def print_answer(answer: PlacementFile, color: bool = True) -> None:
     """Print `answer` on standard output: what each topology got, slot by slot, and what it costs."""
     console = plain_console(color)
     for name, topology in answer.topologies.items():
@@ -24,7 +24,7 @@ def print_answer(answer: Answer, color: bool = True) -> None:
         console.print(f"released: {released}")
 
 
-def _table(answer: Answer, name: str, topology: TopologyAnswer) -> Table:
+def _table(answer: PlacementFile, name: str, topology: TopologyAnswer) -> Table:
     table = Table(title=f"{printable(name)}: {topology.status}", title_justify="left", title_style="bold")
     table.add_column("node")
     table.add_column("power", justify="right")
@@ -47,7 +47,7 @@ def _table(answer: Answer, name: str, topology: TopologyAnswer) -> Table:
     return table
 
 
-def _cost(answer: Answer) -> Table:
+def _cost(answer: PlacementFile) -> Table:
     cost = answer.cost
     table = Table(title=f"{answer.scheduler}: cost", title_justify="left", title_style="bold", show_header=False)
     table.add_column()

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from campaign.display.progress import head
 from campaign.results.live_file import REPORTING, in_words
-from campaign.results.watch import Condition, Watched, died_utc
+from campaign.results.watch import CampaignCondition, Watched, died_utc
 from controller.coordinator.live_metrics import ExecutorFlow, FlowDocument
 from inventory.foreign import printable
 
@@ -71,16 +71,16 @@ def _top(watched: Watched) -> list[RenderableType]:
     lines = [] if live is None else head(live)
     folder = printable(watched.folder)
     match watched.condition:
-        case Condition.PREPARING:
+        case CampaignCondition.PREPARING:
             lines.append(Text(f"preparing: the campaign in {folder} has begun and says nothing yet"))
-        case Condition.SILENT:
+        case CampaignCondition.SILENT:
             lines.append(Text(f"no news for {in_words(watched.age_s)}: what is shown is old", "bold red"))
-        case Condition.DIED:
+        case CampaignCondition.DIED:
             said = f"died: its process is gone; the last news is of {died_utc(watched)}"
             lines.append(Text(f"{said}. Go on with: millrace run --resume {folder}", "bold red"))
-        case Condition.ENDED:
+        case CampaignCondition.ENDED:
             lines.append(Text(f"the campaign has ended; results: {folder}", "bold"))
-        case Condition.RUNNING:
+        case CampaignCondition.RUNNING:
             pass
     return lines
 

@@ -11,10 +11,10 @@ from inventory.documents import Document
 from inventory.errors import InputError, MillraceError, RunError, UnfitError, nearest
 from inventory.flops import LackingNodeError
 from inventory.params import described
-from scheduler.explain import Account, account_of
-from scheduler.explain.lower_bound import Least, least_of
+from scheduler.explain import Explanation, account_of
+from scheduler.explain.lower_bound import LowerBound, least_of
 from scheduler.load_problem import pose
-from scheduler.placement_file import Answer, answer_of
+from scheduler.placement_file import PlacementFile, answer_of
 from scheduler.problem import Needs, Plan, Problem, Scheduler
 from scheduler.registry import make_scheduler, scheduler_class
 from scheduler.validation import Checked
@@ -50,16 +50,16 @@ class Placed:
 
     problem: Problem
     plan: Plan
-    answer: Answer
+    answer: PlacementFile
 
     @property
-    def document(self) -> Answer:
+    def document(self) -> PlacementFile:
         """What `--json` prints of it."""
         return self.answer
 
 
 @dataclass(frozen=True)
-class Refused:
+class PlacementRefused:
     """A scheduler that cannot place the round, and why."""
 
     scheduler: str
@@ -71,7 +71,7 @@ class Refused:
         return {"scheduler": self.scheduler, "error": str(self.fault)}
 
 
-def place(ready: Checked, given: Round, least: Least | None = None) -> Placed:
+def place(ready: Checked, given: Round, least: LowerBound | None = None) -> Placed:
     """Ask one scheduler; `least` is computed for its account where it is not given.
 
     Raises:
@@ -86,13 +86,13 @@ def place(ready: Checked, given: Round, least: Least | None = None) -> Placed:
     except LackingNodeError as fault:
         at = [node.id for node in problem.cluster.nodes].index(fault.node)
         raise given.cluster.error(("nodes", at), str(fault)) from None
-    account: Account | UnsetType = UNSET
+    account: Explanation | UnsetType = UNSET
     if given.explain:
         account = account_of(problem, plan, least_of(problem) if least is None else least)
     return Placed(problem, plan, answer_of(ready.name, ready.params, problem, plan, elapsed_s, account))
 
 
-def compare(names: Sequence[str], given: Round, *sources: Document) -> list[Placed | Refused]:
+def compare(names: Sequence[str], given: Round, *sources: Document) -> list[Placed | PlacementRefused]:
     """Ask several schedulers about the same round, one after the other.
 
     A parameter goes to every scheduler that has one of that name.
@@ -105,8 +105,8 @@ def compare(names: Sequence[str], given: Round, *sources: Document) -> list[Plac
     Raises:
         InputError: the files are wrong, an unknown scheduler, or a parameter that none of them has.
     """
-    asked: dict[str, type[Scheduler] | Refused] = {name: _kind(name) for name in names}
-    kinds = {name: kind for name, kind in asked.items() if not isinstance(kind, Refused)}
+    asked: dict[str, type[Scheduler] | PlacementRefused] = {name: _kind(name) for name in names}
+    kinds = {name: kind for name, kind in asked.items() if not isinstance(kind, PlacementRefused)}
     known = {name: {entry["name"] for entry in described(kind.Params)} for name, kind in kinds.items()}
     everyone = set().union(*known.values())
     for document in sources:
@@ -120,23 +120,23 @@ def compare(names: Sequence[str], given: Round, *sources: Document) -> list[Plac
     }
     everything = given.posed(ANYTHING)
     least = least_of(everything) if given.explain else None
-    outcomes: list[Placed | Refused] = []
+    outcomes: list[Placed | PlacementRefused] = []
     for name, kind in asked.items():
-        if isinstance(kind, Refused):
+        if isinstance(kind, PlacementRefused):
             outcomes.append(kind)
             continue
         try:
             outcomes.append(place(ready[name], given, least))
         except MillraceError as fault:
-            outcomes.append(Refused(name, fault))
+            outcomes.append(PlacementRefused(name, fault))
     return outcomes
 
 
-def _kind(name: str) -> type[Scheduler] | Refused:
+def _kind(name: str) -> type[Scheduler] | PlacementRefused:
     try:
         return scheduler_class(name)
     except UnfitError as fault:
-        return Refused(name, fault)
+        return PlacementRefused(name, fault)
 
 
 def _field(key: object) -> str:
@@ -164,9 +164,9 @@ def listed(first: str | None, text: str) -> list[str]:
     return names if first is None or first in names else [first, *names]
 
 
-def status_of(outcomes: Sequence[Placed | Refused]) -> int:
+def status_of(outcomes: Sequence[Placed | PlacementRefused]) -> int:
     """The exit status of a comparison: 1 when a scheduler broke down; what the first says when none can place."""
-    statuses = [outcome.fault.exit_status for outcome in outcomes if isinstance(outcome, Refused)]
+    statuses = [outcome.fault.exit_status for outcome in outcomes if isinstance(outcome, PlacementRefused)]
     if RunError.exit_status in statuses:
         return RunError.exit_status
     return statuses[0] if len(statuses) == len(outcomes) else 0

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from analysis.palette import GRID, GROUND, INK, MUTED, PALETTE, SHADE
-from campaign.place.place import Placed, Refused
+from campaign.place.place import Placed, PlacementRefused
 from campaign.place.svg_boxes import GAP, WIDE, Box, Looks, box_of, contents_of, escape, legend, painted, written
 from controller.host.durable_files import replace_file
 from inventory.errors import InputError
@@ -51,7 +51,7 @@ class Rectangle(NamedTuple):
         return abs(x - self.x) < WIDE / 2 + 14 and abs(y - self.y) < self.height / 2 + 12
 
 
-def draw(outcomes: Sequence[Placed | Refused], folder: Path) -> list[Path]:
+def draw(outcomes: Sequence[Placed | PlacementRefused], folder: Path) -> list[Path]:
     """Draw every placement as `folder`/NAME.svg, with lines on one scale; return the files.
 
     Raises:

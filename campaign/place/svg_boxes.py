@@ -7,7 +7,7 @@ from html import escape as html_escape
 from analysis.palette import GRID, GROUND, INK, MUTED, SERIES, SHADE, Colour
 from campaign.place.place import Placed
 from inventory.foreign import escaped
-from scheduler.explain.node_load import HostAccount
+from scheduler.explain.node_load import NodeLoad
 from scheduler.problem import Problem
 
 GAP = 8.0
@@ -119,7 +119,7 @@ def contents_of(placed: Placed) -> Contents:
     return found
 
 
-def box_of(host: HostAccount, slots: dict[int, list[tuple[Kind, int]]], looks: Looks) -> Box:
+def box_of(host: NodeLoad, slots: dict[int, list[tuple[Kind, int]]], looks: Looks) -> Box:
     """A node with its slots."""
     parts: list[str] = []
     y = HEAD
@@ -135,7 +135,7 @@ def box_of(host: HostAccount, slots: dict[int, list[tuple[Kind, int]]], looks: L
     return Box(y + FOOT, (*_frame(host, y + FOOT), *parts))
 
 
-def _frame(host: HostAccount, height: float) -> list[str]:
+def _frame(host: NodeLoad, height: float) -> list[str]:
     load = host.load + host.others_load
     dashed = "" if host.executors else ' stroke-dasharray="4 3"'
     frame = f'<rect width="{WIDE:.1f}" height="{height:.1f}" rx="8" {painted(SHADE, MUTED)}{dashed}/>'

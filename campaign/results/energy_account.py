@@ -12,7 +12,7 @@ from campaign.agenda.machines import Machine, Metered, metered
 from campaign.results.cpu_times import TOGETHER, CpuTimes
 from campaign.results.energy_consumers import CLAMPED, divide, packages_of
 from campaign.results.energy_per_tuple import Delivered, per_hop, per_tuple
-from campaign.results.energy_table import Ledger
+from campaign.results.energy_table import EnergyTable
 from campaign.results.idle_baseline import Idle
 from campaign.results.run_metrics import Spans, read_table
 
@@ -37,7 +37,7 @@ def account(
     """
     spans = Spans(read_table(traces, "event", "kind", "detail", "value"), offsets)
     tables = _Tables(traces)
-    with Ledger(traces, run) as ledger:
+    with EnergyTable(traces, run) as ledger:
         documents = [_of_machine(each, tables, spans, idle.get(each.metered, Idle()), ledger) for each in machines]
     delivered = Delivered(traces, spans)
     whole = _sum(documents)
@@ -63,7 +63,7 @@ class _Tables:
         self.event = read_table(traces, "event", "kind", "subject", "detail")
 
 
-def _of_machine(machine: Machine, tables: _Tables, spans: Spans, idle: Idle, ledger: Ledger) -> dict[str, Any]:
+def _of_machine(machine: Machine, tables: _Tables, spans: Spans, idle: Idle, ledger: EnergyTable) -> dict[str, Any]:
     start_ns, end_ns = spans.of(machine.metered, AGENT)
     seconds = (end_ns - start_ns) / 1e9
     domains = metered(tables.power, machine.metered, start_ns, end_ns)
@@ -136,7 +136,7 @@ def _why_not(machine: Machine, terms: Sequence[Metered], reason: str, idle: Idle
     return "" if times.is_known else f"{machine.metered}: CPU times were not sampled (sensor cpu)"
 
 
-def _used(ledger: Ledger, times: CpuTimes, start_ns: int, end_ns: int) -> dict[str, Any]:
+def _used(ledger: EnergyTable, times: CpuTimes, start_ns: int, end_ns: int) -> dict[str, Any]:
     """Workers and executors of a machine with what they used in the whole interval."""
     executors = {key: joules for key, joules in sorted(ledger.executors.items()) if key[0] in times.workers}
     workers = {worker: ledger.transport[worker] for worker in sorted(times.workers)}

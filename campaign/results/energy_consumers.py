@@ -18,7 +18,7 @@ _OF_PACKAGE = ("package", "dram", "core", "uncore")
 _PACKAGE = re.compile(r"package-(\d+)")
 
 
-class Part(NamedTuple):
+class EnergyShare(NamedTuple):
     """A row of the table `energy`: columns from `node` on."""
 
     node: str
@@ -41,7 +41,7 @@ def divide(
     times: CpuTimes,
     start_ns: int,
     end_ns: int,
-) -> Iterator[Part]:
+) -> Iterator[EnergyShare]:
     """All parts of the energy of these domains, which are known; a consumer that did nothing in a step has none.
 
     Args:
@@ -73,13 +73,13 @@ def divide(
             for (node, slot), done, share in zip(workers, everywhere, parts.workers, strict=True):
                 for name, used in share.executors.items():
                     if done.busy_ns[name]:
-                        yield Part(node, slot, *what, "executor", name, round(done.busy_ns[name]), used, flags)
+                        yield EnergyShare(node, slot, *what, "executor", name, round(done.busy_ns[name]), used, flags)
                 outside_ns = max(0, round(done.cpu_ns - sum(done.busy_ns.values())))
                 if outside_ns or share.transport:
-                    yield Part(node, slot, *what, "transport", "", outside_ns, share.transport, flags)
+                    yield EnergyShare(node, slot, *what, "transport", "", outside_ns, share.transport, flags)
             rest_ns = max(0, round(all_ns - sum(done.cpu_ns for done in everywhere)))
-            yield Part(machine.metered, AGENT, *what, "rest", "", rest_ns, parts.rest, flags)
-            yield Part(machine.metered, AGENT, *what, "idle", "", None, parts.idle, flags)
+            yield EnergyShare(machine.metered, AGENT, *what, "rest", "", rest_ns, parts.rest, flags)
+            yield EnergyShare(machine.metered, AGENT, *what, "idle", "", None, parts.idle, flags)
 
 
 def packages_of(domains: Iterable[Metered]) -> dict[str, int]:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from campaign.results.cpu_times import Worker
-from campaign.results.energy_table import Ledger
+from campaign.results.energy_table import EnergyTable
 from campaign.results.run_metrics import HOPS, Spans, read_table, total, weighted
 
 WITHIN = "intra_worker"
@@ -58,7 +58,7 @@ def per_tuple(tuples: float, joules: float | None, net_joules: float | None) -> 
     }
 
 
-def per_hop(delivered: Delivered, ledger: Ledger) -> dict[str, dict[str, Any]]:
+def per_hop(delivered: Delivered, ledger: EnergyTable) -> dict[str, dict[str, Any]]:
     """Energy of the tuples of each kind of hop, by the convention above."""
     shares: dict[str, float] = dict.fromkeys(HOPS, 0.0)
     for (_, executor), used in ledger.executors.items():

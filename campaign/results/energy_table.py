@@ -11,7 +11,7 @@ import pyarrow.parquet
 
 from agents.trace import TABLES
 from campaign.results.cpu_times import Worker
-from campaign.results.energy_consumers import CLAMPED, Part
+from campaign.results.energy_consumers import CLAMPED, EnergyShare
 
 ROWS_HELD = 50_000
 
@@ -19,7 +19,7 @@ CONSUMERS = {"executor": "executors", "transport": "transport", "rest": "rest", 
 """Consumer in the table -> its name in `run.json`."""
 
 
-class Ledger:
+class EnergyTable:
     """A context manager; the table is there when it ends well.
 
     Attributes:
@@ -33,7 +33,7 @@ class Ledger:
         """Begin the table in the folder of a run's traces."""
         self._run = run
         self._final, self._partial = traces / "energy.parquet", traces / ".energy.parquet.partial"
-        self._held: list[Part] = []
+        self._held: list[EnergyShare] = []
         self.consumers: dict[str, float] = dict.fromkeys(CONSUMERS.values(), 0.0)
         self.executors: defaultdict[tuple[Worker, str], float] = defaultdict(float)
         self.transport: defaultdict[Worker, float] = defaultdict(float)
@@ -54,7 +54,7 @@ class Ledger:
         else:
             self._partial.unlink()
 
-    def add(self, parts: Iterable[Part]) -> None:
+    def add(self, parts: Iterable[EnergyShare]) -> None:
         """Take parts."""
         for part in parts:
             self.consumers[CONSUMERS[part.consumer]] += part.joules

@@ -16,7 +16,7 @@ from typing import Any
 
 from campaign.agenda.run_order import Run
 from campaign.results.result_store import FAILED, OK, SKIPPED
-from controller.coordinator.live_metrics import Flow
+from controller.coordinator.live_metrics import LiveMetrics
 from controller.host.process_identity import identify
 from inventory.documents import to_plain
 
@@ -36,7 +36,7 @@ LiveContent = Mapping[str, Any]
 """What `live.json` holds; docs/reference/results.md has its keys."""
 
 
-class Board:
+class LiveFile:
     """The state of a campaign, as of now.
 
     Attributes:
@@ -58,7 +58,7 @@ class Board:
         self.stage_name = "preparing"
         self.stage_s: float | None = None
         self._stage_since = self._run_since = time.monotonic()
-        self._flow: Flow | None = None
+        self._flow: LiveMetrics | None = None
         self._sending: dict[str, tuple[int, int]] = {}
         self._process = to_plain(identify(os.getpid()))
         self._nominal_s = nominal_s
@@ -71,7 +71,7 @@ class Board:
         self._run_since = time.monotonic()
         self.stage("starting")
 
-    def stage(self, name: str, seconds: float | None = None, flow: Flow | None = None) -> None:
+    def stage(self, name: str, seconds: float | None = None, flow: LiveMetrics | None = None) -> None:
         """The run enters a stage, which is meant to take `seconds`; `flow` knows what goes through the topology."""
         self.stage_name, self.stage_s, self._flow = name, seconds, flow
         self._sending = {}

@@ -59,7 +59,7 @@ def read_record(folder: Path) -> Document:
     return record
 
 
-class Store:
+class ResultStore:
     """The results folder of one campaign."""
 
     def __init__(self, folder: Path) -> None:
@@ -67,7 +67,7 @@ class Store:
         self.runs = folder / "runs"
 
     @classmethod
-    def create(cls, folder: Path, record: Mapping[str, Any]) -> "Store":
+    def create(cls, folder: Path, record: Mapping[str, Any]) -> "ResultStore":
         """Make the folder with its `campaign.json`, and point `latest` at it.
 
         Raises:

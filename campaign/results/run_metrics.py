@@ -17,7 +17,7 @@ import pyarrow.parquet
 
 from agents.trace import AGENT
 from controller.coordinator.event_log import CONTROLLER
-from controller.nodes.clock_sync import Apart, largest_ns
+from controller.nodes.clock_sync import ClockDifference, largest_ns
 from inventory.errors import RunError
 from inventory.foreign import printable
 from workloads.rates import NS
@@ -68,7 +68,9 @@ class Spans:
         raise RunError(f"worker {worker} of {node} did not note when the measured interval began and ended")
 
 
-def measure(traces: Path, seconds: float, offsets: Mapping[str, int], apart: Sequence[Apart] = ()) -> dict[str, Any]:
+def measure(
+    traces: Path, seconds: float, offsets: Mapping[str, int], apart: Sequence[ClockDifference] = ()
+) -> dict[str, Any]:
     """Return the `measured` block of `run.json` from the Parquet files in `traces`.
 
     Rates are tuples per second: `due_` by the sources' schedule, `source_` emitted by spouts, `sink_` counted by sinks,

@@ -13,7 +13,7 @@ import msgspec
 from campaign.results.live_file import FAILING, FINISHED, INTERRUPTED, LIVE_FILE, REPORTING, LiveContent
 from campaign.results.result_store import CAMPAIGN_FILE
 from controller.host.cleanup_log import Owner, read_state
-from controller.host.process_identity import Process, boot_id
+from controller.host.process_identity import ProcessIdentity, boot_id
 from controller.host.state_folder import find_state_folder
 from inventory.errors import InputError
 from inventory.foreign import printable, printable_all
@@ -22,7 +22,7 @@ FRESH_S = 5.0
 """The file is replaced every second; older than this, something is wrong."""
 
 
-class Condition(Enum):
+class CampaignCondition(Enum):
     """What is the matter with a campaign."""
 
     PREPARING = "preparing"  # it runs and has not said anything yet
@@ -36,7 +36,7 @@ class Watched(NamedTuple):
     """A campaign at one moment: its folder, its `live.json` (None before the first one), and how old that is."""
 
     folder: Path
-    condition: Condition
+    condition: CampaignCondition
     live: LiveContent | None
     age_s: float
 
@@ -84,32 +84,32 @@ def look_at(folder: Path) -> Watched:
     """
     live = _read(folder)
     owner = next((o for o in running_campaigns() if Path(o.campaign).resolve() == folder.resolve()), None)
-    process = None if live is None else msgspec.convert(live["process"], Process)
+    process = None if live is None else msgspec.convert(live["process"], ProcessIdentity)
     if owner is not None and owner.process != process:
-        return Watched(folder, Condition.PREPARING, None, 0.0)
+        return Watched(folder, CampaignCondition.PREPARING, None, 0.0)
     if live is None or process is None:
         raise _no_campaign(folder)
     age_s = max(0.0, time.time() - datetime.fromisoformat(live["updated_utc"]).timestamp())
     return Watched(folder, _condition(live, process, age_s), live, age_s)
 
 
-def _condition(live: LiveContent, process: Process, age_s: float) -> Condition:
+def _condition(live: LiveContent, process: ProcessIdentity, age_s: float) -> CampaignCondition:
     if live["stage"] in (FINISHED, INTERRUPTED, FAILING):
-        return Condition.ENDED
+        return CampaignCondition.ENDED
     # While the report is made the file rests.
     if live["stage"] != REPORTING and age_s <= FRESH_S:
-        return Condition.RUNNING
+        return CampaignCondition.RUNNING
     if process.is_alive():
-        return Condition.RUNNING if live["stage"] == REPORTING else Condition.SILENT
+        return CampaignCondition.RUNNING if live["stage"] == REPORTING else CampaignCondition.SILENT
     elsewhere = process.boot != boot_id() or process.is_foreign()
-    return Condition.SILENT if elsewhere else Condition.DIED
+    return CampaignCondition.SILENT if elsewhere else CampaignCondition.DIED
 
 
 def _read(folder: Path) -> LiveContent | None:
     path = folder / LIVE_FILE
     try:
         live = printable_all(json.loads(path.read_text()))
-        msgspec.convert(live["process"], Process)
+        msgspec.convert(live["process"], ProcessIdentity)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, RecursionError, msgspec.ValidationError) as fault:

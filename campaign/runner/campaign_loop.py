@@ -18,17 +18,17 @@ from campaign.agenda.plan import Inputs, Plan
 from campaign.agenda.run_order import Run
 from campaign.agenda.timeline import move_plans
 from campaign.display.progress import View
-from campaign.results.live_file import FAILING, INTERRUPTED, Board, in_words, ms_in_words, write_live
+from campaign.results.live_file import FAILING, INTERRUPTED, LiveFile, in_words, ms_in_words, write_live
 from campaign.results.recovered_runs import doubt
-from campaign.results.result_store import FAILED, OK, SKIPPED, Store
-from campaign.runner.event_loop import Loop
-from campaign.runner.run_attempt import Execution, forget
-from campaign.runner.run_inputs import Conditions, Job
-from controller.host.cleanup_log import RunState
+from campaign.results.result_store import FAILED, OK, SKIPPED, ResultStore
+from campaign.runner.event_loop import CampaignEventLoop
+from campaign.runner.run_attempt import RunAttempt, forget
+from campaign.runner.run_inputs import Conditions, RunInputs
+from controller.host.cleanup_log import CleanupLog
 from controller.host.durable_files import DiskFullError, check_room, noticing_full_disk, writing
 from controller.host.signals import SIGNALS, ignore_interrupts
 from controller.nodes.agents import Member
-from controller.nodes.backend import Reach
+from controller.nodes.backend import Backend
 from inventory.errors import MillraceError, RunError
 
 NOW = 2
@@ -56,9 +56,9 @@ class Campaign:
         plan: Plan,
         runs: Sequence[Run],
         inputs: Inputs,
-        store: Store,
-        state: RunState,
-        reach: Reach,
+        store: ResultStore,
+        state: CleanupLog,
+        reach: Backend,
         work: Path,
         view: View,
         profile: bool,
@@ -95,12 +95,12 @@ class Campaign:
             reach.processes,
         )
         done = len(runs) - len(self._todo)
-        self._board = Board(agenda.name, len(runs), done, agenda.warmup_s + agenda.duration_s)
+        self._board = LiveFile(agenda.name, len(runs), done, agenda.warmup_s + agenda.duration_s)
         self._view = view
         self._interrupts = 0
         self._current: asyncio.Task[dict[str, Any]] | None = None
 
-    def carry_out(self, loop: Loop, last_stage: str) -> Ending:
+    def carry_out(self, loop: CampaignEventLoop, last_stage: str) -> Ending:
         """Do the runs; call it inside `interrupted_once`, and within the reach.
 
         Args:
@@ -218,9 +218,11 @@ class Campaign:
             await asyncio.gather(*(member.transport.remove() for member in members.values()))
             shutil.rmtree(work, ignore_errors=True)
 
-    def _execution(self, run: Run, members: Mapping[str, Member], attempt: int, partial: Path, work: Path) -> Execution:
+    def _execution(
+        self, run: Run, members: Mapping[str, Member], attempt: int, partial: Path, work: Path
+    ) -> RunAttempt:
         plan = self._plan
-        job = Job(
+        job = RunInputs(
             run=run,
             application=plan.applications[run.workload],
             placed=plan.placed[run.workload, run.scheduler],
@@ -231,7 +233,7 @@ class Campaign:
             cpus=plan.cpus[run.cpu],
             place_without=functools.partial(plan.place_without, run),
         )
-        return Execution(job, self._conditions, partial, work, self._board, self._state)
+        return RunAttempt(job, self._conditions, partial, work, self._board, self._state)
 
     def _skip(self, runs: Sequence[Run]) -> dict[str, str]:
         """Record runs that are not tried."""

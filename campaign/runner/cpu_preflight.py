@@ -10,14 +10,16 @@ from campaign.agenda.cpu_settings import ByNode
 from campaign.agenda.plan import Plan
 from campaign.agenda.run_order import Run
 from campaign.runner.cpu_settings import ask
-from campaign.runner.event_loop import Loop
-from controller.host.cleanup_log import RunState
+from campaign.runner.event_loop import CampaignEventLoop
+from controller.host.cleanup_log import CleanupLog
 from controller.nodes.agents import Agents, Member
-from controller.nodes.backend import Reach
+from controller.nodes.backend import Backend
 from inventory.errors import UnfitError
 
 
-def check_cpus(plan: Plan, runs: Sequence[Run], loop: Loop, reach: Reach, state: RunState, work: Path) -> None:
+def check_cpus(
+    plan: Plan, runs: Sequence[Run], loop: CampaignEventLoop, reach: Backend, state: CleanupLog, work: Path
+) -> None:
     """Ask the agent of every node, where the agenda says something of CPUs; nothing is set. Call it within the reach.
 
     Args:
@@ -40,7 +42,7 @@ def check_cpus(plan: Plan, runs: Sequence[Run], loop: Loop, reach: Reach, state:
 
 
 async def _refusals(
-    campaign: str, wanted: Sequence[ByNode], reach: Reach, state: RunState, work: Path
+    campaign: str, wanted: Sequence[ByNode], reach: Backend, state: CleanupLog, work: Path
 ) -> Sequence[str]:
     def started(node: str, pid: int) -> None:
         state.started(pid, f"agent {node}")

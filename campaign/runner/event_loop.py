@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 T = TypeVar("T")
 
 
-class Loop:
+class CampaignEventLoop:
     """An event loop, as a context manager. The main thread may be interrupted by an exception at any moment."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ async def watching_others(roots: Sequence[int] | None, say: Callable[[Event], No
     """Watch as long as the block lasts; say afterwards what others did, if it was much.
 
     Args:
-        roots: as in `controller.nodes.backend.Reach.processes`; None: nothing is watched.
+        roots: as in `controller.nodes.backend.Backend.processes`; None: nothing is watched.
         say: takes what was seen.
     """
     if roots is None:

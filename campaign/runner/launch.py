@@ -16,13 +16,13 @@ from campaign.display.progress_bar import share_done
 from campaign.runner.campaign_loop import Campaign, Ending
 from campaign.runner.clean import clean
 from campaign.runner.cpu_preflight import check_cpus
-from campaign.runner.event_loop import Loop
+from campaign.runner.event_loop import CampaignEventLoop
 from campaign.runner.open_campaign import Opened
-from controller.host.cleanup_log import RunState
+from controller.host.cleanup_log import CleanupLog
 from controller.host.cluster_lock import ClusterLock
 from controller.host.durable_files import writing
 from controller.host.signals import interrupted_once
-from controller.nodes.backend import Reach
+from controller.nodes.backend import Backend
 from inventory.foreign import printable
 from workloads.preparation_progress import told
 
@@ -30,7 +30,7 @@ from workloads.preparation_progress import told
 def carry_out(
     opened: Opened,
     runs: Sequence[Run],
-    reach: Reach,
+    reach: Backend,
     settings: Settings,
     profile: bool,
     accept_shortfall: bool,
@@ -55,9 +55,9 @@ def carry_out(
     with ExitStack() as stack:
         stack.enter_context(interrupted_once())
         stack.enter_context(ClusterLock(reach.lock, opened.folder))
-        state = stack.enter_context(RunState(opened.folder))
+        state = stack.enter_context(CleanupLog(opened.folder))
         stack.enter_context(reach.up(state))
-        loop = stack.enter_context(Loop())
+        loop = stack.enter_context(CampaignEventLoop())
         stack.enter_context(loop.within(reach))
         work = state.partial(Path(tempfile.gettempdir()) / f"millrace-{state.path.stem}")
         with writing(work):

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from agents.host.facts import gather
 from campaign.agenda.agenda import agenda_of, find_agenda
 from campaign.agenda.plan import Inputs, Plan, plan_of
-from campaign.results.result_store import CAMPAIGN_FILE, Store, new_folder, read_record
+from campaign.results.result_store import CAMPAIGN_FILE, ResultStore, new_folder, read_record
 from controller.host.addresses import find_beside
 from inventory.ansible_hosts import load_hosts
 from inventory.documents import Document, read, to_plain
@@ -39,15 +39,15 @@ class Opened:
     record: dict[str, Any]
     is_new: bool
 
-    def store(self) -> Store:
+    def store(self) -> ResultStore:
         """Make the folder, or take up the one that is there; call it while the cluster is locked.
 
         Raises:
             DiskFullError, UnfitError: it cannot be written.
         """
         if self.is_new:
-            return Store.create(self.folder, self.record)
-        store = Store(self.folder)
+            return ResultStore.create(self.folder, self.record)
+        store = ResultStore(self.folder)
         store.rewrite(self.record)
         store.drop_partial()
         return store
@@ -58,7 +58,7 @@ class Opened:
         Raises:
             InputError: one read something else.
         """
-        store = Store(self.folder)
+        store = ResultStore(self.folder)
         for run in self.plan.runs:
             if run.workload in inputs:
                 store.check_inputs(run.name, {entry.name: entry.sha256 for entry in inputs[run.workload]})

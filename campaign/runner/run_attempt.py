@@ -19,7 +19,7 @@ from campaign.agenda.plan import Placed
 from campaign.results.energy_account import account
 from campaign.results.hdr_log import LATENCY_LOG, write_latency_log
 from campaign.results.idle_baseline import NOT_MEASURED, Idle
-from campaign.results.live_file import Board
+from campaign.results.live_file import LiveFile
 from campaign.results.recovered_runs import doubt, why_incomplete
 from campaign.results.result_store import FAILED, OK
 from campaign.results.run_metrics import in_order, measure, verification, verified
@@ -28,21 +28,21 @@ from campaign.runner.cpu_settings import RunCpus
 from campaign.runner.event_loop import in_daemon_thread
 from campaign.runner.host_load import watching_others
 from campaign.runner.idle_baseline import measure_idle
-from campaign.runner.run_inputs import Conditions, Job
+from campaign.runner.run_inputs import Conditions, RunInputs
 from controller.coordinator.checkpoint_loop import Course
-from controller.coordinator.coordinator import Session
+from controller.coordinator.coordinator import Coordinator
 from controller.coordinator.event_log import CONTROLLER
 from controller.coordinator.failures import RunFailedError
-from controller.coordinator.interfaces import Seats, SlotRecord, World
-from controller.coordinator.live_metrics import Flow
+from controller.coordinator.interfaces import Environment, Seats, SlotRecord
+from controller.coordinator.live_metrics import LiveMetrics
 from controller.coordinator.report_validation import HERE
-from controller.host.cleanup_log import RunState
+from controller.host.cleanup_log import CleanupLog
 from controller.host.condition import unless
 from controller.nodes.agents import Agents
-from controller.nodes.backend import Calibrated, Reach
-from controller.nodes.clock_sync import Apart, Clocks
+from controller.nodes.backend import Backend, Calibrated
+from controller.nodes.clock_sync import ClockDifference, ClockSync
 from controller.nodes.collect import collect_answer, collect_logs, collect_profiles, collect_traces
-from controller.nodes.replicas import FolderCopies
+from controller.nodes.replicas import FolderReplicas
 from inventory.documents import to_plain
 from inventory.errors import MillraceError, RunError
 from inventory.foreign import printable, printable_all
@@ -56,11 +56,11 @@ SLOTS_HELD = 5_000
 """So many rows of time slots are held in memory before they are written."""
 
 
-class Execution:
+class RunAttempt:
     """One attempt at a run; its `record` can be asked for at any time and says how far it came."""
 
     def __init__(
-        self, job: Job, conditions: Conditions, folder: Path, work: Path, board: Board, state: RunState
+        self, job: RunInputs, conditions: Conditions, folder: Path, work: Path, board: LiveFile, state: CleanupLog
     ) -> None:
         """Prepare it.
 
@@ -76,7 +76,7 @@ class Execution:
         self._board, self._state = board, state
         self._transports = {node: member.transport for node, member in job.members.items()}
         self._traces = work / "traces"
-        self._copies = FolderCopies(work / "copies", self._transports)
+        self._copies = FolderReplicas(work / "copies", self._transports)
         self._supplied: set[str] = set()
         self._stages: dict[str, float] = {}
         self._times: dict[str, Any] = {"created_utc": _utc(), "stages_s": self._stages}
@@ -88,13 +88,13 @@ class Execution:
         self._cpus = RunCpus(job.cpus, self._clocks_of(job.placed), shared)
         self._suspect: list[str] = []
         self._idle: dict[str, Idle] = {}
-        self._apart: list[Apart] = []
+        self._apart: list[ClockDifference] = []
         self._verdict: Verdict | None = None
         self._measured: dict[str, Any] | None = None
         self._profiles: list[dict[str, Any]] | None = None
         self._calibration: Sequence[Calibrated] = ()
 
-    async def calibrate(self, reach: Reach) -> None:
+    async def calibrate(self, reach: Backend) -> None:
         """Have nodes and links measured before the run.
 
         Raises:
@@ -199,7 +199,7 @@ class Execution:
             "calibration": self._calibration,
         }
 
-    async def _stream(self) -> Session:
+    async def _stream(self) -> Coordinator:
         """From the first agent's start to the last one's end."""
         job, conditions = self._job, self._conditions
         self._enter("starting agents")
@@ -207,12 +207,12 @@ class Execution:
         try:
             async with Agents(job.members, conditions.campaign, self._agent_started) as agents:
                 course = Course(conditions.sensors, conditions.checkpoint_s, tuple(job.moves))
-                clocks = Clocks(agents.offset, self._traces, job.run.name)
+                clocks = ClockSync(agents.offset, self._traces, job.run.name)
                 if self._cpus.nodes:
                     self._enter("setting CPUs")
                     await self._cpus.set(agents)
                 before = await self._meter_idle(agents)
-                session = Session(self._spec(agents), self._world(agents, clocks, traces), course)
+                session = Coordinator(self._spec(agents), self._world(agents, clocks, traces), course)
                 agents.listen(session)
                 async with session:
                     await unless(self._conduct(session), clocks.keep(job.members, session.set_clock))
@@ -240,7 +240,7 @@ class Execution:
         self._enter("metering without workers", entry.settle_s + entry.measure_s)
         return await measure_idle(agents, self._machines, entry, lost)
 
-    async def _conduct(self, session: Session) -> None:
+    async def _conduct(self, session: Coordinator) -> None:
         """Everything between the start of the workers and the end of the last tuple."""
         self._enter("starting workers")
         source_start = await session.start()
@@ -264,7 +264,7 @@ class Execution:
         await session.stop()
         self._times["drained_ns"] = time.monotonic_ns()
 
-    def _world(self, agents: Agents, clocks: Clocks, traces: TraceWriter) -> World:
+    def _world(self, agents: Agents, clocks: ClockSync, traces: TraceWriter) -> Environment:
         def note(kind: str, subject: str, detail: str, value: float | None) -> None:
             traces.add("event", time.monotonic_ns(), kind, subject, printable(detail), value)
 
@@ -283,7 +283,7 @@ class Execution:
             await self._cpus.set_clocks(agents, self._clocks_of(placed), lost)
             return Seats(placed.places, placed.gates)
 
-        return World(
+        return Environment(
             nodes=tuple(self._job.members),
             tell=agents.tell,
             restart=restart,
@@ -308,7 +308,7 @@ class Execution:
                 await self._transports[node].put(entry.path, str(HERE.input(entry.path.name)), moved)
             self._supplied.add(node)
 
-    def _enter(self, stage: str, seconds: float | None = None, flow: Flow | None = None) -> None:
+    def _enter(self, stage: str, seconds: float | None = None, flow: LiveMetrics | None = None) -> None:
         """Tell the board of a stage, and note how long it takes until the next."""
         self._board.stage(stage, seconds, flow)
         self._leave()
@@ -347,7 +347,7 @@ class Execution:
             gates=job.placed.gates,
         )
 
-    def _note_nodes(self, agents: Agents, clocks: Clocks) -> None:
+    def _note_nodes(self, agents: Agents, clocks: ClockSync) -> None:
         """Facts of nodes on this host are those of `campaign.json`, and are not repeated in every run."""
         ours = gather()
         for node, facts in agents.facts.items():

@@ -17,7 +17,7 @@ class Conditions:
     """What is the same for all runs of a campaign.
 
     `idle`: how nodes are metered without workers, None without the sensor `power`. `tier` is that of
-    `controller.nodes.backend.Reach`; `accepts_shortfall`: runs take place although nodes or links got too
+    `controller.nodes.backend.Backend`; `accepts_shortfall`: runs take place although nodes or links got too
     little of what was asked for; `processes` are those of `Reach.processes`.
     """
 
@@ -34,7 +34,7 @@ class Conditions:
 
 
 @dataclass(frozen=True)
-class Job:
+class RunInputs:
     """One run, and all that it needs.
 
     Attributes:

@@ -2,8 +2,8 @@
 
 import os
 
-from controller.nodes.backend import Reach
-from controller.nodes.loopback import LoopbackReach
+from controller.nodes.backend import Backend
+from controller.nodes.loopback import LoopbackBackend
 from inventory.ansible_hosts import Hosts
 from inventory.cluster import Cluster
 
@@ -11,7 +11,7 @@ EMULATED = 2
 """Tier of nodes that are namespaces of this host."""
 
 
-def reach_of(cluster: Cluster, hosts: Hosts | None, owner: str) -> Reach:
+def select_backend(cluster: Cluster, hosts: Hosts | None, owner: str) -> Backend:
     """How the nodes of `cluster` are reached: over SSH when they are `hosts` of an Ansible inventory, emulated or not.
 
     Args:
@@ -20,13 +20,13 @@ def reach_of(cluster: Cluster, hosts: Hosts | None, owner: str) -> Reach:
         owner: the campaign, in words for others.
     """
     if hosts is None:
-        return LoopbackReach(cluster)
+        return LoopbackBackend(cluster)
     # What they import takes a second to load, which a cluster on this host has no use for.
     if hosts.tier == EMULATED and os.geteuid() != 0:
-        from controller.emulation.links_backend import LinksReach
+        from controller.emulation.links_backend import LinksBackend
 
-        return LinksReach(cluster, hosts)
-    from controller.emulation.backend import EmulatedReach
-    from controller.ssh.backend import SshReach
+        return LinksBackend(cluster, hosts)
+    from controller.emulation.backend import EmulatedBackend
+    from controller.ssh.backend import SshBackend
 
-    return (EmulatedReach if hosts.tier == EMULATED else SshReach)(cluster, hosts, owner)
+    return (EmulatedBackend if hosts.tier == EMULATED else SshBackend)(cluster, hosts, owner)

@@ -4,7 +4,7 @@ prepare -> ready of all -> cut -> passed of all       or: refused, or too slow -
 """
 
 from agents.protocol import Abandon, Cut, Move, Prepare
-from controller.coordinator.epoch_workers import Crew, at, listed
+from controller.coordinator.epoch_workers import EpochWorkers, at, listed
 
 READY_S = 30.0
 PASS_S = 120.0
@@ -15,7 +15,9 @@ class AbandonedError(Exception):
     """A barrier does not come; the run goes on as if nothing had been. The message says why."""
 
 
-async def carry_out(crew: Crew, barrier: int, complete: int, store: bool = False, moves: tuple[Move, ...] = ()) -> None:
+async def carry_out(
+    crew: EpochWorkers, barrier: int, complete: int, store: bool = False, moves: tuple[Move, ...] = ()
+) -> None:
     """Send barrier number `barrier` through the topology; return when all workers and moves are behind it.
 
     Args:
@@ -51,7 +53,7 @@ async def carry_out(crew: Crew, barrier: int, complete: int, store: bool = False
         await crew.until(lambda: crew.stored.keys(), crew.places.keys(), PASS_S, "the state was not stored")
 
 
-async def _ready(crew: Crew, barrier: int) -> int:
+async def _ready(crew: EpochWorkers, barrier: int) -> int:
     """Wait for all workers; return the tick before which the barrier comes.
 
     Raises:

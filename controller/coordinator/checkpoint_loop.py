@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from agents.protocol import AGENT
 from controller.coordinator import epoch
 from controller.coordinator.barrier import AbandonedError, carry_out
-from controller.coordinator.checkpoint_store import Vault
-from controller.coordinator.epoch_workers import Crew
-from controller.coordinator.event_log import CONTROLLER, Journal
+from controller.coordinator.checkpoint_store import CheckpointStore
+from controller.coordinator.epoch_workers import EpochWorkers
+from controller.coordinator.event_log import CONTROLLER, EventLog
 from controller.coordinator.failures import BrokenError, Failure, explained
-from controller.coordinator.interfaces import World
+from controller.coordinator.interfaces import Environment
 from controller.coordinator.migrations import MovePlan, carry_out_moves, moves_of
-from controller.coordinator.node_membership import Roster
+from controller.coordinator.node_membership import NodeMembership
 from controller.coordinator.reached_progress import Reached
-from controller.host.condition import News
+from controller.host.condition import Condition
 from inventory.errors import RunError
 from workloads.rates import NS
 
@@ -36,7 +36,7 @@ class Course:
     moves: tuple[MovePlan, ...] = ()
 
 
-class Tending:
+class CheckpointLoop:
     """Tends the epochs of one run, one after the other.
 
     Attributes:
@@ -46,11 +46,11 @@ class Tending:
     def __init__(
         self,
         course: Course,
-        world: World,
-        news: News,
-        journal: Journal,
-        vault: Vault,
-        roster: Roster,
+        world: Environment,
+        news: Condition,
+        journal: EventLog,
+        vault: CheckpointStore,
+        roster: NodeMembership,
         reached: Reached,
         stop_asked: Callable[[], bool],
     ) -> None:
@@ -61,7 +61,7 @@ class Tending:
         self._plan: MovePlan | None = None
         self.barrier = 0
 
-    async def until_stop(self, crew: Crew, start_ns: int) -> None:
+    async def until_stop(self, crew: EpochWorkers, start_ns: int) -> None:
         """Return when the run is to stop; sources started at `start_ns` of our monotonic clock.
 
         Raises:
@@ -89,7 +89,7 @@ class Tending:
         every = self._course.checkpoint_s
         return asyncio.get_running_loop().time() + every if every else math.inf
 
-    async def _checkpoint(self, crew: Crew) -> None:
+    async def _checkpoint(self, crew: EpochWorkers) -> None:
         loop = asyncio.get_running_loop()
         begun = loop.time()
         number = self._next_barrier()
@@ -110,7 +110,7 @@ class Tending:
             raise BrokenError(Failure(CONTROLLER, AGENT, reason, kind="gone"), loop.time()) from None
         self._journal.checkpoint(number, loop.time() - begun, nbytes)
 
-    async def _move(self, crew: Crew, start_ns: int) -> None:
+    async def _move(self, crew: EpochWorkers, start_ns: int) -> None:
         plan = self._plan = self._plans.pop(0)
         number = self._next_barrier()
         try:
@@ -132,7 +132,7 @@ class Tending:
         for wish in plan.wishes:
             self._journal.not_moved(wish.executor, wish.target, plan.at_s, why)
 
-    async def _include_returned(self, crew: Crew) -> None:
+    async def _include_returned(self, crew: EpochWorkers) -> None:
         """Nodes that have returned take part in the epoch, without workers as yet."""
         nodes, self._roster.returned = self._roster.returned, set()
         await epoch.join(crew, nodes, self._course.sensors)

@@ -23,7 +23,7 @@ class Part(NamedTuple):
     name: str
 
 
-class Vault:
+class CheckpointStore:
     """What has been stored in the run so far.
 
     Attributes:

@@ -31,18 +31,18 @@ from agents.protocol import (
     workers_of,
 )
 from controller.coordinator import epoch
-from controller.coordinator.checkpoint_loop import Course, Tending
-from controller.coordinator.checkpoint_store import Part, Vault
-from controller.coordinator.epoch_workers import Crew, Profiles, name_of
-from controller.coordinator.event_log import Journal
+from controller.coordinator.checkpoint_loop import CheckpointLoop, Course
+from controller.coordinator.checkpoint_store import CheckpointStore, Part
+from controller.coordinator.epoch_workers import EpochWorkers, WorkerProfiles, name_of
+from controller.coordinator.event_log import EventLog
 from controller.coordinator.failures import BrokenError, Failure, Failures, RunFailedError, explained
-from controller.coordinator.interfaces import Seats, World
-from controller.coordinator.live_metrics import Flow
-from controller.coordinator.node_membership import Roster
+from controller.coordinator.interfaces import Environment, Seats
+from controller.coordinator.live_metrics import LiveMetrics
+from controller.coordinator.node_membership import NodeMembership
 from controller.coordinator.reached_progress import Bolts, Reached
 from controller.coordinator.report_watch import watch_reports
 from controller.coordinator.time_slot_clock import SlotClock
-from controller.host.condition import News, all_of, unless
+from controller.host.condition import Condition, all_of, unless
 from inventory.errors import RunError
 from workloads.rates import NS
 
@@ -60,7 +60,7 @@ MOST_RECOVERIES = len(PAUSES_S)
 """So many epochs in a row may break without a new complete checkpoint; one more, and the run fails."""
 
 
-class Session:
+class Coordinator:
     """One run, as an asynchronous context manager that ends all it does; nodes are ended by their owner.
 
     Attributes:
@@ -71,19 +71,19 @@ class Session:
         answer: all parts of the answer, after `stop`.
     """
 
-    def __init__(self, spec: RunSpec, world: World, course: Course) -> None:
+    def __init__(self, spec: RunSpec, world: Environment, course: Course) -> None:
         """Prepare it; reports of nodes go to `take`, the end of an agent to `gone`."""
         self._spec, self._world, self._course = spec, world, course
-        self._news = News()
-        self.journal = Journal(world.note)
-        self._vault = Vault(world.copies)
-        self._roster = Roster(world, self.journal, self._news)
+        self._news = Condition()
+        self.journal = EventLog(world.note)
+        self._vault = CheckpointStore(world.copies)
+        self._roster = NodeMembership(world, self.journal, self._news)
         self._failures = Failures(self._mends)
-        self._crew = Crew(spec, world, self._news, self.gone)
-        self.flow = Flow()
-        self.profiles = Profiles(self._news)
+        self._crew = EpochWorkers(spec, world, self._news, self.gone)
+        self.flow = LiveMetrics()
+        self.profiles = WorkerProfiles(self._news)
         self._reached, self._bolts = Reached(), Bolts()
-        self._tending = Tending(
+        self._tending = CheckpointLoop(
             course, world, self._news, self.journal, self._vault, self._roster, self._reached, lambda: self._stop_asked
         )
         self._broken: BrokenError | None = None
@@ -268,7 +268,7 @@ class Session:
         if self._broken is not None:
             await self._mend()
         self._roster.returned.clear()
-        crew = self._crew = Crew(self._spec, self._world, self._news, self.gone)
+        crew = self._crew = EpochWorkers(self._spec, self._world, self._news, self.gone)
         await epoch.start(crew, self._roster.usable, self._course.sensors, self._world)
         await epoch.connect(crew)
         if self._start_ns is None:
@@ -287,7 +287,7 @@ class Session:
         self._over = True
         self._failures = self._failures.unmendable()
 
-    async def _flow(self, crew: Crew, clock: SlotClock | None = None) -> None:
+    async def _flow(self, crew: EpochWorkers, clock: SlotClock | None = None) -> None:
         """From the start of the sources to the last tuple, and the time slot of that."""
         await self._tending.until_stop(crew, self._source_start_ns)
         await epoch.drain(crew, self._reached.positions, lambda: self.flow.worked_off)

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Mapping
 
 from agents.protocol import Connect, Go, Start, Stop
-from controller.coordinator.epoch_workers import Crew, listed
+from controller.coordinator.epoch_workers import EpochWorkers, listed
 from controller.coordinator.failures import explained
-from controller.coordinator.interfaces import World
+from controller.coordinator.interfaces import Environment
 from controller.host.condition import all_of
 from inventory.errors import RunError
 
@@ -17,7 +17,7 @@ DRAIN_S = 120.0
 """How long nothing may move while the topology drains. How long there is something left depends on the operators."""
 
 
-async def start(crew: Crew, nodes: Collection[str], sensors: tuple[str, ...], world: World) -> None:
+async def start(crew: EpochWorkers, nodes: Collection[str], sensors: tuple[str, ...], world: Environment) -> None:
     """Have all workers of the epoch started and listening.
 
     Raises:
@@ -28,7 +28,7 @@ async def start(crew: Crew, nodes: Collection[str], sensors: tuple[str, ...], wo
     await crew.until(lambda: crew.ports.keys(), crew.workers, START_S, "the workers did not all start")
 
 
-async def connect(crew: Crew) -> None:
+async def connect(crew: EpochWorkers) -> None:
     """Have all workers linked to one another.
 
     Raises:
@@ -38,7 +38,7 @@ async def connect(crew: Crew) -> None:
     await crew.until(lambda: crew.connected, crew.workers, CONNECT_S, "the workers did not all connect")
 
 
-async def go(crew: Crew, at_ns: int, seen: Mapping[str, int], world: World) -> None:
+async def go(crew: EpochWorkers, at_ns: int, seen: Mapping[str, int], world: Environment) -> None:
     """Have the sources follow their schedule, which begins at `at_ns` of our monotonic clock.
 
     `seen` are positions reached in earlier epochs. All workers are connected by now, so that none will say anything
@@ -53,12 +53,12 @@ async def go(crew: Crew, at_ns: int, seen: Mapping[str, int], world: World) -> N
     await crew.tell(message)
 
 
-async def join(crew: Crew, nodes: Collection[str], sensors: tuple[str, ...]) -> None:
+async def join(crew: EpochWorkers, nodes: Collection[str], sensors: tuple[str, ...]) -> None:
     """Have nodes without workers take part in the epoch that is under way."""
     await crew.begin(Start(spec=crew.spec, sensors=sensors), nodes)
 
 
-async def drain(crew: Crew, reached: Mapping[str, int], worked_off: Callable[[], int]) -> None:
+async def drain(crew: EpochWorkers, reached: Mapping[str, int], worked_off: Callable[[], int]) -> None:
     """Have the sources end, those with a known end there, and wait until all that they emitted is worked off.
 
     Args:

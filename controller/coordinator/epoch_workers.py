@@ -27,9 +27,9 @@ from agents.protocol import (
     Stored,
     WorkerReport,
 )
-from controller.coordinator.interfaces import World
+from controller.coordinator.interfaces import Environment
 from controller.coordinator.report_validation import check_answers, check_positions, check_stored, check_worker
-from controller.host.condition import News
+from controller.host.condition import Condition
 from inventory.errors import RunError
 
 T = TypeVar("T", Place, str)
@@ -49,7 +49,7 @@ def name_of(executor: ExecutorSpec) -> str:
     return f"{executor.component}[{executor.index}]"
 
 
-class Crew:
+class EpochWorkers:
     """All workers of an epoch, and what they have reported in it.
 
     Attributes:
@@ -63,7 +63,7 @@ class Crew:
         ready, passed: answers to the barrier under way, by worker; moved, stored: by executor.
     """
 
-    def __init__(self, spec: RunSpec, world: World, news: News, on_gone: Callable[[str, str], None]) -> None:
+    def __init__(self, spec: RunSpec, world: Environment, news: Condition, on_gone: Callable[[str, str], None]) -> None:
         """Begin with none; `on_gone(node, reason)` is told of agents that cannot be spoken to."""
         self.spec = spec
         self._world, self.news, self._on_gone = world, news, on_gone
@@ -203,10 +203,10 @@ def listed(names: Iterable[Place | str]) -> str:
     return ", ".join(sorted(at(name) if isinstance(name, Place) else name for name in names))
 
 
-class Profiles:
+class WorkerProfiles:
     """What nodes say of them; `of` has those of every node that has answered, in that order."""
 
-    def __init__(self, news: News) -> None:
+    def __init__(self, news: Condition) -> None:
         self._news = news
         self.of: dict[str, tuple[Profile, ...]] = {}
 

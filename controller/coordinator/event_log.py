@@ -10,7 +10,7 @@ CONTROLLER = ""
 """The node of the controller's own rows in the traces."""
 
 
-class Journal:
+class EventLog:
     """Checkpoints, recoveries and moves of one run.
 
     Attributes:

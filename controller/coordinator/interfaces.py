@@ -69,7 +69,7 @@ class Copies(Protocol):
 
 
 @dataclass(frozen=True)
-class World:
+class Environment:
     """The world around a run.
 
     Attributes:

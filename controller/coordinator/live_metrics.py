@@ -91,7 +91,7 @@ class _Worker:
         return None if self.before is None else (self.last.at_ns - self.before.at_ns) / NS
 
 
-class Flow:
+class LiveMetrics:
     """Collects reports; `now` is always the event loop's clock (monotonic), in seconds."""
 
     def __init__(self) -> None:

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from agents.protocol import Grow, Move, Place
 from controller.coordinator.barrier import AbandonedError, carry_out
 from controller.coordinator.epoch import START_S
-from controller.coordinator.epoch_workers import Crew, at
-from controller.coordinator.event_log import Journal
+from controller.coordinator.epoch_workers import EpochWorkers, at
+from controller.coordinator.event_log import EventLog
 from controller.coordinator.failures import explained
-from controller.coordinator.interfaces import World
+from controller.coordinator.interfaces import Environment
 from controller.host.condition import all_of
 from workloads.rates import NS
 
 
 @dataclass(frozen=True)
-class Wish:
+class MoveRequest:
     """An executor, by name, and the node where it is to go; to this slot of it, or to one that suits."""
 
     executor: str
@@ -42,7 +42,7 @@ class MovePlan:
     """Moves that are due together, `at_s` seconds after the sources' start."""
 
     at_s: float
-    wishes: tuple[Wish, ...]
+    wishes: tuple[MoveRequest, ...]
 
 
 def chosen_slot(node: str, workers: Set[Place]) -> int:
@@ -50,7 +50,7 @@ def chosen_slot(node: str, workers: Set[Place]) -> int:
     return min((place.slot for place in workers if place.node == node), default=0)
 
 
-def moves_of(plan: MovePlan, crew: Crew, lost: Set[str]) -> tuple[Move, ...]:
+def moves_of(plan: MovePlan, crew: EpochWorkers, lost: Set[str]) -> tuple[Move, ...]:
     """The moves that bring about what the plan wishes; none for executors that are where they are to go.
 
     Raises:
@@ -68,7 +68,13 @@ def moves_of(plan: MovePlan, crew: Crew, lost: Set[str]) -> tuple[Move, ...]:
 
 
 async def carry_out_moves(
-    moves: tuple[Move, ...], crew: Crew, barrier: int, complete: int, start_ns: int, world: World, journal: Journal
+    moves: tuple[Move, ...],
+    crew: EpochWorkers,
+    barrier: int,
+    complete: int,
+    start_ns: int,
+    world: Environment,
+    journal: EventLog,
 ) -> None:
     """Do these moves at barrier number `barrier`; afterwards `crew` knows the new places.
 
@@ -113,7 +119,7 @@ async def carry_out_moves(
         )
 
 
-async def _grow(crew: Crew, places: list[Place], start_ns: int, world: World) -> None:
+async def _grow(crew: EpochWorkers, places: list[Place], start_ns: int, world: Environment) -> None:
     """Have workers started at `places`, where there are none yet."""
     nodes = sorted({place.node for place in places})
     await explained(all_of(world.supply(node) for node in nodes))

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from controller.coordinator.event_log import Journal
-from controller.coordinator.interfaces import Seats, World
-from controller.host.condition import News, all_of
+from controller.coordinator.event_log import EventLog
+from controller.coordinator.interfaces import Environment, Seats
+from controller.host.condition import Condition, all_of
 from inventory.errors import MillraceError, RunError
 
 RESTART_S = 20.0
@@ -14,7 +14,7 @@ CALL_EVERY_S = 5.0
 """Pause between two tries to reach lost nodes."""
 
 
-class Roster:
+class NodeMembership:
     """The nodes of a run.
 
     Attributes:
@@ -23,7 +23,7 @@ class Roster:
         returned: nodes that were lost and are up again, but take no part in the epoch yet.
     """
 
-    def __init__(self, world: World, journal: Journal, news: News) -> None:
+    def __init__(self, world: Environment, journal: EventLog, news: Condition) -> None:
         """Begin with all agents up; `news` is told when a node has returned."""
         self._world, self._journal, self._news = world, journal, news
         self.gone: dict[str, str] = {}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from agents.protocol import SILENCE_S
-from controller.coordinator.epoch_workers import Crew
+from controller.coordinator.epoch_workers import EpochWorkers
 
 LOOK_S = 1.0
 """From one look to the next."""
@@ -19,7 +19,7 @@ MOST_LOOKS = round(SILENCE_S / LOOK_S)
 """So many looks in a row without a report, and the agent is given up."""
 
 
-async def watch_reports(crew: Crew, on_gone: Callable[[str, str], None]) -> NoReturn:
+async def watch_reports(crew: EpochWorkers, on_gone: Callable[[str, str], None]) -> NoReturn:
     """Call `on_gone(node, reason)` for agents of an epoch that report nothing of it; never return."""
     quiet: Counter[str] = Counter()
     while True:

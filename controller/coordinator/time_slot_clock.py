@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import count
 
 from agents.protocol import Gates, Place, SlotDone, TimeSlot
-from controller.coordinator.epoch_workers import Crew, listed
+from controller.coordinator.epoch_workers import EpochWorkers, listed
 from controller.coordinator.interfaces import SlotRecord
 from inventory.errors import RunError
 from workloads.rates import NS
@@ -32,7 +32,7 @@ IDLE_S = 0.002
 class SlotClock:
     """The clock of one epoch; its slots begin at 0."""
 
-    def __init__(self, crew: Crew, gates: Gates, note: Callable[[SlotRecord], None]) -> None:
+    def __init__(self, crew: EpochWorkers, gates: Gates, note: Callable[[SlotRecord], None]) -> None:
         """Prepare it; `note` takes every slot that is over."""
         self._crew, self._gates, self._note = crew, gates, note
         self._sent = 0

@@ -13,20 +13,20 @@ from controller.emulation.cluster import why_not
 from controller.emulation.daemon_client import ask
 from controller.emulation.description import Description
 from controller.emulation.lifecycle import cluster_of, joined, start, use_of
-from controller.host.cleanup_log import RunState
+from controller.host.cleanup_log import CleanupLog
 from controller.host.namespaces import inside
 from controller.nodes.backend import Calibration
-from controller.ssh.backend import SshReach
+from controller.ssh.backend import SshBackend
 from inventory.ansible_hosts import Hosts
 from inventory.cluster import Cluster
 from inventory.errors import RunError, UnfitError
 
 
-class EmulatedReach(SshReach):
-    """Nodes that are namespaces of this host; see `controller.nodes.backend.Reach`."""
+class EmulatedBackend(SshBackend):
+    """Nodes that are namespaces of this host; see `controller.nodes.backend.Backend`."""
 
     def __init__(self, cluster: Cluster, hosts: Hosts, owner: str) -> None:
-        """Describe it, as `SshReach`."""
+        """Describe it, as `SshBackend`."""
         super().__init__(cluster, hosts, owner)
         self._inventory = hosts
         self._description: Description | None = None
@@ -44,7 +44,7 @@ class EmulatedReach(SshReach):
         cluster_of(self._inventory)
 
     @contextmanager
-    def up(self, state: RunState) -> Iterator[None]:
+    def up(self, state: CleanupLog) -> Iterator[None]:
         """See `Reach.up`: a cluster that is up already stays up; otherwise it comes, is provisioned, and goes again."""
         # Importing it takes as long as a run on processes needs to start.
         from campaign.admin.playbook import Choice, play

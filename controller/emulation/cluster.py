@@ -11,9 +11,9 @@ from typing import IO, cast
 import msgspec
 
 from controller.emulation.daemon import KEEP, READY
-from controller.emulation.description import Description, Wish, description_in
+from controller.emulation.description import ClusterRequest, Description, description_in
 from controller.emulation.folder import KEEPER_LOG
-from controller.host.process_identity import Process, end
+from controller.host.process_identity import ProcessIdentity, end
 from inventory.errors import InputError, RunError, UnfitError
 
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "sshd": "openssh-server",
@@ -56,7 +56,7 @@ def why_not() -> str | None:
     return None
 
 
-def bring_up(wish: Wish, tell: Callable[[str], None]) -> EmulatedCluster:
+def bring_up(wish: ClusterRequest, tell: Callable[[str], None]) -> EmulatedCluster:
     """Bring a cluster up; `tell` hears the name of every part that is there.
 
     Raises:
@@ -103,7 +103,7 @@ def bring_up(wish: Wish, tell: Callable[[str], None]) -> EmulatedCluster:
     return EmulatedCluster(keeper, description)
 
 
-def take_down(keeper: Process) -> None:
+def take_down(keeper: ProcessIdentity) -> None:
     """Take the cluster down that a process keeps, whoever has brought it up.
 
     Raises:
@@ -114,7 +114,7 @@ def take_down(keeper: Process) -> None:
         raise RunError(f"process {keeper.pid}, which keeps the emulated cluster, does not end")
 
 
-def _check_share(wish: Wish) -> None:
+def _check_share(wish: ClusterRequest) -> None:
     cores = len(os.sched_getaffinity(0))
     asked = sum(machine.share for machine in wish.machines.values())
     if asked > cores:

@@ -1,6 +1,6 @@
 """The process that keeps an emulated cluster: it brings it up, stands behind its nodes' files, and takes it down.
 
-`python -P -m controller.emulation.daemon` reads one line, a `Wish`, and says line by line how far it is, then `ready` or
+`python -P -m controller.emulation.daemon` reads one line, a `ClusterRequest`, and says line by line how far it is, then `ready` or
 why it cannot be. The cluster goes down with the end of the input, so that it ends with whoever started it, unless the
 line `keep` comes first; SIGTERM takes it down in any case. While it is up, programs of the same user talk to it over a
 socket in the cluster's folder: one JSON object a line, one answer each (`controller.emulation.daemon_client`).
@@ -20,17 +20,17 @@ from types import FrameType
 
 import msgspec
 
-from controller.emulation.daemon_client import SOCKET, Answer, Request
-from controller.emulation.description import Description, Member, Origin, Wish, forget_description
+from controller.emulation.daemon_client import SOCKET, DaemonReply, DaemonRequest
+from controller.emulation.description import ClusterRequest, Description, Member, Origin, forget_description
 from controller.emulation.folder import KEEPER_LOG, KNOWN_HOSTS, NODES, RELAY_LOG, clear, forget, logs_in, remember
 from controller.emulation.inotify import Watch
 from controller.emulation.keys import known_hosts, make_keys, public, write_programs
 from controller.emulation.network import EmulatedNetwork, NetworkPlan, new_prefix
-from controller.emulation.node import Node, files_of_node
+from controller.emulation.node import EmulatedNode, files_of_node
 from controller.emulation.node_init import NodePlan
-from controller.emulation.sysfs_effects import Effects, Refused
+from controller.emulation.sysfs_effects import RefusedWrite, SysfsEffects
 from controller.host.cgroups import Group, find_hierarchy
-from controller.host.cleanup_log import RunState, this_owner
+from controller.host.cleanup_log import CleanupLog, this_owner
 from controller.host.process_identity import identify
 from controller.host.state_folder import state_folder
 from inventory.errors import MillraceError, RunError, UnfitError
@@ -46,22 +46,22 @@ _LOOK_S = 1.0
 _SHELL_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
-class Keeper:
+class EmulationDaemon:
     """A cluster, from `up` until the block around it ends."""
 
-    def __init__(self, wish: Wish, tell: Callable[[str], None]) -> None:
+    def __init__(self, wish: ClusterRequest, tell: Callable[[str], None]) -> None:
         """Plan it; `tell` hears how far it is."""
         self.wish, self._tell = wish, tell
         self.folder = Path(wish.folder)
         self._stack = ExitStack()
-        self._effects: dict[str, Effects] = {}
-        self._nodes: dict[str, Node] = {}
-        self._refused: list[Refused] = []
+        self._effects: dict[str, SysfsEffects] = {}
+        self._nodes: dict[str, EmulatedNode] = {}
+        self._refused: list[RefusedWrite] = []
         self._faults: list[str] = []
         self._watch = Watch()
         self._server = self._stack.enter_context(socket.socket(socket.AF_UNIX))
 
-    def __enter__(self) -> "Keeper":
+    def __enter__(self) -> "EmulationDaemon":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -83,7 +83,7 @@ class Keeper:
         states = state_folder()
         remember(self.folder, states)
         self._stack.callback(self._leave, states)
-        state = self._stack.enter_context(RunState(self.folder))
+        state = self._stack.enter_context(CleanupLog(self.folder))
         plan = NetworkPlan(new_prefix(), tuple(self.wish.machines), self.wish.links)
         hierarchy = find_hierarchy()
         groups = {name: Group(hierarchy, f"{plan.prefix}/{name}") for name in plan.nodes}
@@ -124,7 +124,7 @@ class Keeper:
                 hosts=hosts,
                 sshd=sshd,
             )
-            self._nodes[name] = Node(node, self.folder / KEEPER_LOG)
+            self._nodes[name] = EmulatedNode(node, self.folder / KEEPER_LOG)
             self._stack.callback(self._nodes[name].stop)
             state.started(self._nodes[name].process, f"node {name}")
         members = {}
@@ -132,7 +132,7 @@ class Keeper:
             pid = running.wait()
             members[name] = Member(pid, groups[name].name, self.wish.machines[name])
             machine, root = self.wish.machines[name], files_of_node(pid)
-            self._effects[name] = Effects(name, machine, root, groups[name], self._refused.append)
+            self._effects[name] = SysfsEffects(name, machine, root, groups[name], self._refused.append)
             self._watch.add(name, self._effects[name].folders)
             self._tell(name)
         self._server.bind(str(self.folder / SOCKET))
@@ -181,35 +181,39 @@ class Keeper:
         with client, client.makefile("rb") as lines:
             client.settimeout(1.0)
             try:
-                request = msgspec.json.decode(lines.readline(), type=Request)
+                request = msgspec.json.decode(lines.readline(), type=DaemonRequest)
                 answer = self._answers[request.do](self)
             except MillraceError as fault:
-                answer = Answer(error=str(fault))
+                answer = DaemonReply(error=str(fault))
             except (OSError, msgspec.MsgspecError) as fault:
-                answer = Answer(error=f"not understood: {fault}")
+                answer = DaemonReply(error=f"not understood: {fault}")
             with suppress(OSError):
                 client.sendall(msgspec.json.encode(answer) + b"\n")
 
-    def _limit(self) -> Answer:
+    def _limit(self) -> DaemonReply:
         for effects in self._effects.values():
             effects.limit(True)
         return self._status()
 
-    def _lift(self) -> Answer:
+    def _lift(self) -> DaemonReply:
         for effects in self._effects.values():
             effects.limit(False)
         return self._status()
 
-    def _status(self) -> Answer:
+    def _status(self) -> DaemonReply:
         for name in self._effects:
             self._react(name)
-        return Answer(
+        return DaemonReply(
             shares={name: effects.share for name, effects in self._effects.items()},
             refused=list(self._refused),
             faults=[*self._faults, *(f"node {name}: has ended" for name, node in self._nodes.items() if node.ended)],
         )
 
-    _answers: Mapping[str, Callable[["Keeper"], Answer]] = {"limit": _limit, "lift": _lift, "status": _status}
+    _answers: Mapping[str, Callable[["EmulationDaemon"], DaemonReply]] = {
+        "limit": _limit,
+        "lift": _lift,
+        "status": _status,
+    }
 
 
 def main() -> int:
@@ -232,7 +236,7 @@ def main() -> int:
         if not more:
             return 0
         line += more
-    with Keeper(msgspec.json.decode(line, type=Wish), tell) as keeper:
+    with EmulationDaemon(msgspec.json.decode(line, type=ClusterRequest), tell) as keeper:
         try:
             keeper.up()
         except MillraceError as fault:

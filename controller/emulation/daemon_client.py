@@ -7,20 +7,20 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from controller.emulation.sysfs_effects import Refused
+from controller.emulation.sysfs_effects import RefusedWrite
 from inventory.errors import RunError
 
 SOCKET = "keeper.sock"
 _PATIENCE_S = 30.0
 
 
-class Request(Struct, frozen=True):
+class DaemonRequest(Struct, frozen=True):
     """`limit`: hold nodes to their shares and memory; `lift`: let them have what is there; `status`: neither."""
 
     do: Literal["limit", "lift", "status"]
 
 
-class Answer(Struct, frozen=True, omit_defaults=True):
+class DaemonReply(Struct, frozen=True, omit_defaults=True):
     """What the keeper says.
 
     Attributes:
@@ -31,12 +31,12 @@ class Answer(Struct, frozen=True, omit_defaults=True):
     """
 
     shares: dict[str, float] = {}
-    refused: list[Refused] = []
+    refused: list[RefusedWrite] = []
     faults: list[str] = []
     error: str = ""
 
 
-def ask(folder: Path, do: Literal["limit", "lift", "status"]) -> Answer:
+def ask(folder: Path, do: Literal["limit", "lift", "status"]) -> DaemonReply:
     """Ask the keeper of the cluster in `folder`.
 
     Raises:
@@ -46,9 +46,9 @@ def ask(folder: Path, do: Literal["limit", "lift", "status"]) -> Answer:
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(_PATIENCE_S)
             client.connect(str(folder / SOCKET))
-            client.sendall(msgspec.json.encode(Request(do)) + b"\n")
+            client.sendall(msgspec.json.encode(DaemonRequest(do)) + b"\n")
             with client.makefile("rb") as lines:
-                answer = msgspec.json.decode(lines.readline(), type=Answer)
+                answer = msgspec.json.decode(lines.readline(), type=DaemonReply)
     except (OSError, msgspec.DecodeError) as fault:
         raise RunError(f"the emulated cluster in {folder} does not answer: {fault}") from None
     if answer.error:

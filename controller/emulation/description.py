@@ -12,7 +12,7 @@ from controller.emulation.folder import KNOWN_HOSTS, clear
 from controller.emulation.network import NetworkPlan
 from controller.emulation.node_init import SSH_PORT
 from controller.host.cgroups import SMALLEST_SHARE
-from controller.host.process_identity import Process
+from controller.host.process_identity import ProcessIdentity
 from inventory.ansible_hosts import Host, Hosts
 from inventory.emulated_machine import Machine
 from inventory.energy_model import EnergyModel
@@ -30,7 +30,7 @@ ARGUMENTS = "ansible_ssh_common_args"
 _DESCRIPTION = "cluster.json"
 
 
-class Wish(Struct, frozen=True):
+class ClusterRequest(Struct, frozen=True):
     """A cluster to bring up.
 
     Attributes:
@@ -63,7 +63,7 @@ class Member(Struct, frozen=True):
 class Origin(Struct, frozen=True):
     """Where a cluster comes from: the process that brought it up, that one's folder of Millrace, and when (UTC)."""
 
-    process: Process
+    process: ProcessIdentity
     checkout: str
     since: str
 
@@ -83,11 +83,11 @@ class Description(Struct, frozen=True):
         members: node, by name -> how it is found.
     """
 
-    wish: Wish
+    wish: ClusterRequest
     origin: Origin
     network: NetworkPlan
     shaping: str
-    keeper: Process
+    keeper: ProcessIdentity
     members: dict[str, Member]
 
     def __str__(self) -> str:
@@ -104,7 +104,7 @@ class Description(Struct, frozen=True):
 class _Kept(Struct, frozen=True):
     """What every version of Millrace says of a cluster."""
 
-    keeper: Process
+    keeper: ProcessIdentity
 
 
 def description_in(folder: Path) -> Description | None:
@@ -151,7 +151,7 @@ def forget_description(folder: Path) -> None:
     (folder / _DESCRIPTION).unlink(missing_ok=True)
 
 
-def wish_of(hosts: Hosts) -> Wish:
+def request_of(hosts: Hosts) -> ClusterRequest:
     """What the inventory asks for.
 
     Raises:
@@ -165,7 +165,7 @@ def wish_of(hosts: Hosts) -> Wish:
     for host in hosts.workers:
         _check_way(hosts, host, first)
         machines[host.name] = _machine(hosts, host)
-    wish = Wish(str(folder), str(first.ssh_key), machines, links_wished(hosts.document, list(machines)))
+    wish = ClusterRequest(str(folder), str(first.ssh_key), machines, links_wished(hosts.document, list(machines)))
     network = NetworkPlan("mr", tuple(machines))
     for host in hosts.workers:
         address = network.endpoint(host.name).address

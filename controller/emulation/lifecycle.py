@@ -12,7 +12,7 @@ import click
 
 from controller.emulation.cluster import EmulatedCluster, bring_up, take_down
 from controller.emulation.daemon_client import ask
-from controller.emulation.description import TIER, Description, description_in, wish_of
+from controller.emulation.description import TIER, Description, description_in, request_of
 from controller.emulation.folder import logs_in
 from controller.host.cluster_lock import ClusterLock
 from controller.host.namespaces import inside
@@ -40,7 +40,7 @@ def cluster_of(hosts: Hosts, as_asked: bool = True) -> Description | None:
         InputError: the inventory does not describe one.
         UnfitError: another one is up in the same folder.
     """
-    wish = wish_of(hosts)
+    wish = request_of(hosts)
     found = description_in(Path(wish.folder))
     if found is not None and (found.wish != wish if as_asked else found.wish.machines.keys() != wish.machines.keys()):
         raise UnfitError(
@@ -67,7 +67,7 @@ def start(hosts: Hosts, quiet: bool) -> EmulatedCluster:
     tell: Callable[[str], None] = (
         (lambda _: None) if quiet else (lambda part: click.echo(printable(f"up: {part}"), err=True))
     )
-    return bring_up(wish_of(hosts), tell)
+    return bring_up(request_of(hosts), tell)
 
 
 @contextmanager
@@ -115,7 +115,7 @@ def use_of(hosts: Hosts) -> ClusterLock:
     Raises:
         InputError: the inventory does not describe one.
     """
-    folder = wish_of(hosts).folder
+    folder = request_of(hosts).folder
     return ClusterLock(f"emulated in {folder}", Path(folder))
 
 

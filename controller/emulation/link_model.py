@@ -18,7 +18,7 @@ _ETHERNET = 14
 _GROUP = 0x01
 
 
-class Shape(Struct, frozen=True):
+class LinkShape(Struct, frozen=True):
     """A link in numbers.
 
     Attributes:
@@ -36,7 +36,7 @@ class Shape(Struct, frozen=True):
     delay_s: float
 
 
-class Carrier:
+class LinkModel:
     """All links of a network, and the frames that are under way in them.
 
     Pairs without a link of their own deliver at once. A frame's receiver is the last byte of its destination
@@ -48,7 +48,7 @@ class Carrier:
         latest_s: the longest that a frame was delivered after its time: how far the relay lagged behind its links.
     """
 
-    def __init__(self, numbers: Iterable[int], shapes: Iterable[Shape]) -> None:
+    def __init__(self, numbers: Iterable[int], shapes: Iterable[LinkShape]) -> None:
         self._numbers = frozenset(numbers)
         self._lines = {(shape.sender, shape.receiver): _Line(shape) for shape in shapes}
         self._heap: list[tuple[float, int, int, bytes]] = []
@@ -102,7 +102,7 @@ class _Line:
 
     __slots__ = ("_delay_s", "_free", "_queue_s", "_s_per_byte")
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: LinkShape) -> None:
         self._s_per_byte = shape.s_per_byte
         self._queue_s = shape.queue_s
         self._delay_s = shape.delay_s

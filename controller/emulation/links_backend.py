@@ -13,15 +13,15 @@ import click
 import msgspec
 
 from controller.emulation.calibration import short_of
-from controller.emulation.description import wish_of
+from controller.emulation.description import request_of
 from controller.emulation.network import NetworkPlan, new_prefix
-from controller.emulation.unprivileged import Answer, Wish
+from controller.emulation.unprivileged import LinksReply, LinksRequest
 from controller.host.addresses import address_of
-from controller.host.cleanup_log import RunState
+from controller.host.cleanup_log import CleanupLog
 from controller.host.durable_files import writing
 from controller.nodes.agents import Member
 from controller.nodes.backend import Calibration
-from controller.nodes.loopback import LoopbackReach
+from controller.nodes.loopback import LoopbackBackend
 from controller.nodes.transport import LoopbackTransport
 from inventory.ansible_hosts import Hosts
 from inventory.cluster import Cluster
@@ -33,8 +33,8 @@ NOTICE = (
 )
 
 
-class LinksReach(LoopbackReach):
-    """Nodes that are processes of this host, each in a network namespace; see `controller.nodes.backend.Reach`.
+class LinksBackend(LoopbackBackend):
+    """Nodes that are processes of this host, each in a network namespace; see `controller.nodes.backend.Backend`.
 
     It is tier 1: what the inventory says of a node's hardware is not there.
     """
@@ -47,13 +47,13 @@ class LinksReach(LoopbackReach):
 
     def check(self) -> None:
         """See `Reach.check`: whether the inventory describes a cluster that can be emulated."""
-        wish_of(self._hosts)
+        request_of(self._hosts)
 
     @contextmanager
-    def up(self, state: RunState) -> Iterator[None]:
+    def up(self, state: CleanupLog) -> Iterator[None]:
         """See `Reach.up`: the network exists as long as the process that keeps it."""
         log = state.path.with_suffix(".relay.log")
-        wish = Wish(self._plan, str(log))
+        wish = LinksRequest(self._plan, str(log))
         with subprocess.Popen(
             [sys.executable, "-P", "-m", "controller.emulation.unprivileged"],
             stdin=subprocess.PIPE,
@@ -89,7 +89,7 @@ class LinksReach(LoopbackReach):
 
     @cached_property
     def _plan(self) -> NetworkPlan:
-        wish = wish_of(self._hosts)
+        wish = request_of(self._hosts)
         return NetworkPlan(new_prefix(), tuple(wish.machines), wish.links)
 
     def _through(self, node: str) -> list[str]:
@@ -104,13 +104,13 @@ class LinksReach(LoopbackReach):
             raise ValueError("the network is not up")
         return self._keeper
 
-    def _ask(self, line: bytes) -> Answer:
+    def _ask(self, line: bytes) -> LinksReply:
         keeper = self._running
         try:
             requests = cast("IO[bytes]", keeper.stdin)
             requests.write(line + b"\n")
             requests.flush()
-            answer = msgspec.json.decode(cast("IO[bytes]", keeper.stdout).readline(), type=Answer)
+            answer = msgspec.json.decode(cast("IO[bytes]", keeper.stdout).readline(), type=LinksReply)
         except (OSError, msgspec.DecodeError):
             raise RunError(f"the process {keeper.pid}, which keeps the network, has ended") from None
         if answer.error:

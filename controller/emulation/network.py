@@ -15,7 +15,7 @@ from typing import Protocol, Self
 
 from msgspec import Struct
 
-from controller.emulation.link_model import Shape
+from controller.emulation.link_model import LinkShape
 from controller.emulation.relay import RelayPlan, Tap, start_relay
 from controller.emulation.shaping import Shaping, choose, kernel_commands, short_sends
 from controller.host.iproute2 import ip, tc
@@ -94,7 +94,7 @@ class NetworkPlan(Struct, frozen=True):
         return Endpoint(name, number, f"{self.prefix}-{suffix}", INTERFACE, str(IPv4Address(_NETWORK + number)))
 
 
-class Ledger(Protocol):
+class NetworkLedger(Protocol):
     """Where names are written down before what they name exists, so that a crash leaves nothing unknown."""
 
     def namespace(self, name: str) -> None:
@@ -118,7 +118,7 @@ class EmulatedNetwork:
     another, with the same plan. `log` is the file to which the relay, where there is one, adds what it has to say.
     """
 
-    def __init__(self, plan: NetworkPlan, ledger: Ledger, log: Path) -> None:
+    def __init__(self, plan: NetworkPlan, ledger: NetworkLedger, log: Path) -> None:
         if len(plan.nodes) >= _CONTROLLER:
             raise InputError(f"{len(plan.nodes)} nodes: an emulated network holds at most {_CONTROLLER - 1}")
         self.plan = plan
@@ -219,7 +219,7 @@ class EmulatedNetwork:
     def _relay(self) -> None:
         """Join the namespaces by a relay, which makes their interfaces and shapes every link."""
         shapes = tuple(
-            Shape(
+            LinkShape(
                 sender=self.nodes[link.sender].number,
                 receiver=self.nodes[link.receiver].number,
                 s_per_byte=1 / link.bytes_per_s if link.bytes_per_s else 0.0,

@@ -14,7 +14,7 @@ from inventory.errors import UnfitError
 _CHILDREN = "/proc/{pid}/task/{pid}/children"
 
 
-class Node:
+class EmulatedNode:
     """A node that is being started; `wait` until it can be reached."""
 
     def __init__(self, plan: NodePlan, log: Path) -> None:

@@ -23,7 +23,7 @@ from typing import IO, cast
 import msgspec
 from msgspec import Struct
 
-from controller.emulation.link_model import Carrier, Shape
+from controller.emulation.link_model import LinkModel, LinkShape
 from controller.emulation.taps import LARGEST, open_tap
 from controller.host.namespaces import enter
 from inventory.errors import MillraceError, UnfitError
@@ -39,7 +39,7 @@ _MOST_EARLY_S = 100e-6
 
 
 class Tap(Struct, frozen=True):
-    """An interface to make: its name, the file of its namespace, and the number of the node (`Shape.sender`)."""
+    """An interface to make: its name, the file of its namespace, and the number of the node (`LinkShape.sender`)."""
 
     number: int
     namespace: str
@@ -57,10 +57,10 @@ class RelayPlan(Struct, frozen=True):
 
     home: str
     taps: tuple[Tap, ...]
-    shapes: tuple[Shape, ...]
+    shapes: tuple[LinkShape, ...]
 
 
-class Account(Struct, frozen=True):
+class RelayCounters(Struct, frozen=True):
     """What a relay has done: frames, the longest that one was late (s), and its CPU time (s)."""
 
     carried: int
@@ -69,7 +69,7 @@ class Account(Struct, frozen=True):
     cpu_s: float
 
 
-def carry(taps: dict[int, int], carrier: Carrier) -> None:
+def carry(taps: dict[int, int], carrier: LinkModel) -> None:
     """Carry frames for ever; `taps` has the node's number by descriptor.
 
     An idle CPU takes some 50 us to wake up, a busy one much less: the relay learns how late it wakes up, asks to be
@@ -115,13 +115,13 @@ def main() -> int:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     # Nothing here makes cycles, and a collection would hold up every link.
     gc.disable()
-    carrier = Carrier(taps.values(), plan.shapes)
+    carrier = LinkModel(taps.values(), plan.shapes)
     os.write(sys.stdout.fileno(), b"ready\n")
     try:
         carry(taps, carrier)
     finally:
         used = resource.getrusage(resource.RUSAGE_SELF)
-        account = Account(carrier.carried, carrier.dropped, carrier.latest_s, used.ru_utime + used.ru_stime)
+        account = RelayCounters(carrier.carried, carrier.dropped, carrier.latest_s, used.ru_utime + used.ru_stime)
         os.write(sys.stderr.fileno(), msgspec.json.encode(account) + b"\n")
     return 0
 
@@ -135,7 +135,7 @@ def start_relay(plan: RelayPlan, log: Path) -> subprocess.Popen[bytes]:
 
     Args:
         plan: what it is to do.
-        log: the file to which it adds its complaints and, at its end, its `Account` as one line of JSON.
+        log: the file to which it adds its complaints and, at its end, its `RelayCounters` as one line of JSON.
 
     Raises:
         UnfitError: it could not make an interface; the message is its own.

@@ -44,7 +44,7 @@ _MEMORY_S = 1.0
 """How often `/proc/meminfo` is written."""
 
 
-class Refused(Struct, frozen=True):
+class RefusedWrite(Struct, frozen=True):
     """A value that a kernel would not have taken.
 
     Attributes:
@@ -84,11 +84,11 @@ class Core:
         return self.highest
 
 
-class Effects:
+class SysfsEffects:
     """The kernel behind the files of one node."""
 
     def __init__(
-        self, node: str, machine: Machine, root: Path, group: Group, refuse: Callable[[Refused], None]
+        self, node: str, machine: Machine, root: Path, group: Group, refuse: Callable[[RefusedWrite], None]
     ) -> None:
         """Take over a node that has just been switched on.
 
@@ -263,7 +263,7 @@ class Effects:
             self._quota = quota
 
     def _put_back(self, path: str, text: str, value: str, expected: str) -> None:
-        self._refuse(Refused(self.node, f"/sys/{path}", text[:80], expected, monotonic_ns()))
+        self._refuse(RefusedWrite(self.node, f"/sys/{path}", text[:80], expected, monotonic_ns()))
         self._write(path, value)
 
     def _path(self, path: str) -> Path:

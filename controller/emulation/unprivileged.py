@@ -3,8 +3,8 @@
     python -P -m controller.emulation.unprivileged
 
 In a user namespace of its own a process may make network namespaces, join and shape them. They are known by name only
-to the process itself, by way of a `/run` of its own, and to others by `/proc/PID/root/run/netns`. It reads a `Wish` as
-a line of JSON from its standard input, brings the network up, and answers with a line of JSON, an `Answer`. For every
+to the process itself, by way of a `/run` of its own, and to others by `/proc/PID/root/run/netns`. It reads a `LinksRequest` as
+a line of JSON from its standard input, brings the network up, and answers with a line of JSON, an `LinksReply`. For every
 further line it measures the links and answers again; at the end of its input it takes the network down. Nothing
 outlives it but what runs in the network.
 """
@@ -25,14 +25,14 @@ from inventory.errors import MillraceError, UnfitError
 from inventory.parent_death import leave_on_sigterm
 
 
-class Wish(Struct, frozen=True):
+class LinksRequest(Struct, frozen=True):
     """A network, and the file to which its relay adds what it has to say."""
 
     network: NetworkPlan
     log: str
 
 
-class Answer(Struct, frozen=True, omit_defaults=True):
+class LinksReply(Struct, frozen=True, omit_defaults=True):
     """What shapes the links, what they turned out to be, or what is in the way, with its exit status."""
 
     shaping: Shaping | None = None
@@ -73,28 +73,28 @@ def become_own_root() -> None:
 def keep(lines: int, answers: int) -> int:
     """Keep a network for whoever is at the other end of these two descriptors; return the exit status."""
 
-    def answer(said: Answer) -> None:
+    def answer(said: LinksReply) -> None:
         os.write(answers, msgspec.json.encode(said) + b"\n")
 
     with open(lines, "rb", closefd=False) as asked:
         first = asked.readline()
         if not first.endswith(b"\n"):
             return 0
-        wish = msgspec.json.decode(first, type=Wish)
+        wish = msgspec.json.decode(first, type=LinksRequest)
         try:
             become_own_root()
             network = EmulatedNetwork(wish.network, Unwritten(), Path(wish.log))
             shaping = network.up()
         except MillraceError as fault:
-            answer(Answer(error=str(fault), exit_status=fault.exit_status))
+            answer(LinksReply(error=str(fault), exit_status=fault.exit_status))
             return fault.exit_status
         try:
-            answer(Answer(shaping))
+            answer(LinksReply(shaping))
             for _ in asked:
                 try:
-                    answer(Answer(shaping, tuple(calibrate_links(wish.network))))
+                    answer(LinksReply(shaping, tuple(calibrate_links(wish.network))))
                 except MillraceError as fault:
-                    answer(Answer(error=str(fault), exit_status=fault.exit_status))
+                    answer(LinksReply(error=str(fault), exit_status=fault.exit_status))
         finally:
             network.down()
     return 0

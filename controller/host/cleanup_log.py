@@ -30,7 +30,7 @@ from msgspec import Struct
 
 from controller.host.cgroups import remove_group
 from controller.host.namespaces import has_namespace, remove_namespace
-from controller.host.process_identity import Process, boot_id, end, identify, marked
+from controller.host.process_identity import ProcessIdentity, boot_id, end, identify, marked
 from controller.host.state_folder import state_folder, user_name
 from inventory.errors import MillraceError, RunError, UnfitError
 
@@ -44,7 +44,7 @@ PARTIAL = ".partial"
 class Owner(Struct, frozen=True, forbid_unknown_fields=True):
     """The campaign that holds something: its process, user, folder and when it began (UTC)."""
 
-    process: Process
+    process: ProcessIdentity
     user: str
     campaign: str
     since: str
@@ -63,7 +63,7 @@ class Header(Struct, frozen=True, forbid_unknown_fields=True):
 class Entry(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Any other line: one process, folder, network namespace (by name) or control group (its folder)."""
 
-    process: Process | None = None
+    process: ProcessIdentity | None = None
     what: str = ""
     folder: str = ""
     namespace: str = ""
@@ -94,7 +94,7 @@ class Record(Struct, frozen=True):
         is_of_this_boot = self.header.owner.process.boot == boot_id()
         return [entry for entry in self.entries if is_of_this_boot and (entry.group or entry.namespace)]
 
-    def processes(self) -> dict[Process, str]:
+    def processes(self) -> dict[ProcessIdentity, str]:
         """What still runs of it, each process with what is known about it."""
         known = {e.process: e.what for e in self.entries if e.process and e.process.is_alive()}
         for process in marked(f"{MARKER}={self.header.marker}".encode()):
@@ -134,7 +134,7 @@ def exclusive(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-class RunState:
+class CleanupLog:
     """The state file of one campaign; a context manager around everything that the campaign starts.
 
     >>> with RunState(campaign_folder) as state:  # doctest: +SKIP
@@ -233,7 +233,7 @@ def undo(record: Record) -> tuple[list[str], list[str]]:
     """
     done: list[str] = []
     failed: list[str] = []
-    survivors: set[Process] = set()
+    survivors: set[ProcessIdentity] = set()
     # What is being ended may still start others: look again until nothing new is found.
     while found := {p: what for p, what in record.processes().items() if p not in survivors}:
         survivors.update(end(found))
@@ -260,5 +260,5 @@ def undo(record: Record) -> tuple[list[str], list[str]]:
     return done, failed
 
 
-def _told(process: Process, what: str) -> str:
+def _told(process: ProcessIdentity, what: str) -> str:
     return f"process {process.pid} ({what})"

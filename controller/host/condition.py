@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 
-class News:
+class Condition:
     """A signal without content."""
 
     def __init__(self) -> None:

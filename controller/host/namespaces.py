@@ -10,7 +10,7 @@ from pathlib import Path
 
 from controller.host import syscalls
 from controller.host.iproute2 import ip
-from controller.host.process_identity import Process, end, identify
+from controller.host.process_identity import ProcessIdentity, end, identify
 from inventory.errors import RunError, UnfitError
 
 NAMESPACES = Path("/run/netns")
@@ -21,7 +21,7 @@ def has_namespace(namespace: str) -> bool:
     return (NAMESPACES / namespace).exists()
 
 
-def members(namespace: str) -> list[Process]:
+def members(namespace: str) -> list[ProcessIdentity]:
     """The processes in the network namespace `namespace`, the caller left out; none when it does not exist."""
     try:
         wanted = (NAMESPACES / namespace).stat()
@@ -45,7 +45,7 @@ def remove_namespace(namespace: str) -> bool:
     Raises:
         RunError: a process cannot be ended, or the namespace cannot be removed.
     """
-    survivors: set[Process] = set()
+    survivors: set[ProcessIdentity] = set()
     # What is being ended may still start others: look again until nothing new is found.
     while found := [process for process in members(namespace) if process not in survivors]:
         survivors.update(end(found))

@@ -19,7 +19,7 @@ PATIENCE_S = 2.0
 """How long a process may take to end after SIGTERM before it gets SIGKILL."""
 
 
-class Process(Struct, frozen=True, forbid_unknown_fields=True):
+class ProcessIdentity(Struct, frozen=True, forbid_unknown_fields=True):
     """One process of this host, now or in the past.
 
     Attributes:
@@ -48,13 +48,13 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def identify(pid: int) -> Process | None:
+def identify(pid: int) -> ProcessIdentity | None:
     """Return the process that has `pid` now, or None when there is none."""
     start = _start(pid)
-    return None if start is None else Process(pid, start, boot_id(), _space())
+    return None if start is None else ProcessIdentity(pid, start, boot_id(), _space())
 
 
-def marked(marker: bytes) -> list[Process]:
+def marked(marker: bytes) -> list[ProcessIdentity]:
     """Return the processes that were started with `marker` (`NAME=value`) in their environment.
 
     An environment is inherited, so that this finds children of children; those of other users cannot be read and
@@ -72,13 +72,13 @@ def marked(marker: bytes) -> list[Process]:
     return sorted(found, key=lambda p: p.start)
 
 
-def end(processes: Iterable[Process], patience_s: float | None = None) -> list[Process]:
+def end(processes: Iterable[ProcessIdentity], patience_s: float | None = None) -> list[ProcessIdentity]:
     """End processes: SIGTERM, then SIGKILL after `patience_s` (`PATIENCE_S`); return those that still live.
 
     A process is held by a pidfd and its start time is checked after the pidfd was opened, so that no signal can
     reach a stranger that got the pid meanwhile.
     """
-    held: list[tuple[Process, int]] = []
+    held: list[tuple[ProcessIdentity, int]] = []
     try:
         for process in processes:
             with suppress(OSError):

@@ -30,7 +30,7 @@ class AgentKilledError(RunError):
     """An agent was killed by a signal while it began: another one may fare better."""
 
 
-class Channel:
+class AgentChannel:
     """The control channel to the agent of one node."""
 
     def __init__(

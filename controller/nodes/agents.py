@@ -11,7 +11,7 @@ from agents.host.facts import gather
 from agents.protocol import CpusSet, Failed, IdleBaseline, Idled, Message, MeterIdle, Report, RestoreCpus, SetCpus
 from controller.coordinator.clock_offset import Offset
 from controller.host.condition import all_of
-from controller.nodes.agent_channel import AgentKilledError, Channel
+from controller.nodes.agent_channel import AgentChannel, AgentKilledError
 from controller.nodes.transport import Transport
 from inventory.energy_model import EnergyModel, MeterLag
 from inventory.errors import RunError
@@ -83,7 +83,7 @@ class Agents:
         self._asked: dict[str, asyncio.Future[Answer]] = {}
         self._clock = gather()["clock"]
         self._campaign, self._on_start = campaign, on_start
-        self._channels: dict[str, Channel] = {}
+        self._channels: dict[str, AgentChannel] = {}
 
     async def __aenter__(self) -> Self:
         try:
@@ -205,7 +205,7 @@ class Agents:
             raise
 
     async def _open(self, node: str) -> None:
-        channel = self._channels[node] = Channel(node, self.members[node].transport, self._hear, self._hear)
+        channel = self._channels[node] = AgentChannel(node, self.members[node].transport, self._hear, self._hear)
         try:
             member = self.members[node]
             on_start = partial(self._on_start, node)

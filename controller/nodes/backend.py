@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, Protocol, Self
 
 from msgspec import Struct
 
-from controller.host.cleanup_log import RunState
+from controller.host.cleanup_log import CleanupLog
 from controller.nodes.agents import Member
 
 
@@ -49,7 +49,7 @@ class Calibration(NamedTuple):
     shortfall: str = ""
 
 
-class Reach(Protocol):
+class Backend(Protocol):
     """The nodes of a cluster, as the campaign that has them reaches them.
 
     An asynchronous context manager around all that is done with them: inside it they are the campaign's own.
@@ -81,7 +81,7 @@ class Reach(Protocol):
         """
         ...
 
-    def up(self, state: RunState) -> AbstractContextManager[None]:
+    def up(self, state: CleanupLog) -> AbstractContextManager[None]:
         """Have nodes on this host, where the cluster is made of such, as long as the block lasts.
 
         Args:

@@ -21,7 +21,7 @@ EVERY_S = 2.0
 """So often nodes are told their offsets anew."""
 
 
-class Apart(NamedTuple):
+class ClockDifference(NamedTuple):
     """How far off the time from one node to another may be; in nanoseconds."""
 
     node: str
@@ -29,7 +29,7 @@ class Apart(NamedTuple):
     bound_ns: int
 
 
-class Clocks:
+class ClockSync:
     """Offsets of all nodes whose clock is not the controller's.
 
     Attributes:
@@ -76,9 +76,11 @@ class Clocks:
                         await tell(node, found.offset_ns)
                         self._note(node, found)
 
-    def apart(self) -> list[Apart]:
+    def apart(self) -> list[ClockDifference]:
         """All pairs of nodes whose times may differ, the pairs in order."""
-        pairs = (Apart(a, b, self.bounds[a] + self.bounds[b]) for a, b in combinations(sorted(self.bounds), 2))
+        pairs = (
+            ClockDifference(a, b, self.bounds[a] + self.bounds[b]) for a, b in combinations(sorted(self.bounds), 2)
+        )
         return [pair for pair in pairs if pair.bound_ns]
 
     def close(self) -> None:
@@ -101,7 +103,7 @@ class Clocks:
         self._writers[node].add("clock", now_ns, utc_ns, found.offset_ns, found.bound_ns)
 
 
-def largest_ns(apart: Iterable[Apart], sources: Collection[str], sinks: Collection[str]) -> int:
+def largest_ns(apart: Iterable[ClockDifference], sources: Collection[str], sinks: Collection[str]) -> int:
     """How far off the latency from any of some nodes to any of others may be; 0 where all share a clock."""
     ways = {(source, sink) for source in sources for sink in sinks}
     return max((p.bound_ns for p in apart if (p.node, p.to) in ways or (p.to, p.node) in ways), default=0)

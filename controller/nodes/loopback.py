@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from controller.host.addresses import address_of, check_addresses
-from controller.host.cleanup_log import RunState
+from controller.host.cleanup_log import CleanupLog
 from controller.host.durable_files import writing
 from controller.nodes.agents import Member
 from controller.nodes.backend import Calibration
@@ -16,7 +16,7 @@ from controller.nodes.transport import LoopbackTransport
 from inventory.cluster import Cluster
 
 
-class LoopbackReach:
+class LoopbackBackend:
     """Nodes that are processes of this host, each with an address in it."""
 
     tier = 1
@@ -37,7 +37,7 @@ class LoopbackReach:
         """See `Reach.check`: addresses that this host does not have."""
         check_addresses(self._cluster)
 
-    def up(self, state: RunState) -> AbstractContextManager[None]:
+    def up(self, state: CleanupLog) -> AbstractContextManager[None]:
         """See `Reach.up`; there is nothing to do."""
         return nullcontext()
 

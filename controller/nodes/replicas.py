@@ -9,7 +9,7 @@ from agents.protocol.node_folders import below
 from controller.nodes.transport import Transport
 
 
-class FolderCopies:
+class FolderReplicas:
     """`Copies` in a folder; a copy's name is its path there."""
 
     def __init__(self, folder: Path, transports: Mapping[str, Transport]) -> None:

@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import Self
 
 from controller.host.addresses import address_of
-from controller.host.cleanup_log import RunState
+from controller.host.cleanup_log import CleanupLog
 from controller.nodes.agents import Member
 from controller.nodes.backend import Calibration
 from controller.ssh.connection import Connection
-from controller.ssh.files import Files
-from controller.ssh.node_lease import Keeping
-from controller.ssh.settings import Settings, settings_of
+from controller.ssh.files import RemoteFiles
+from controller.ssh.node_lease import NodeLease
+from controller.ssh.settings import SshSettings, settings_of
 from controller.ssh.transport import SshTransport
 from inventory.ansible_hosts import Host, Hosts
 from inventory.cluster import Cluster
@@ -33,18 +33,20 @@ LEAST_FREE_BYTES = 256 * 1024 * 1024
 class _Way:
     """All that reaches one node: its connection, its keeper, its files."""
 
-    def __init__(self, host: Host, settings: Settings, threads: ThreadPoolExecutor, campaign: str, owner: str) -> None:
+    def __init__(
+        self, host: Host, settings: SshSettings, threads: ThreadPoolExecutor, campaign: str, owner: str
+    ) -> None:
         self.connection = Connection(host, threads, settings)
-        self.keeping = Keeping(self.connection, campaign, owner)
-        self.files = Files(self.keeping)
+        self.keeping = NodeLease(self.connection, campaign, owner)
+        self.files = RemoteFiles(self.keeping)
 
     async def close(self) -> None:
         await self.keeping.close()
         await self.connection.close()
 
 
-class SshReach:
-    """Nodes behind sshds; see `controller.nodes.backend.Reach`."""
+class SshBackend:
+    """Nodes behind sshds; see `controller.nodes.backend.Backend`."""
 
     def __init__(self, cluster: Cluster, hosts: Hosts, owner: str) -> None:
         """Describe it.
@@ -77,7 +79,7 @@ class SshReach:
             self._settings = dict(zip(self._addresses, threads.map(settings_of, self._hosts), strict=True))
 
     @contextmanager
-    def up(self, state: RunState) -> Iterator[None]:
+    def up(self, state: CleanupLog) -> Iterator[None]:
         """See `Reach.up`; there is nothing to do."""
         self._campaign = state.path.stem
         yield

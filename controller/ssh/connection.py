@@ -17,7 +17,7 @@ import fabric
 import paramiko
 from paramiko.ssh_exception import NoValidConnectionsError
 
-from controller.ssh.settings import Settings, Way, arguments_of, file_of
+from controller.ssh.settings import SshSettings, Way, arguments_of, file_of
 from inventory.ansible_hosts import Host
 from inventory.errors import RunError, UnfitError
 
@@ -45,7 +45,7 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 class Connection:
     """A node's SSH connection."""
 
-    def __init__(self, host: Host, threads: Executor, settings: Settings) -> None:
+    def __init__(self, host: Host, threads: Executor, settings: SshSettings) -> None:
         """Describe it; nothing is opened yet.
 
         Args:

@@ -15,7 +15,7 @@ import paramiko
 from agents.protocol.node_folders import below, component
 from controller.host.durable_files import sync_folder
 from controller.nodes.transport import Moved, untold
-from controller.ssh.node_lease import Keeping
+from controller.ssh.node_lease import NodeLease
 from inventory.errors import RunError, UnfitError
 
 T = TypeVar("T")
@@ -33,14 +33,14 @@ PARTIAL = ".partial"
 _PIECE = 1024 * 1024
 
 
-class Broken(Exception):  # noqa: N818 - not a fault of ours
+class BrokenTransfer(Exception):  # noqa: N818 - not a fault of ours
     """The node's end of a move broke, or what arrived is wrong; it may go better another time."""
 
 
-class Files:
+class RemoteFiles:
     """The files of one node below the campaign's folder there. Moves take turns."""
 
-    def __init__(self, keeping: Keeping) -> None:
+    def __init__(self, keeping: NodeLease) -> None:
         """Move nothing yet."""
         self._keeping = keeping
         self._turn = asyncio.Lock()
@@ -116,7 +116,7 @@ class Files:
         for left in reversed(range(TRIES)):
             try:
                 return await move()
-            except (Broken, RunError) as fault:
+            except (BrokenTransfer, RunError) as fault:
                 self._keeping.connection.forget_sftp()
                 if not left:
                     raise RunError(f"node {self._keeping.name}: {otherwise}: {fault}") from None
@@ -140,7 +140,7 @@ class Files:
 
         if await self._keeping.connection.do(move) != sha256:
             partial.unlink()
-            raise Broken("what arrived is not what is there")
+            raise BrokenTransfer("what arrived is not what is there")
         partial.replace(target)
 
     async def _upload(self, source: Path, target: str, sha256: str, moved: Moved) -> None:
@@ -148,7 +148,7 @@ class Files:
         path = f"{self._keeping.folder}/{partial}"
 
         def move() -> None:
-            with suppress(Broken):
+            with suppress(BrokenTransfer):
                 _there(sftp.mkdir, f"{self._keeping.folder}/{CACHE}", 0o700)
             with source.open("rb") as here, _there(sftp.open, path, "ab") as there:
                 begin, size = _there(there.stat).st_size or 0, source.stat().st_size
@@ -164,7 +164,7 @@ class Files:
         await self._keeping.connection.do(move)
         if await self._sum_there(partial) != sha256:
             await self._keeping.connection.do(_there, sftp.remove, path)
-            raise Broken("what arrived is not what was sent")
+            raise BrokenTransfer("what arrived is not what was sent")
         await self._keeping.connection.do(_there, sftp.posix_rename, path, f"{self._keeping.folder}/{target}")
 
     async def _check_room(self, source: Path) -> None:
@@ -196,7 +196,7 @@ def _there(work: Callable[..., T], *arguments: Any) -> T:
     try:
         return work(*arguments)
     except (OSError, EOFError, paramiko.SSHException) as fault:
-        raise Broken(
+        raise BrokenTransfer(
             "no answer in time" if isinstance(fault, TimeoutError) else str(fault) or "the connection broke"
         ) from None
 

@@ -14,7 +14,7 @@ from msgspec import Meta
 from agents.protocol import HEARTBEAT_S, NONSENSE, SILENCE_S, Count
 from controller.ssh.connection import Connection
 from controller.ssh.node_lease_daemon import WAIT_S
-from controller.ssh.program import Program, open_command
+from controller.ssh.program import RemoteProgram, open_command
 from inventory.errors import RunError, UnfitError
 from inventory.foreign import printable
 
@@ -50,7 +50,7 @@ NEEDED: Mapping[str, str] = {"list": "files", "sum": "sha256", "free": "free_byt
 """Question -> what its answer must have."""
 
 
-class Keeping:
+class NodeLease:
     """A node, kept for one campaign; opened again with the connection when that breaks."""
 
     def __init__(self, connection: Connection, campaign: str, owner: str) -> None:
@@ -64,7 +64,7 @@ class Keeping:
         self.connection = connection
         self.folder = f"{connection.host.work}/{campaign}"
         self._campaign, self._owner = campaign, owner
-        self._program: Program | None = None
+        self._program: RemoteProgram | None = None
         self._beating: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
 
@@ -113,14 +113,14 @@ class Keeping:
         """Whether the node is ours, as far as is known here."""
         return self._program is not None and self._program.is_running
 
-    async def _open(self) -> Program:
+    async def _open(self) -> RemoteProgram:
         if self._program is not None and self._program.is_running:
             return self._program
         await self._end()
         host = self.connection.host
         python = f"{host.home}/venv/bin/python"
         words = [python, "-P", "-m", "controller.ssh.node_lease_daemon", host.work, self._campaign, self._owner]
-        program = Program(await open_command(self.connection, f"cd / && exec {shlex.join(words)}"))
+        program = RemoteProgram(await open_command(self.connection, f"cd / && exec {shlex.join(words)}"))
         try:
             async with asyncio.timeout(START_S):
                 said = _decoded(await program.read_line())
@@ -151,7 +151,7 @@ class Keeping:
         self._beating = asyncio.create_task(self._beat(program))
         return program
 
-    async def _ask(self, program: Program, seconds: float, request: Mapping[str, str]) -> Answer:
+    async def _ask(self, program: RemoteProgram, seconds: float, request: Mapping[str, str]) -> Answer:
         """Ask, and wait for the answer. A keeper that has not answered one question is asked no other."""
         answer = None
         try:
@@ -168,7 +168,7 @@ class Keeping:
             raise RunError(f"node {self.name}: the keeper of the node does not answer")
         return answer
 
-    async def _beat(self, program: Program) -> None:
+    async def _beat(self, program: RemoteProgram) -> None:
         with suppress(RunError):
             while True:
                 await asyncio.sleep(HEARTBEAT_S)

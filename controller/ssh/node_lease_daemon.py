@@ -56,7 +56,7 @@ _PIECE = 1024 * 1024
 Answer = Mapping[str, Any]
 
 
-class Refused(Exception):  # noqa: N818 - an answer
+class LeaseRefused(Exception):  # noqa: N818 - an answer
     """The node cannot be had; why."""
 
 
@@ -73,12 +73,12 @@ class Claim:
             work.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._handle = os.open(work / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as fault:
-            raise Refused(f"{work} cannot be used: {fault.strerror}") from None
+            raise LeaseRefused(f"{work} cannot be used: {fault.strerror}") from None
         until = time.monotonic() + WAIT_S
         while not self.take():
             holder, _, name = self._text().partition("\n")
             if holder not in {campaign, ""} or time.monotonic() > until:
-                raise Refused(f"it is in use by {name or 'a campaign that did not leave its name'}")
+                raise LeaseRefused(f"it is in use by {name or 'a campaign that did not leave its name'}")
             time.sleep(0.1)
         self._write(f"{campaign}\n{owner}")
 
@@ -106,7 +106,7 @@ class Claim:
         os.pwrite(self._handle, text.encode(), 0)
 
 
-class Keeper:
+class NodeLeaseDaemon:
     """Does what it is asked for, below the campaign's folder."""
 
     def __init__(self, folder: Path, mark: str) -> None:
@@ -192,7 +192,7 @@ def _say(answer: Answer) -> None:
     sys.stdout.flush()
 
 
-def serve(keeper: Keeper) -> bool:
+def serve(keeper: NodeLeaseDaemon) -> bool:
     """Answer until the controller leaves; return whether it said so."""
     waiting = b""
     while select.select([0], [], [], SILENCE_S)[0]:
@@ -213,10 +213,10 @@ def main(work: str, campaign: str, owner: str) -> int:
     folder = root / campaign
     try:
         claim = Claim(root, campaign, owner)
-    except Refused as fault:
+    except LeaseRefused as fault:
         _say({"refused": str(fault)})
         return 3
-    keeper = Keeper(folder, f"{WORK}={work}")
+    keeper = NodeLeaseDaemon(folder, f"{WORK}={work}")
     keeper.end_all()
     keeper.remove_others()
     folder.mkdir(mode=0o700, exist_ok=True)

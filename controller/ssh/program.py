@@ -48,7 +48,7 @@ async def open_command(connection: Connection, command: str) -> paramiko.Channel
     return channel
 
 
-class Program:
+class RemoteProgram:
     """One command on a node. sshd gives it a session of its own."""
 
     def __init__(self, channel: paramiko.Channel) -> None:

@@ -40,7 +40,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Settings:
+class SshSettings:
     """How a host is reached.
 
     Attributes:
@@ -61,7 +61,7 @@ def arguments_of(host: Host) -> list[str]:
     return [*given, host.ssh_host]
 
 
-def settings_of(host: Host) -> Settings:
+def settings_of(host: Host) -> SshSettings:
     """Ask OpenSSH.
 
     Raises:
@@ -79,7 +79,7 @@ def settings_of(host: Host) -> Settings:
                 ahead.append(name)
     text = "\n".join(_section(name, answer) for name, answer in answers.items())
     config = Config(ssh_config=SSHConfig.from_text(text), lazy=True)
-    return Settings(config, {name: _way(answer) for name, answer in answers.items()})
+    return SshSettings(config, {name: _way(answer) for name, answer in answers.items()})
 
 
 def _ask(node: str, arguments: Sequence[str]) -> Answer:

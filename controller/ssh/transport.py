@@ -8,10 +8,10 @@ from pathlib import Path
 from paramiko import Channel
 
 from controller.nodes.transport import Moved, Remote, untold
-from controller.ssh.files import Files
-from controller.ssh.node_lease import Keeping
+from controller.ssh.files import RemoteFiles
+from controller.ssh.node_lease import NodeLease
 from controller.ssh.node_lease_daemon import WORK
-from controller.ssh.program import Program, open_command
+from controller.ssh.program import RemoteProgram, open_command
 from inventory.errors import MillraceError
 
 AGENT = "MILLRACE_AGENT"
@@ -21,7 +21,7 @@ AGENT = "MILLRACE_AGENT"
 class SshTransport:
     """One folder on a node: that of one attempt at a run."""
 
-    def __init__(self, keeping: Keeping, files: Files, name: str, staging: Path) -> None:
+    def __init__(self, keeping: NodeLease, files: RemoteFiles, name: str, staging: Path) -> None:
         """Describe it; the folder is made with the first program or file.
 
         Args:
@@ -68,10 +68,10 @@ class SshTransport:
                 await self._keeping.ask("remove", folder=self._name)
 
 
-class _Agent(Program):
+class _Agent(RemoteProgram):
     """An agent; when it is killed, so is all that it has started."""
 
-    def __init__(self, channel: Channel, keeping: Keeping, mark: str) -> None:
+    def __init__(self, channel: Channel, keeping: NodeLease, mark: str) -> None:
         super().__init__(channel)
         self._keeping, self._mark, self._killed = keeping, mark, False
 

@@ -21,7 +21,7 @@ class Stay:
     workers: Mapping[str, int]
 
 
-class Ground:
+class NodeState:
     """The nodes of a round while its executors are placed.
 
     Attributes:

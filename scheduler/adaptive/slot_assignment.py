@@ -9,14 +9,14 @@ from typing import Any
 
 from inventory.cluster import ExistingWorker
 from scheduler.adaptive.demand import Demand
-from scheduler.adaptive.node_state import Ground
+from scheduler.adaptive.node_state import NodeState
 from scheduler.problem import Placement, Plan, Problem, Slot, concluded
 from scheduler.toolkit.running_workers import moves
 from scheduler.toolkit.slots import FreeSlots, Workers, port_order, running
 from workloads.topology import Executor, Topology
 
 
-def join(problem: Problem, demand: Demand, ground: Ground, details: Mapping[str, Any]) -> Plan:
+def join(problem: Problem, demand: Demand, ground: NodeState, details: Mapping[str, Any]) -> Plan:
     """The plan for executors on the nodes that `ground` gives them."""
     free = FreeSlots(problem)
     ran = running(problem)

@@ -17,7 +17,7 @@ from msgspec import Meta
 from scheduler.algorithms.aniello.leftovers import deal_leftovers
 from scheduler.algorithms.aniello.limits import between, most_executors
 from scheduler.problem import Needs, Placement, Plan, Problem, Slot
-from scheduler.toolkit.running_workers import Round
+from scheduler.toolkit.running_workers import RunningWorkers
 from scheduler.toolkit.scaling import decimal
 from scheduler.toolkit.slots import FreeSlots, waiting
 from workloads.topology import ACKER, Executor, Topology
@@ -55,7 +55,7 @@ class AnielloOffline:
 
     def place(self, problem: Problem) -> Plan:
         """All topologies by their streams, in the order given; then what is left, evenly."""
-        state = Round(problem)
+        state = RunningWorkers(problem)
         planned = {topology.id: self._plan(topology, state) for topology in problem.topologies}
         placements: dict[str, Placement] = {}
         for topology in problem.topologies:
@@ -64,7 +64,7 @@ class AnielloOffline:
             placements[topology.id] = deal_leftovers(topology, state, joined, account.get("most_executors", 0))
         return state.plan(placements, {"topologies": {name: account for name, (_, account) in planned.items()}})
 
-    def _plan(self, topology: Topology, state: Round) -> tuple[list[Slot], dict[str, Any]]:
+    def _plan(self, topology: Topology, state: RunningWorkers) -> tuple[list[Slot], dict[str, Any]]:
         """Start the workers of one topology; returns their slots and an account of it.
 
         No slots: the plan cannot be made, and everything is left over.

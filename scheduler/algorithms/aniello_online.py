@@ -20,7 +20,7 @@ from scheduler.algorithms.aniello.planning import Knobs, Planned, make_plan
 from scheduler.algorithms.aniello.stats import Stats, stats_of
 from scheduler.problem import Needs, Placement, Plan, Problem, Slot
 from scheduler.toolkit.loads import Loads
-from scheduler.toolkit.running_workers import Round
+from scheduler.toolkit.running_workers import RunningWorkers
 from scheduler.toolkit.scaling import decimal
 
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -69,12 +69,12 @@ class AnielloOnline:
 
     def place(self, problem: Problem) -> Plan:
         """Plan all topologies with stats together, and apply the plan or leave the round to `even`."""
-        unplanned = Round(problem)
+        unplanned = RunningWorkers(problem)
         even = {topology.id: deal_leftovers(topology, unplanned) for topology in problem.topologies}
         stats, workers = _workers(problem, stats_of(problem, self._params.as_published), self._params.as_published)
         if not stats:
             return unplanned.plan(even, {"applied": False, "reason": "no topology was observed that finds a slot"})
-        planned = Round(problem)
+        planned = RunningWorkers(problem)
         ran = [list(planned.workers[mine.topology.id]) for mine in stats]
         for slots in ran:
             planned.release(slots)
@@ -112,7 +112,7 @@ class AnielloOnline:
         stats: Sequence[Stats],
         workers: Sequence[int],
         plan: Planned,
-        state: Round,
+        state: RunningWorkers,
         nodes: Sequence[str],
     ) -> dict[str, Placement]:
         """Start the plan's workers, then deal what it leaves out."""
@@ -135,7 +135,7 @@ def _workers(problem: Problem, stats: Sequence[Stats], as_published: bool) -> tu
     At most one per executor, and (ours) no more than there are slots: earlier topologies first, but none takes a
     slot that a later one of the plan uses now. As published slots are not looked at.
     """
-    state = Round(problem)
+    state = RunningWorkers(problem)
     wanted = [min(mine.topology.workers, len(mine.executors)) for mine in stats]
     if as_published:
         return list(stats), wanted

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from scheduler.adaptive.demand import Demand
-from scheduler.adaptive.node_state import Ground
+from scheduler.adaptive.node_state import NodeState
 from scheduler.partitioning.assembling import Part, assemble
 from scheduler.problem import Needs, Plan, Problem
 from scheduler.toolkit.scaling import as_float, decimal
@@ -61,7 +61,7 @@ class DStorm:
     def place(self, problem: Problem) -> Plan:
         """Topologies in order, each as a whole or not at all; one that fails keeps what it runs."""
         demand = Demand(problem)
-        ground = Ground(problem, demand)
+        ground = NodeState(problem, demand)
         index = {node.id: at for at, node in enumerate(problem.cluster.nodes)}
         parts: dict[str, dict[Executor, Part]] = {}
         failures: dict[str, str] = {}
@@ -105,7 +105,7 @@ class _Packing:
     """
 
     def __init__(
-        self, problem: Problem, demand: Demand, ground: Ground, params: DStormParams, number: int, mine: range
+        self, problem: Problem, demand: Demand, ground: NodeState, params: DStormParams, number: int, mine: range
     ) -> None:
         self._demand = demand
         self._ground = ground
@@ -199,7 +199,7 @@ def _share(part: int, whole: int) -> Fraction:
     return Fraction(part, whole) if whole else Fraction(0)
 
 
-def _memory_used(problem: Problem, demand: Demand, ground: Ground) -> dict[str, int]:
+def _memory_used(problem: Problem, demand: Demand, ground: NodeState) -> dict[str, int]:
     """Memory per node of what is there; of topologies that are not of this round, what a component asks by default."""
     ours = {topology.id for topology in problem.topologies}
     elsewhere = Counter[str]()

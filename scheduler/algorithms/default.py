@@ -9,12 +9,12 @@ from typing import ClassVar
 from inventory.cluster import Cluster
 from scheduler.algorithms.even import place_evenly
 from scheduler.problem import Needs, NoParams, Placement, Plan, Problem, Slot
-from scheduler.toolkit.running_workers import Round
+from scheduler.toolkit.running_workers import RunningWorkers
 from scheduler.toolkit.slots import Workers, port_order, waiting
 from workloads.topology import Executor, Topology
 
 
-def place_by_default(cluster: Cluster, topology: Topology, state: Round) -> Placement:
+def place_by_default(cluster: Cluster, topology: Topology, state: RunningWorkers) -> Placement:
     """Release the workers of `topology` that have a wrong size, then deal what waits; changes `state`."""
     workers = state.workers[topology.id]
     total = min(topology.workers, len(workers) + state.free.total)
@@ -58,5 +58,5 @@ class Default:
 
     def place(self, problem: Problem) -> Plan:
         """Topologies one after the other; each sees the slots that the earlier ones took and released."""
-        state = Round(problem)
+        state = RunningWorkers(problem)
         return state.plan({t.id: place_by_default(problem.cluster, t, state) for t in problem.topologies})

@@ -18,9 +18,9 @@ from msgspec import Meta
 from scheduler.cost import pairs_together
 from scheduler.problem import Needs, Placement, Plan, Problem, concluded
 from scheduler.toolkit.equivalence_classes import classes_of
-from scheduler.toolkit.genetic import CHROMOSOME_WORK, GENE_WORK, Settings, evolve
+from scheduler.toolkit.genetic import CHROMOSOME_WORK, GENE_WORK, GeneticSettings, evolve
 from scheduler.toolkit.local_traffic import inside_of, observed
-from scheduler.toolkit.node_assignment import Housing, Lodging
+from scheduler.toolkit.node_assignment import NodeAssignment, NodeUsage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,7 +70,7 @@ class ErStream:
 
     def place(self, problem: Problem) -> Plan:
         """Topologies in order; each finds the places that the earlier ones left."""
-        housing = Housing(problem)
+        housing = NodeAssignment(problem)
         places = _places(problem, housing)
         placements: dict[str, Placement] = {}
         for lodging in housing.lodgings:
@@ -78,7 +78,7 @@ class ErStream:
             placements[lodging.topology.id] = concluded(lodging.topology, lodging.assignments, message)
         return Plan(placements, details=_details(problem, placements))
 
-    def _partition(self, problem: Problem, housing: Housing, lodging: Lodging, places: list[int]) -> str:
+    def _partition(self, problem: Problem, housing: NodeAssignment, lodging: NodeUsage, places: list[int]) -> str:
         """Give the executors of one topology that wait their nodes; answers what there is to say of it."""
         waiting = lodging.waiting
         if not waiting:
@@ -93,7 +93,7 @@ class ErStream:
         return message
 
     def _search(
-        self, problem: Problem, housing: Housing, lodging: Lodging, used: Sequence[int], places: Sequence[int]
+        self, problem: Problem, housing: NodeAssignment, lodging: NodeUsage, used: Sequence[int], places: Sequence[int]
     ) -> tuple[list[int], str]:
         """Executor that waits -> node."""
         import numpy as np
@@ -124,12 +124,12 @@ class ErStream:
             nodes[waiting] = node_of_gene[:many]
             return inside.of(nodes)
 
-        settings = Settings(params.population, generations, params.p_c, params.p_m, params.stall, params.seed)
+        settings = GeneticSettings(params.population, generations, params.p_c, params.p_m, params.stall, params.seed)
         node_of_gene[evolve(len(position), fitness, inside.total, settings)] = position
         return [used[at] for at in node_of_gene[:many].tolist()], message
 
 
-def _places(problem: Problem, housing: Housing) -> list[int]:
+def _places(problem: Problem, housing: NodeAssignment) -> list[int]:
     """Node -> executors that still find a place: its capacity, else its slots, less those that run."""
     running = dict.fromkeys(housing.nodes, 0)
     for worker in problem.existing:
@@ -139,7 +139,7 @@ def _places(problem: Problem, housing: Housing) -> list[int]:
     return [max(0, (node.slots if node.capacity is None else int(node.capacity)) - running[node.id]) for node in nodes]
 
 
-def _fewest_nodes(housing: Housing, lodging: Lodging, places: Sequence[int]) -> tuple[list[int], int]:
+def _fewest_nodes(housing: NodeAssignment, lodging: NodeUsage, places: Sequence[int]) -> tuple[list[int], int]:
     """The fewest nodes with places for all that wait, most places first (Eq. 20), and the places there are on them.
 
     Nodes on which the topology runs are used in any case and come first.

@@ -18,7 +18,7 @@ from inventory.cluster import Cluster, ExistingWorker
 from inventory.errors import ParameterError, nearest
 from scheduler.algorithms.default import place_by_default
 from scheduler.problem import Needs, Placement, Plan, Problem, Slot, concluded
-from scheduler.toolkit.running_workers import Round
+from scheduler.toolkit.running_workers import RunningWorkers
 from scheduler.toolkit.slots import assigned
 from workloads.topology import Executor, Topology
 
@@ -102,7 +102,7 @@ class _Hosts:
     """Hosts and what runs on them; a reserved host is closed for everybody else in this round."""
 
     def __init__(self, problem: Problem) -> None:
-        self.state = Round(problem)
+        self.state = RunningWorkers(problem)
         self._cluster: Cluster = problem.cluster
         self._slots: dict[str, list[Slot]] = {}
         for node in sorted(problem.cluster.available, key=lambda node: node.id):
@@ -160,7 +160,7 @@ class _Hosts:
             for name, workers in self.state.workers.items()
             for slot, executors in workers.items()
         )
-        rest = Round(
+        rest = RunningWorkers(
             Problem(replace(problem.cluster, nodes=open_nodes, existing=existing), tuple(topologies), problem.traffic)
         )
         placements = {t.id: place_by_default(self._cluster, t, rest) for t in topologies}
@@ -169,11 +169,11 @@ class _Hosts:
         return placements
 
 
-def _isolated(topology: Topology, state: Round, wanted: _Wanted) -> Placement:
+def _isolated(topology: Topology, state: RunningWorkers, wanted: _Wanted) -> Placement:
     message = f"{len(wanted.specs)} workers got no host of their own" if wanted.specs else ""
     return concluded(topology, assigned(state.workers[topology.id]), message)
 
 
-def _made_to_wait(topology: Topology, state: Round, unmet: list[str]) -> Placement:
+def _made_to_wait(topology: Topology, state: RunningWorkers, unmet: list[str]) -> Placement:
     message = f"waits until there are hosts enough for the isolated {', '.join(unmet)}"
     return concluded(topology, assigned(state.workers[topology.id]), message)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from scheduler.adaptive.demand import Demand
-from scheduler.adaptive.node_state import Ground
+from scheduler.adaptive.node_state import NodeState
 from scheduler.adaptive.slot_assignment import join
 from scheduler.problem import Needs, Plan, Problem
 from scheduler.toolkit.scaling import as_float, decimal
@@ -56,7 +56,7 @@ class Matrix:
     def place(self, problem: Problem) -> Plan:
         """Place what waits, then level loads; all topologies together."""
         demand = Demand(problem)
-        ground = Ground(problem, demand)
+        ground = NodeState(problem, demand)
         tolerance = (
             Fraction(max(demand.load, default=0))
             if self._params.tolerance is None
@@ -77,7 +77,7 @@ class Matrix:
 class _Matrices:
     """L (rates), X (who is where) and S (hops: 0 on the node, 1 in the rack, 2 beyond) of one round."""
 
-    def __init__(self, problem: Problem, demand: Demand, ground: Ground, tolerance: Fraction) -> None:
+    def __init__(self, problem: Problem, demand: Demand, ground: NodeState, tolerance: Fraction) -> None:
         self._demand = demand
         self._ground = ground
         self._rack = {node: problem.cluster.by_id[node].rack for node in ground.nodes}

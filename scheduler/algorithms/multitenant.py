@@ -15,7 +15,7 @@ from msgspec import Meta
 from inventory.errors import ParameterError, nearest
 from scheduler.problem import Needs, Plan, Problem, Slot, concluded
 from scheduler.toolkit.node_pools import Deal, Lenders, NodePool, NodeSlots
-from scheduler.toolkit.running_workers import Round
+from scheduler.toolkit.running_workers import RunningWorkers
 from scheduler.toolkit.slots import assigned, waiting
 from workloads.topology import Topology
 
@@ -50,7 +50,7 @@ class Multitenant:
         Raises:
             InputError: `spread` names an unknown component of a topology of this round.
         """
-        state = Round(problem)
+        state = RunningWorkers(problem)
         known = NodeSlots(
             state, {n.id: [Slot(n.id, index) for index in n.slot_order] for n in problem.cluster.available if n.slots}
         )
@@ -83,7 +83,7 @@ def _check_spread(topology: Topology, spread: Sequence[str]) -> None:
             )
 
 
-def _needs_scheduling(topology: Topology, state: Round) -> bool:
+def _needs_scheduling(topology: Topology, state: RunningWorkers) -> bool:
     workers = state.workers[topology.id]
     return topology.workers > len(workers) or bool(waiting(topology, workers))
 

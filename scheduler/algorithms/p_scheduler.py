@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from scheduler.adaptive.demand import Demand
-from scheduler.adaptive.node_state import Ground
+from scheduler.adaptive.node_state import NodeState
 from scheduler.adaptive.partition import cut, partition
 from scheduler.partitioning.assembling import Part, assemble
 from scheduler.problem import Needs, Plan, Problem
@@ -49,7 +49,7 @@ class PScheduler:
     def place(self, problem: Problem) -> Plan:
         """Topologies in order, each anew; what has no slot anywhere keeps what it runs."""
         demand = Demand(problem)
-        ground = Ground(problem, demand)
+        ground = NodeState(problem, demand)
         index = {node.id: at for at, node in enumerate(problem.cluster.nodes)}
         parts: dict[str, dict[Executor, Part]] = {}
         failures: dict[str, str] = {}
@@ -79,7 +79,7 @@ class PScheduler:
             }
         return assemble(problem, parts, failures, {"topologies": account})
 
-    def _nodes_for(self, demand: Demand, ground: Ground, graph: "_Graph") -> list[str]:
+    def _nodes_for(self, demand: Demand, ground: NodeState, graph: "_Graph") -> list[str]:
         """The nodes to be used, most free capacity first: as few as carry the load at the target utilisation."""
         target = decimal(self._params.target_utilisation)
         room = {n: target * demand.capacity[n] - ground.load[n] for n in ground.nodes if ground.free[n] > 0}

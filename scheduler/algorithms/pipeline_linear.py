@@ -16,7 +16,7 @@ from scheduler.pipeline.limits import check_nodes
 from scheduler.pipeline.refinement import Swap, refine
 from scheduler.pipeline.timeline import Flow, flow_of, timeline
 from scheduler.problem import CommunicationSchedule, Needs, Placement, Plan, Problem, concluded
-from scheduler.toolkit.node_assignment import Housing, Lodging
+from scheduler.toolkit.node_assignment import NodeAssignment, NodeUsage
 from workloads.topology import Executor, Topology
 
 MOST_CELLS = 4_000_000
@@ -47,7 +47,7 @@ class PipelineLinear:
 
     def place(self, problem: Problem) -> Plan:
         """All topologies together, their components numbered one after the other."""
-        housing = Housing(problem)
+        housing = NodeAssignment(problem)
         check_nodes(len(housing.nodes))
         flow = flow_of(sum(len(t.components) for t in problem.topologies), _links(problem.topologies))
         largest = max((c.parallelism for t in problem.topologies for c in t.components), default=1)
@@ -108,7 +108,7 @@ def _matrices(grid: Distribution | None, layers: Sequence[tuple[list[int], list[
     }
 
 
-def _seat(lodging: Lodging, grid: Distribution | None, origins: Sequence[Sequence[int]]) -> Placement:
+def _seat(lodging: NodeUsage, grid: Distribution | None, origins: Sequence[Sequence[int]]) -> Placement:
     """Executors that wait onto the nodes whose cells hold them.
 
     Args:

@@ -13,7 +13,7 @@ from msgspec import Meta
 from scheduler.pipeline.limits import MOST_NODES, check_nodes
 from scheduler.pipeline.modular import Change, Step, estimated_cost, finish_times, step_cost
 from scheduler.problem import CommunicationSchedule, Needs, Placement, Plan, Problem, concluded
-from scheduler.toolkit.node_assignment import Housing, Lodging
+from scheduler.toolkit.node_assignment import NodeAssignment, NodeUsage
 from workloads.topology import MOST_EXECUTORS, Executor
 
 MOST_CELLS = 500_000
@@ -56,7 +56,7 @@ class Pmod:
 
     def place(self, problem: Problem) -> Plan:
         """All topologies together, one after the other; what runs does not move."""
-        housing = Housing(problem)
+        housing = NodeAssignment(problem)
         check_nodes(len(housing.nodes))
         placements = {lodging.topology.id: _settled(lodging) for lodging in housing.lodgings}
         dropped = {(lodging.topology.id, executor.name) for lodging in housing.lodgings for executor in lodging.dropped}
@@ -88,7 +88,7 @@ class Pmod:
         return Change(old_nodes, old_tasks, nodes, tasks)
 
 
-def _settled(lodging: Lodging) -> Placement:
+def _settled(lodging: NodeUsage) -> Placement:
     """Executors that wait, component by component, onto nodes where their component is rarest."""
     message = "" if lodging.settle(lodging.waiting) else f"no free slot: {len(lodging.waiting)} executors wait"
     return concluded(lodging.topology, lodging.assignments, message)

@@ -17,7 +17,7 @@ from msgspec import Meta
 from scheduler.problem import Needs, Placement, Plan, Problem, concluded
 from scheduler.ras.attempt import Attempt, Kind, Rules
 from scheduler.ras.executor_order import is_system
-from scheduler.ras.ledger import Ledger
+from scheduler.ras.ledger import ResourceLedger
 from scheduler.ras.units import ratio
 from scheduler.toolkit.slots import assigned, waiting
 from workloads.topology import Executor, Topology
@@ -58,11 +58,11 @@ class RStorm:
 
     def place(self, problem: Problem) -> Plan:
         """Topologies in order, each one as a whole or not at all."""
-        ledger = Ledger(problem)
+        ledger = ResourceLedger(problem)
         placements = {topology.id: self._place(problem, ledger, topology) for topology in problem.topologies}
         return ledger.state.plan(placements)
 
-    def _place(self, problem: Problem, ledger: Ledger, topology: Topology) -> Placement:
+    def _place(self, problem: Problem, ledger: ResourceLedger, topology: Topology) -> Placement:
         workers = ledger.state.workers[topology.id]
         todo = waiting(topology, workers)
         message = ""

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from inventory.errors import ParameterError, nearest
 from scheduler.problem import Needs, Plan, Problem, concluded
-from scheduler.ras.ledger import Amount, Ledger
+from scheduler.ras.ledger import Amount, ResourceLedger
 from scheduler.ras.rounds import schedule_in_order
 from scheduler.ras.rounds_1_1 import RoundOfUsers
 from scheduler.ras.strategies import Engine, Recipe, StrategyName
@@ -129,7 +129,7 @@ class ResourceAware:
                 if name not in known:
                     raise ParameterError((param, at), f"unknown node {name!r}{nearest(name, known)}")
         pools = params.user_pools
-        ledger = Ledger(
+        ledger = ResourceLedger(
             problem, params.worker_min_cpu, [p.cpu for p in pools.values()], [p.memory_mb for p in pools.values()]
         )
         guarantees = {

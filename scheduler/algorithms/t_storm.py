@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from scheduler.adaptive.demand import Demand
-from scheduler.adaptive.node_state import Ground
+from scheduler.adaptive.node_state import NodeState
 from scheduler.algorithms.even import storm_order
 from scheduler.partitioning.assembling import Part, assemble
 from scheduler.problem import Needs, Placement, Plan, Problem, concluded
@@ -57,7 +57,7 @@ class TStorm:
 
     def _reassign(self, problem: Problem) -> Plan:
         demand = Demand(problem)
-        ground = Ground(problem, demand)
+        ground = NodeState(problem, demand)
         for number in range(len(problem.topologies)):
             ground.vacate(number)
         share = -(-len(demand.executors) // len(ground.nodes)) if ground.nodes else 0
@@ -80,7 +80,7 @@ class TStorm:
 def _choose(
     executor: int,
     demand: Demand,
-    ground: Ground,
+    ground: NodeState,
     hosted: Mapping[str, int],
     limit: int,
     beyond: Mapping[str, list[int]],
@@ -105,7 +105,7 @@ def _fullness(load: int, capacity: int) -> tuple[bool, Fraction]:
 
 
 def _outcome(
-    problem: Problem, demand: Demand, ground: Ground
+    problem: Problem, demand: Demand, ground: NodeState
 ) -> tuple[dict[str, dict[Executor, Part]], dict[str, str]]:
     """Topology -> executor -> part, and why executors wait."""
     parts: dict[str, dict[Executor, Part]] = {topology.id: {} for topology in problem.topologies}

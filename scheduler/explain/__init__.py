@@ -8,13 +8,13 @@ from msgspec import Struct
 
 from scheduler.cost import cost
 from scheduler.explain.cut_links import CutLink, CutPair, cut_links, heaviest_pairs
-from scheduler.explain.lower_bound import Least
-from scheduler.explain.node_load import HostAccount, hosts_of
+from scheduler.explain.lower_bound import LowerBound
+from scheduler.explain.node_load import NodeLoad, hosts_of
 from scheduler.problem import Plan, Problem
 from scheduler.toolkit.loads import Loads
 
 
-class Account(Struct, frozen=True, forbid_unknown_fields=True):
+class Explanation(Struct, frozen=True, forbid_unknown_fields=True):
     """What a plan comes to.
 
     Attributes:
@@ -29,21 +29,21 @@ class Account(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     unit: str
-    nodes: tuple[HostAccount, ...]
+    nodes: tuple[NodeLoad, ...]
     links: tuple[CutLink, ...]
     pairs: tuple[CutPair, ...] | None
     w: int | float
     all_placed: bool
     capacities_kept: bool
-    least: Least
+    least: LowerBound
 
 
-def account_of(problem: Problem, plan: Plan, least: Least) -> Account:
+def account_of(problem: Problem, plan: Plan, least: LowerBound) -> Explanation:
     """The account of a checked plan; `least` is the same for all plans of a problem (`scheduler.explain.lower_bound`)."""
     judged = cost(problem, plan.placements)
     observed = judged.inter_node_tuples_per_s
     hosts = hosts_of(problem, plan)
-    return Account(
+    return Explanation(
         unit=Loads(problem).unit,
         nodes=hosts,
         links=cut_links(problem, plan.placements),

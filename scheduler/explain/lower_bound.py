@@ -22,7 +22,7 @@ EASY = 18
 """So long a search goes on for so many classes; a step's time grows with about the fourth power of their number."""
 
 
-class Least(Struct, frozen=True, forbid_unknown_fields=True):
+class LowerBound(Struct, frozen=True, forbid_unknown_fields=True):
     """What W is at least when every executor may go anywhere and no node holds more than its capacity.
 
     Attributes:
@@ -38,7 +38,7 @@ class Least(Struct, frozen=True, forbid_unknown_fields=True):
     note: str
 
 
-def least_of(problem: Problem) -> Least:
+def least_of(problem: Problem) -> LowerBound:
     """Bound, and minimum where the round is small enough, over all executors of the round's topologies."""
     from scheduler.partitioning.bounds import Density
     from scheduler.partitioning.infeasible import why_not
@@ -49,22 +49,22 @@ def least_of(problem: Problem) -> Least:
     instance = instance_of(_unsettled(problem), topologies)
     reason = why_not(instance, topologies)
     if reason:
-        return Least(None, None, None, f"no placement keeps to all capacities: {reason}")
+        return LowerBound(None, None, None, f"no placement keeps to all capacities: {reason}")
     if instance.executors > MOST_SEARCHED:
         large = f"{instance.executors} executors are more than the {MOST_SEARCHED} up to which it is looked for"
         if len(instance.members) > MOST_BOUNDED:
             large += f", and {len(instance.members)} classes more than the {MOST_BOUNDED} up to which W is bounded"
-            return Least(None, None, None, large)
-        return Least(_rate(Density(instance).least_cut(instance), instance.rate_scale), None, None, large)
+            return LowerBound(None, None, None, large)
+        return LowerBound(_rate(Density(instance).least_cut(instance), instance.rate_scale), None, None, large)
     classes = len(instance.members)
     budget = _Budget(LOOKS if classes <= EASY else LOOKS * EASY**4 // classes**4)
     solution = solve(instance, budget.over, seed=0, found=_never)  # the first search counts its own steps
     if solution is None:
-        return Least(None, None, None, "no placement was found that keeps to all capacities")
+        return LowerBound(None, None, None, "no placement was found that keeps to all capacities")
     found = _rate(solution.cut, instance.rate_scale)
     if solution.proven:
-        return Least(found, found, found, "")
-    return Least(solution.least_rate, None, found, "the search ended without a proof")
+        return LowerBound(found, found, found, "")
+    return LowerBound(solution.least_rate, None, found, "the search ended without a proof")
 
 
 def _unsettled(problem: Problem) -> Problem:

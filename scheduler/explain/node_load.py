@@ -9,7 +9,7 @@ from scheduler.problem import Plan, Problem, Slot
 from scheduler.toolkit.loads import Loads
 
 
-class HostAccount(Struct, frozen=True, forbid_unknown_fields=True):
+class NodeLoad(Struct, frozen=True, forbid_unknown_fields=True):
     """A node under a plan; workers of topologies outside the round count as `others`.
 
     Attributes:
@@ -44,7 +44,7 @@ class HostAccount(Struct, frozen=True, forbid_unknown_fields=True):
         return self.executors > 0 and self.load + self.others_load > self.capacity
 
 
-def hosts_of(problem: Problem, plan: Plan) -> tuple[HostAccount, ...]:
+def hosts_of(problem: Problem, plan: Plan) -> tuple[NodeLoad, ...]:
     """Every node of the cluster, in its order."""
     loads = Loads(problem)
     mine = {topology.id for topology in problem.topologies}
@@ -70,7 +70,7 @@ def hosts_of(problem: Problem, plan: Plan) -> tuple[HostAccount, ...]:
         for value in (component.memory_mb, component.onheap_mb, component.offheap_mb)
     )
     return tuple(
-        HostAccount(
+        NodeLoad(
             id=node.id,
             available=node.available,
             executors=len(carried[node.id]),

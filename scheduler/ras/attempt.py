@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from scheduler.problem import Slot
-from scheduler.ras.ledger import Demand, Ledger
+from scheduler.ras.ledger import Demand, ResourceLedger
 from workloads.topology import Executor, Topology
 
 
@@ -79,7 +79,7 @@ class Attempt:
         kinds: component -> its kind.
     """
 
-    def __init__(self, ledger: Ledger, topology: Topology, rules: Rules) -> None:
+    def __init__(self, ledger: ResourceLedger, topology: Topology, rules: Rules) -> None:
         self.ledger = ledger
         self.topology = topology
         self.rules = rules

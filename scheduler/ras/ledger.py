@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from scheduler.problem import Problem, Slot
 from scheduler.ras.units import Unit
-from scheduler.toolkit.running_workers import Round
+from scheduler.toolkit.running_workers import RunningWorkers
 from workloads.topology import DEFAULT_CPU_POINTS, DEFAULT_ONHEAP_MB, Component, Executor, Topology
 
 
@@ -38,7 +38,7 @@ class Amount(NamedTuple):
         return Amount(self.cpu + other.cpu, self.memory + other.memory)
 
 
-class Ledger:
+class ResourceLedger:
     """Available nodes by number, in the order of their ids, and their books.
 
     Attributes:
@@ -79,7 +79,7 @@ class Ledger:
         self._demands = {topology.id: self._demands_of(topology) for topology in problem.topologies}
         default = Component("any", "bolt", cpu=DEFAULT_CPU_POINTS, onheap_mb=DEFAULT_ONHEAP_MB)
         self._default = self._demand_of(default)
-        self.state = Round(problem)
+        self.state = RunningWorkers(problem)
         self.available = self.total
         self._running_on: list[Counter[str]] = [Counter() for _ in nodes]
         for topology, workers in self.state.workers.items():

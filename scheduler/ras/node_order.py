@@ -18,7 +18,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from scheduler.ras.attempt import Attempt, Kind
-from scheduler.ras.ledger import Amount, Ledger
+from scheduler.ras.ledger import Amount, ResourceLedger
 
 Key = tuple[int, int]
 Left = tuple[int, int]
@@ -126,7 +126,7 @@ class NodeOrder:
         self._closed_apart: set[tuple[int, int]] = set()
         self._answers: dict[int, tuple[int, int | None]] = {}  # kind -> when it was sorted, what was first then
 
-    def _make_levels(self, ledger: Ledger) -> None:
+    def _make_levels(self, ledger: ResourceLedger) -> None:
         own_host = ledger.host if self._ranking.hosts else ledger.ids
         hosts = sorted(set(zip(ledger.rack, own_host, strict=True)))
         self._racks = sorted(set(ledger.rack))

@@ -6,7 +6,7 @@ After Apache Storm, `storm-server/.../scheduler/resource/ResourceAwareScheduler.
 from collections.abc import Sequence
 
 from scheduler.problem import Slot
-from scheduler.ras.ledger import Amount, Ledger
+from scheduler.ras.ledger import Amount, ResourceLedger
 from scheduler.ras.strategies import Outcome, Recipe, in_words
 from scheduler.toolkit.slots import waiting
 from workloads.topology import Executor, Topology
@@ -17,7 +17,7 @@ ATTEMPTS = 5
 Stopped = list[tuple[str, list[tuple[Slot, tuple[Executor, ...]]]]]
 
 
-class Account:
+class RoundResult:
     """What became of the topologies of a round.
 
     Attributes:
@@ -42,9 +42,9 @@ class Account:
             self.messages[topology] = f"Evicted to make room for {by}"
 
 
-def schedule_in_order(ledger: Ledger, recipe: Recipe, order: Sequence[Topology]) -> Account:
+def schedule_in_order(ledger: ResourceLedger, recipe: Recipe, order: Sequence[Topology]) -> RoundResult:
     """Place what waits, topology by topology; changes `ledger`."""
-    account = Account()
+    account = RoundResult()
     account.order = [topology.id for topology in order]
     for rank, topology in enumerate(order):
         if not waiting(topology, ledger.state.workers[topology.id]):
@@ -57,7 +57,7 @@ def schedule_in_order(ledger: Ledger, recipe: Recipe, order: Sequence[Topology])
 
 
 def _schedule(
-    ledger: Ledger, recipe: Recipe, topology: Topology, less_deserving: Sequence[Topology]
+    ledger: ResourceLedger, recipe: Recipe, topology: Topology, less_deserving: Sequence[Topology]
 ) -> tuple[Outcome, str, list[str]]:
     """Attempts for one topology; the least deserving one first in `less_deserving`."""
     stopped: Stopped = []
@@ -78,7 +78,7 @@ def _schedule(
     return outcome, not_enough(ledger, topology, reason, outcome), []
 
 
-def attempted(ledger: Ledger, recipe: Recipe, topology: Topology) -> Outcome:
+def attempted(ledger: ResourceLedger, recipe: Recipe, topology: Topology) -> Outcome:
     """The strategy's outcome, without asking it when the sums cannot suffice."""
     todo = waiting(topology, ledger.state.workers[topology.id])
     missing = ledger.demanded(topology.id, todo)
@@ -89,7 +89,7 @@ def attempted(ledger: Ledger, recipe: Recipe, topology: Topology) -> Outcome:
     return recipe.place(ledger, topology, todo)
 
 
-def _make_room(ledger: Ledger, topology: Topology, candidates: Sequence[Topology], stopped: Stopped) -> bool:
+def _make_room(ledger: ResourceLedger, topology: Topology, candidates: Sequence[Topology], stopped: Stopped) -> bool:
     """Evict until there is room in sum and what went covers what was missing; returns whether anything went."""
     missing = ledger.demanded(topology.id, waiting(topology, ledger.state.workers[topology.id]))
     gone = Amount(0, 0)
@@ -105,14 +105,14 @@ def _make_room(ledger: Ledger, topology: Topology, candidates: Sequence[Topology
     return len(stopped) > before
 
 
-def restore(ledger: Ledger, stopped: Stopped) -> None:
+def restore(ledger: ResourceLedger, stopped: Stopped) -> None:
     """Start again what was evicted."""
     for topology, workers in stopped:
         for slot, executors in workers:
             ledger.start(topology, slot, executors)
 
 
-def not_enough(ledger: Ledger, topology: Topology, reason: str, outcome: Outcome) -> str:
+def not_enough(ledger: ResourceLedger, topology: Topology, reason: str, outcome: Outcome) -> str:
     """Storm's words for a topology that finds no room, and why."""
     waits = len(waiting(topology, ledger.state.workers[topology.id]))
     total = len(topology.executors)

@@ -9,8 +9,8 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from scheduler.ras.ledger import Amount, Ledger
-from scheduler.ras.rounds import ATTEMPTS, Account, Stopped, attempted, not_enough, restore
+from scheduler.ras.ledger import Amount, ResourceLedger
+from scheduler.ras.rounds import ATTEMPTS, RoundResult, Stopped, attempted, not_enough, restore
 from scheduler.ras.strategies import Recipe
 from scheduler.ras.topology_order import by_importance
 from scheduler.ras.units import ratio
@@ -25,7 +25,7 @@ TIE = 0.0001
 class _User:
     """A user's guarantee and topologies."""
 
-    def __init__(self, name: str, guarantee: Amount, ledger: Ledger, topologies: Sequence[Topology]) -> None:
+    def __init__(self, name: str, guarantee: Amount, ledger: ResourceLedger, topologies: Sequence[Topology]) -> None:
         self.name = name
         self.guarantee = guarantee
         self._ledger = ledger
@@ -82,7 +82,7 @@ class RoundOfUsers:
     """A round in which users take turns."""
 
     def __init__(
-        self, ledger: Ledger, recipe: Recipe, topologies: Sequence[Topology], guarantees: Mapping[str, Amount]
+        self, ledger: ResourceLedger, recipe: Recipe, topologies: Sequence[Topology], guarantees: Mapping[str, Amount]
     ) -> None:
         self._ledger = ledger
         self._recipe = recipe
@@ -93,13 +93,13 @@ class RoundOfUsers:
         self._owner = {
             topology.id: user for user in self._users for topology in topologies if topology.user == user.name
         }
-        self._account = Account()
+        self._account = RoundResult()
         self._tried: Counter[str] = Counter()
         for user in self._users:
             for topology in user.running:
                 self._account.messages[topology.id] = "Fully Scheduled"
 
-    def run(self) -> Account:
+    def run(self) -> RoundResult:
         """Place what waits; changes the ledger."""
         while (user := self._next_user()) is not None:
             topology = user.pending[0]

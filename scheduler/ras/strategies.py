@@ -6,7 +6,7 @@ from typing import Literal
 
 from scheduler.ras.attempt import Attempt, Rules
 from scheduler.ras.executor_order import ackers_last, by_connections, by_proximity, by_severity
-from scheduler.ras.ledger import Amount, Ledger
+from scheduler.ras.ledger import Amount, ResourceLedger
 from scheduler.ras.node_order import NodeOrder, Ranking
 from scheduler.ras.round_robin import RoundRobin
 from scheduler.ras.search import Limits, Search
@@ -64,7 +64,7 @@ class Recipe:
         """The strategy's class in Storm."""
         return STORMS_NAME[self.strategy]
 
-    def place(self, ledger: Ledger, topology: Topology, waiting: Sequence[Executor]) -> Outcome:
+    def place(self, ledger: ResourceLedger, topology: Topology, waiting: Sequence[Executor]) -> Outcome:
         """Place the executors of `topology` that wait; `ledger` changes only if all of them found a place."""
         refusal = self._refusal(ledger, topology, waiting)
         if refusal is not None:
@@ -104,11 +104,11 @@ class Recipe:
             [number[node] for node in self.unfavored if node in number],
         )
 
-    def first_racks(self, ledger: Ledger, topology: Topology) -> list[str]:
+    def first_racks(self, ledger: ResourceLedger, topology: Topology) -> list[str]:
         """Racks in the order in which `topology` would try them now."""
         return self.nodes(Attempt(ledger, topology, self._rules(ledger, topology))).racks()
 
-    def _refusal(self, ledger: Ledger, topology: Topology, waiting: Sequence[Executor]) -> Outcome | None:
+    def _refusal(self, ledger: ResourceLedger, topology: Topology, waiting: Sequence[Executor]) -> Outcome | None:
         if not ledger.ids:
             return Outcome("short", "No available nodes")
         if not any(component.kind == "spout" for component in topology.components):
@@ -135,7 +135,7 @@ class Recipe:
             return self.search_states
         return STATES if len(topology.executors) < STATES else len(topology.executors) + STATES
 
-    def _rules(self, ledger: Ledger, topology: Topology) -> Rules:
+    def _rules(self, ledger: ResourceLedger, topology: Topology) -> Rules:
         limit = ledger.mb_unit.count(topology.worker_max_heap_mb)
         if self.engine == "1.1":
             return Rules(limit, offheap_counts=True)
@@ -164,11 +164,11 @@ class Recipe:
         return ackers_last(by_connections(topology, waiting))
 
 
-def _only(ledger: Ledger, node: int, topology: str) -> bool:
+def _only(ledger: ResourceLedger, node: int, topology: str) -> bool:
     """Whether nothing but `topology` runs on `node`."""
     return ledger.running_on(node) <= {topology}
 
 
-def in_words(ledger: Ledger, amount: Amount) -> str:
+def in_words(ledger: ResourceLedger, amount: Amount) -> str:
     """CPU and memory for a message."""
     return f"{ledger.cpu_unit.written(amount.cpu)} CPU points and {ledger.mb_unit.written(amount.memory)} MB"

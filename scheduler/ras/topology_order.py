@@ -6,7 +6,7 @@ After Apache Storm, `storm-server/.../resource/strategies/priority/{Default,FIFO
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from scheduler.ras.ledger import Amount, Ledger
+from scheduler.ras.ledger import Amount, ResourceLedger
 from workloads.topology import Topology
 
 Score = tuple[int, Fraction]
@@ -22,7 +22,7 @@ def by_importance(topology: Topology) -> tuple[int, float, str]:
 
 
 def scheduling_order(
-    ledger: Ledger, topologies: Sequence[Topology], guarantees: Mapping[str, Amount], fifo: bool = False
+    ledger: ResourceLedger, topologies: Sequence[Topology], guarantees: Mapping[str, Amount], fifo: bool = False
 ) -> list[Topology]:
     """All topologies, those that run included, most deserving first.
 
@@ -58,7 +58,7 @@ def scheduling_order(
 
 
 def _score(
-    ledger: Ledger, queue: Sequence[Topology], assigned: Amount, guarantee: Amount, left: Amount, fifo: bool
+    ledger: ResourceLedger, queue: Sequence[Topology], assigned: Amount, guarantee: Amount, left: Amount, fifo: bool
 ) -> Score:
     """How far the user's next topology would lead beyond the guarantee, as a share of what is left."""
     if not queue:

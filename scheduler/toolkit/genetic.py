@@ -23,7 +23,7 @@ CHROMOSOME_WORK = 2000
 
 
 @dataclass(frozen=True)
-class Settings:
+class GeneticSettings:
     """How to search.
 
     Attributes:
@@ -43,7 +43,7 @@ class Settings:
     seed: int
 
 
-def evolve(size: int, fitness: Callable[["Integers"], int], target: int, settings: Settings) -> "Integers":
+def evolve(size: int, fitness: Callable[["Integers"], int], target: int, settings: GeneticSettings) -> "Integers":
     """The fittest permutation of `0..size-1` that the search comes across.
 
     Args:

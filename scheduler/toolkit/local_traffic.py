@@ -24,7 +24,7 @@ MOST_PAIRS = 1_000_000
 """More pairs are not listed, only counted by class."""
 
 
-class Inside(Protocol):
+class LocalTraffic(Protocol):
     """Traffic of one topology.
 
     Attributes:
@@ -58,7 +58,7 @@ def observed(topology: Topology, traffic: Traffic | None) -> Rates | None:
     return rates or None
 
 
-def inside_of(topology: Topology, rates: Rates | None, nodes: int) -> Inside:
+def inside_of(topology: Topology, rates: Rates | None, nodes: int) -> LocalTraffic:
     """The faster way for partitions onto `nodes` nodes; without rates every communicating pair counts 1."""
     if rates is not None:
         _, (weights,) = scaled(_of_common_size(list(rates.values())))
@@ -93,7 +93,7 @@ class PairTraffic:
         self.work = 3 * len(weights)
 
     def of(self, nodes: "Integers") -> int:
-        """See `Inside.of`."""
+        """See `LocalTraffic.of`."""
         return int(self._weight[nodes[self._one] == nodes[self._other]].sum())
 
 
@@ -117,7 +117,7 @@ class ClassTraffic:
         self.work = len(classes.of) + (self._classes + 3 * len(links) + 2 * len(self._own)) * nodes
 
     def of(self, nodes: "Integers") -> int:
-        """See `Inside.of`."""
+        """See `LocalTraffic.of`."""
         import numpy as np
 
         counts = np.bincount(self._first + nodes, minlength=self._classes * self._nodes)

@@ -13,7 +13,7 @@ from scheduler.toolkit.slots import FreeSlots, Workers, assigned, port_order, ru
 from workloads.topology import Executor, Topology
 
 
-class Housing:
+class NodeAssignment:
     """The nodes of a round and the executors on them; components are numbered over all topologies in order.
 
     Attributes:
@@ -31,14 +31,14 @@ class Housing:
         self.nodes = tuple(n.id for n in problem.cluster.available if n.id in busy or self.free.count(n.id))
         self.counts: list[dict[int, int]] = []
         self.loads = [0] * len(self.nodes)
-        self.lodgings: list[Lodging] = []
+        self.lodgings: list[NodeUsage] = []
         self._number = {node: at for at, node in enumerate(self.nodes)}
         for topology in problem.topologies:
             mine = workers[topology.id]
             joined: dict[int, Slot] = {}
             for slot in sorted(mine, key=lambda slot: port_order(problem.cluster, slot)):
                 joined.setdefault(self._number[slot.node], slot)
-            self.lodgings.append(Lodging(self, topology, mine, joined, len(self.counts)))
+            self.lodgings.append(NodeUsage(self, topology, mine, joined, len(self.counts)))
             self.counts.extend({} for _ in topology.components)
             for executor, slot in self.lodgings[-1].assignments.items():
                 self.count(self.lodgings[-1].number[executor.component], self._number[slot.node])
@@ -49,7 +49,7 @@ class Housing:
         self.loads[node] += 1
 
 
-class Lodging:
+class NodeUsage:
     """One topology on the nodes of a round.
 
     Attributes:
@@ -61,7 +61,7 @@ class Lodging:
     """
 
     def __init__(
-        self, housing: Housing, topology: Topology, workers: Workers, joined: dict[int, Slot], first: int
+        self, housing: NodeAssignment, topology: Topology, workers: Workers, joined: dict[int, Slot], first: int
     ) -> None:
         self._housing = housing
         self._joined = joined

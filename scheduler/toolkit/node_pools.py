@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from scheduler.problem import Slot
-from scheduler.toolkit.running_workers import Round
+from scheduler.toolkit.running_workers import RunningWorkers
 from scheduler.toolkit.slots import waiting
 from workloads.topology import Executor, Topology
 
@@ -15,7 +15,7 @@ from workloads.topology import Executor, Topology
 class NodeSlots:
     """What the pools know of nodes; those that are not available or have no slots are not listed."""
 
-    def __init__(self, state: Round, slots: Mapping[str, Sequence[Slot]]) -> None:
+    def __init__(self, state: RunningWorkers, slots: Mapping[str, Sequence[Slot]]) -> None:
         self.state = state
         self.slots = slots
 
@@ -117,7 +117,7 @@ class Lenders:
 class Deal:
     """The waiting executors of a topology, dealt to so many workers, which are then put on nodes one by one."""
 
-    def __init__(self, topology: Topology, state: Round, workers: int, spread: Collection[str]) -> None:
+    def __init__(self, topology: Topology, state: RunningWorkers, workers: int, spread: Collection[str]) -> None:
         """Executors of the components in `spread` go one to a node, as long as there are workers to come."""
         self._topology = topology
         self._state = state

@@ -9,7 +9,7 @@ from scheduler.toolkit.slots import FreeSlots, Workers, running
 from workloads.topology import Executor
 
 
-class Round:
+class RunningWorkers:
     """Running workers and free slots; both change as the scheduler releases and starts workers.
 
     Attributes:

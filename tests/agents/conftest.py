@@ -45,7 +45,7 @@ from agents.protocol import (
     workers_of,
 )
 from agents.trace import collect
-from controller.host.process_identity import Process, identify
+from controller.host.process_identity import ProcessIdentity, identify
 from inventory.documents import to_plain
 from workloads.registry import load_workload
 
@@ -288,7 +288,7 @@ class WordCountRun:
             agent.expect(Finished, lambda r: r.epoch == epoch)
 
     @staticmethod
-    def processes(listening: Mapping[str, Listening]) -> list[Process | None]:
+    def processes(listening: Mapping[str, Listening]) -> list[ProcessIdentity | None]:
         """The workers that listen."""
         return [identify(report.pid) for report in listening.values()]
 
@@ -305,10 +305,10 @@ def wordcount(tmp_path: Path) -> Callable[..., WordCountRun]:
 
 
 @pytest.fixture
-def gone_within() -> Callable[[Sequence[Process | None], float], bool]:
+def gone_within() -> Callable[[Sequence[ProcessIdentity | None], float], bool]:
     """Tells whether all of these very processes end in time."""
 
-    def gone(processes: Sequence[Process | None], seconds: float) -> bool:
+    def gone(processes: Sequence[ProcessIdentity | None], seconds: float) -> bool:
         assert processes
         assert all(processes), "a process was gone before it was looked for"
         deadline = time.monotonic() + seconds

@@ -15,10 +15,10 @@ from turns import Below, Echo, channel_into
 from agents.protocol import Worked
 from agents.worker.channels.channel import BATCH_ROWS
 from agents.worker.channels.groupings import Router
-from agents.worker.channels.input_gate import Inputs
+from agents.worker.channels.input_gate import InputGate
 from agents.worker.channels.markers import Barrier, End, Tick
 from agents.worker.executors.bolt import BoltExecutor, _pieces
-from agents.worker.executors.executor import Running
+from agents.worker.executors.executor import RunningExecutor
 from agents.worker.executors.snapshot import Snapshot
 from inventory.errors import RunError
 from workloads.operators import Batch, Bolt, Emitted, Row, per_tuple
@@ -29,7 +29,7 @@ HERE = re.escape(__file__)
 
 
 def bolt_with(rows: Sequence[Row], stamps: Sequence[tuple[int, int]], below: Below, bolt: Bolt) -> BoltExecutor:
-    inputs = Inputs()
+    inputs = InputGate()
     channel_into(inputs).deliver(rows, stamps, 0)
     return BoltExecutor(0, ME, bolt, below.router, inputs)
 
@@ -84,7 +84,7 @@ def test_without_credit_below_there_is_no_turn_and_the_time_counts_as_blocked() 
 
 def test_no_input_is_not_blocked() -> None:
     below = Below(window=10)
-    inputs = Inputs()
+    inputs = InputGate()
     channel_into(inputs)
     running = BoltExecutor(0, ME, Echo(), below.router, inputs)
     below.outgoing.add([(at,) for at in range(BATCH_ROWS + 44)])
@@ -94,7 +94,7 @@ def test_no_input_is_not_blocked() -> None:
 
 
 def test_a_bolt_ends_after_the_last_of_its_inputs_and_so_does_its_output() -> None:
-    below, inputs = Below(), Inputs()
+    below, inputs = Below(), InputGate()
     channels = [channel_into(inputs, source) for source in "xyz"]
     running = BoltExecutor(0, ME, Echo(), below.router, inputs)
     for incoming in channels:
@@ -109,7 +109,7 @@ def test_a_bolt_ends_after_the_last_of_its_inputs_and_so_does_its_output() -> No
 
 def test_a_bolt_without_inputs_has_ended_from_the_start() -> None:
     below = Below()
-    running = BoltExecutor(0, ME, Echo(), below.router, Inputs())
+    running = BoltExecutor(0, ME, Echo(), below.router, InputGate())
     assert running.ending
     assert running.drained
     assert below.arrived == [End()]
@@ -117,7 +117,7 @@ def test_a_bolt_without_inputs_has_ended_from_the_start() -> None:
 
 
 def test_a_tick_is_passed_on_behind_what_it_makes_the_operator_emit_stamped_with_when_it_was_due() -> None:
-    below, inputs = Below(), Inputs()
+    below, inputs = Below(), InputGate()
     first, second = channel_into(inputs, "x"), channel_into(inputs, "y")
     running = BoltExecutor(0, ME, Echo(), below.router, inputs)
     first.deliver([(1,)], (), 0)
@@ -138,12 +138,12 @@ def test_a_tick_is_passed_on_behind_what_it_makes_the_operator_emit_stamped_with
 
 
 def test_at_a_barrier_the_state_is_that_of_all_rows_before_it_and_of_none_behind() -> None:
-    below, inputs = Below(), Inputs()
+    below, inputs = Below(), InputGate()
     first, second = channel_into(inputs, "x"), channel_into(inputs, "y")
     running = BoltExecutor(0, ME, Echo(), below.router, inputs)
     stored: list[tuple[int, bytes]] = []
 
-    def on_barrier(passing: Running, number: int) -> None:
+    def on_barrier(passing: RunningExecutor, number: int) -> None:
         # Behind the barrier here means behind it for whoever comes next, too.
         assert below.marks == [Barrier(number)]
         stored.append((number, passing.snapshot().operator))
@@ -164,7 +164,7 @@ def test_at_a_barrier_the_state_is_that_of_all_rows_before_it_and_of_none_behind
 
 
 def test_a_barrier_that_nobody_has_prepared_is_an_error_that_names_the_executor() -> None:
-    inputs = Inputs()
+    inputs = InputGate()
     incoming = channel_into(inputs)
     running = BoltExecutor(0, ME, Echo(), Below().router, inputs)
     incoming.deliver_mark(Barrier(3))
@@ -184,7 +184,7 @@ def test_a_bolt_that_waits_for_its_state_takes_nothing() -> None:
 
 
 def test_a_mark_without_credit_stops_the_bolt_until_it_has_left() -> None:
-    below, inputs = Below(window=1), Inputs()
+    below, inputs = Below(window=1), InputGate()
     incoming = channel_into(inputs)
     running = BoltExecutor(0, ME, Echo(), below.router, inputs)
     incoming.deliver([(1,), (2,)], (), 0)
@@ -225,7 +225,7 @@ class Broken(Echo):
 def test_an_operators_failure_names_the_executor_and_the_line(fault: Exception, message: str) -> None:
     with pytest.raises(RunError, match=message):
         bolt_with([(1,)], (), Below(), Broken(fault)).turn(0)
-    inputs = Inputs()
+    inputs = InputGate()
     channel_into(inputs).deliver_mark(Tick(1, 5, 5))
     with pytest.raises(RunError, match=message):
         BoltExecutor(0, ME, Broken(fault), Below().router, inputs).turn(0)
@@ -332,7 +332,7 @@ def test_whatever_snapshot_and_restore_raise_names_the_executor(fault: BaseExcep
 
 def test_what_a_restored_bolt_does_again_is_not_counted_and_its_totals_are_part_of_its_state() -> None:
     below = Below()
-    inputs = Inputs()
+    inputs = InputGate()
     channel = channel_into(inputs)
     running = BoltExecutor(0, ME, Echo(2), below.router, inputs)
     running.restore(Snapshot(b"", worked=Worked(emitted=200, processed=100)))
@@ -345,7 +345,7 @@ def test_what_a_restored_bolt_does_again_is_not_counted_and_its_totals_are_part_
 
 
 def test_latencies_of_rows_that_reach_a_sink_again_are_not_recorded_again() -> None:
-    inputs = Inputs()
+    inputs = InputGate()
     channel = channel_into(inputs)
     sink = BoltExecutor(0, ME, Counts(), Router("b[1]", {}, []), inputs)
     sink.seen = Worked(processed=4)

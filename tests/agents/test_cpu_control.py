@@ -16,7 +16,7 @@ from agents.cpu.policies import Policy
 from agents.cpu.step import Step, take
 from agents.cpu.topology import switch
 from agents.cpu.verify import verify
-from agents.cpu.wish import CpuWish
+from agents.cpu.wish import CpuRequest
 from agents.host_files import HostFiles
 
 
@@ -55,9 +55,9 @@ def test_cpus_that_come_back_get_what_the_run_has_set(tmp_path: Path) -> None:
     """Their policies begin anew with the kernel's defaults."""
     root = intel_passive().build(tmp_path)
     with controlled(root) as control:
-        assert control.apply(CpuWish(cores=2, governor="performance")).ok
+        assert control.apply(CpuRequest(cores=2, governor="performance")).ok
         assert control.set_frequency(1_200_000_000).ok
-        assert control.apply(CpuWish(cores=4)).ok
+        assert control.apply(CpuRequest(cores=4)).ok
         host = FakeKernel(root)
         for policy in range(8):
             assert host.read(f"{CPU}/cpufreq/policy{policy}/scaling_governor") == "performance"
@@ -93,14 +93,14 @@ def test_a_policy_that_vanishes_between_the_look_and_the_write_is_reported(tmp_p
 def test_a_clock_that_was_clamped_does_not_stand_in_the_way_of_later_wishes(tmp_path: Path) -> None:
     with controlled(intel_active().build(tmp_path)) as control:
         assert not control.set_frequency(9_000_000_000).ok
-        assert control.apply(CpuWish(cores=3)).ok
-        assert control.apply(CpuWish(max_ghz=2.0, min_ghz=0.8)).ok
+        assert control.apply(CpuRequest(cores=3)).ok
+        assert control.apply(CpuRequest(max_ghz=2.0, min_ghz=0.8)).ok
 
 
 def test_with_another_driver_mode_governors_of_the_former_are_forgotten(tmp_path: Path) -> None:
     with controlled(intel_active().build(tmp_path)) as control:
-        assert control.apply(CpuWish(governor="powersave", epp="power")).ok
-        assert control.apply(CpuWish(driver_mode="passive")).ok
+        assert control.apply(CpuRequest(governor="powersave", epp="power")).ok
+        assert control.apply(CpuRequest(driver_mode="passive")).ok
         assert control.set_governor("ondemand").ok
 
 
@@ -154,7 +154,7 @@ def test_the_clock_of_busy_cores_is_compared_with_what_was_set(tmp_path: Path, m
         }
         clocks[3] = Clock(1.2e9, "scaling_cur_freq")
         monkeypatch.setattr("agents.cpu.verify.busy_clocks", lambda host, cpus, is_real: clocks)
-        told = verify(CpuWish(max_ghz=1.2), FakeKernel(root))
+        told = verify(CpuRequest(max_ghz=1.2), FakeKernel(root))
     by_cpu = {check["what"]: check for check in told["checks"] if "under load" in check["what"]}
     assert [check["ok"] for check in by_cpu.values()] == [True, False, None, True]
     assert by_cpu["clock of cpu1 under load"]["got"] == 2.4
@@ -168,7 +168,7 @@ def test_the_clock_of_busy_cores_is_compared_with_the_wish_where_a_setting_was_l
     root = acpi_shared().build(tmp_path)
     clocks = {0: Clock(2.4e9, "perf cycles"), 1: Clock(1.2e9, "perf cycles")}
     monkeypatch.setattr("agents.cpu.verify.busy_clocks", lambda host, cpus, is_real: clocks)
-    told = verify(CpuWish(max_ghz=1.2), FakeKernel(root))
+    told = verify(CpuRequest(max_ghz=1.2), FakeKernel(root))
     busy = [check for check in told["checks"] if "under load" in check["what"]]
     assert [(check["asked"].split()[-1], check["ok"]) for check in busy] == [("1.2", False), ("1.2", True)]
 

@@ -18,7 +18,7 @@ from trees.processors import CPU, acpi_shared, core_off
 from agents.cpu.control import CpuControl, put_back
 from agents.cpu.guardian import Guardian
 from agents.cpu.journal import Lock, journal_path
-from agents.cpu.wish import CpuWish
+from agents.cpu.wish import CpuRequest
 from agents.host_files import HostFiles
 from inventory.errors import RunError, UnfitError
 
@@ -80,7 +80,7 @@ def test_kill_9_before_every_write_ends_in_what_was_found(tmp_path: Path) -> Non
 def test_when_both_are_killed_the_next_who_comes_puts_back(tmp_path: Path) -> None:
     before = all_files(core_off().build(tmp_path))
     held = CpuControl(FakeKernel(tmp_path), "a test", guarding.GUARDIAN)
-    held.apply(CpuWish(cores=2, turbo=False))
+    held.apply(CpuRequest(cores=2, turbo=False))
     (guardian,) = guardians(tmp_path)
     os.kill(guardian, signal.SIGKILL)
     # This process stands for the dead campaign: what remains of it is the journal.
@@ -139,7 +139,7 @@ def test_a_guardian_that_was_killed_is_replaced_before_the_next_write(tmp_path: 
 def test_who_changes_nothing_leaves_no_trace(tmp_path: Path) -> None:
     root = acpi_shared().build(tmp_path)
     with CpuControl(FakeKernel(root), "a test", guarding.GUARDIAN) as control:
-        assert control.apply(CpuWish(governor="turbo")).refused
+        assert control.apply(CpuRequest(governor="turbo")).refused
     assert not (root / "run").exists()
     assert not put_back(FakeKernel(root), "clean").changed
     assert not (root / "run").exists()

@@ -27,12 +27,12 @@ from trees.processors import (
     write,
 )
 
-from agents.cpu.apply import Keeper, apply
+from agents.cpu.apply import SettingsKeeper, apply
 from agents.cpu.facts import facts
 from agents.cpu.hotplug import kept
 from agents.cpu.plan import found, plan
 from agents.cpu.topology import Core, Topology, parse_list, read_topology
-from agents.cpu.wish import CpuWish
+from agents.cpu.wish import CpuRequest
 from agents.host_files import HostFiles
 
 Make = Callable[[], Machine]
@@ -41,10 +41,10 @@ Make = Callable[[], Machine]
 def refusal(make: Make, root: Path, **wish: Any) -> str:
     """The one refusal of a wish, as a user reads it."""
     kernel = FakeKernel(make().build(root))
-    answer = apply(CpuWish(**wish), kernel, Keeper(found(kernel)))
+    answer = apply(CpuRequest(**wish), kernel, SettingsKeeper(found(kernel)))
     assert kernel.writes == []
     assert not answer.changed
-    assert plan(CpuWish(**wish), kernel).refused == answer.refused
+    assert plan(CpuRequest(**wish), kernel).refused == answer.refused
     (told,) = answer.refused
     return str(told)
 
@@ -90,11 +90,11 @@ def test_one_impossible_part_refuses_the_whole_wish(tmp_path: Path) -> None:
 
 def test_one_limit_beyond_the_other_that_is_in_force_is_refused(tmp_path: Path) -> None:
     kernel = FakeKernel(acpi_shared().build(tmp_path))
-    keeper = Keeper(found(kernel))
-    assert apply(CpuWish(max_ghz=1.6), kernel, keeper).ok
-    (refused,) = apply(CpuWish(min_ghz=2.0), kernel, keeper).refused
+    keeper = SettingsKeeper(found(kernel))
+    assert apply(CpuRequest(max_ghz=1.6), kernel, keeper).ok
+    (refused,) = apply(CpuRequest(min_ghz=2.0), kernel, keeper).refused
     assert "max_ghz must be raised as well" in str(refused)
-    assert apply(CpuWish(min_ghz=2.0, max_ghz=2.4), kernel, keeper).ok
+    assert apply(CpuRequest(min_ghz=2.0, max_ghz=2.4), kernel, keeper).ok
 
 
 @pytest.mark.parametrize("make", MACHINES)
@@ -103,12 +103,12 @@ def test_a_plan_writes_nothing_and_predicts_what_apply_does(make: Make, tmp_path
     kernel = FakeKernel(root)
     before = all_files(root)
     wishes = [
-        CpuWish(cores=2),
-        CpuWish(turbo=False),
-        CpuWish(min_ghz=1.2, max_ghz=1.6),
-        CpuWish(governor="performance"),
+        CpuRequest(cores=2),
+        CpuRequest(turbo=False),
+        CpuRequest(min_ghz=1.2, max_ghz=1.6),
+        CpuRequest(governor="performance"),
     ]
-    keeper = Keeper(found(kernel))
+    keeper = SettingsKeeper(found(kernel))
     for wish in wishes:
         planned = plan(wish, kernel)
         assert kernel.writes == []
@@ -140,7 +140,7 @@ def test_a_clock_is_fixed_with_every_driver_and_each_policy_is_written_once(
     make: Make, policies: int, tmp_path: Path
 ) -> None:
     kernel = FakeKernel(make().build(tmp_path))
-    answer = apply(CpuWish(min_ghz=1.2, max_ghz=1.2), kernel, Keeper(found(kernel)))
+    answer = apply(CpuRequest(min_ghz=1.2, max_ghz=1.2), kernel, SettingsKeeper(found(kernel)))
     assert answer.ok
     assert len(kernel.writes) == 2 * policies
     assert {setting.got for setting in answer.settings} == {"1200000"}
@@ -151,63 +151,63 @@ def test_a_clock_is_fixed_with_every_driver_and_each_policy_is_written_once(
 def test_the_lower_limit_is_never_above_the_upper_one_on_the_way(tmp_path: Path) -> None:
     """The fake kernel refuses such a write with EINVAL, as kernels before 5.4 did."""
     kernel = FakeKernel(acpi_shared().build(tmp_path))
-    keeper = Keeper(found(kernel))
+    keeper = SettingsKeeper(found(kernel))
     for low, high in ((2.4, 2.4), (0.8, 0.8), (1.2, 2.4), (2.4, 3.0), (0.8, 1.2)):
-        assert apply(CpuWish(min_ghz=low, max_ghz=high), kernel, keeper).ok
+        assert apply(CpuRequest(min_ghz=low, max_ghz=high), kernel, keeper).ok
 
 
 def test_cores_go_off_as_a_whole_the_highest_first(tmp_path: Path) -> None:
     kernel = FakeKernel(intel_active().build(tmp_path))
-    assert apply(CpuWish(cores=2), kernel, Keeper(found(kernel))).ok
+    assert apply(CpuRequest(cores=2), kernel, SettingsKeeper(found(kernel))).ok
     assert kernel.read(f"{CPU}/online") == "0,1,4,5"
 
 
 def test_cores_go_off_evenly_over_sockets(tmp_path: Path) -> None:
     kernel = FakeKernel(two_sockets().build(tmp_path))
-    keeper = Keeper(found(kernel))
-    assert apply(CpuWish(cores=3), kernel, keeper).ok
+    keeper = SettingsKeeper(found(kernel))
+    assert apply(CpuRequest(cores=3), kernel, keeper).ok
     assert kernel.read(f"{CPU}/online") == "0,1,2,8,9,10"
     # From a host on which the kernel tells little, with what was known before.
-    assert apply(CpuWish(cores=6), kernel, keeper).ok
+    assert apply(CpuRequest(cores=6), kernel, keeper).ok
     assert kernel.read(f"{CPU}/online") == "0,1,2,3,4,5,8,9,10,11,12,13"
 
 
 def test_slow_cores_of_a_mixed_host_go_first(tmp_path: Path) -> None:
     kernel = FakeKernel(hybrid().build(tmp_path))
-    assert apply(CpuWish(cores=3), kernel, Keeper(found(kernel))).ok
+    assert apply(CpuRequest(cores=3), kernel, SettingsKeeper(found(kernel))).ok
     assert kernel.read(f"{CPU}/online") == "0,1,2,3,4"
 
 
 def test_an_upper_limit_beyond_the_slow_cores_is_none_for_them(tmp_path: Path) -> None:
     kernel = FakeKernel(hybrid().build(tmp_path))
-    assert apply(CpuWish(max_ghz=4.5), kernel, Keeper(found(kernel))).ok
+    assert apply(CpuRequest(max_ghz=4.5), kernel, SettingsKeeper(found(kernel))).ok
     assert kernel.read(f"{CPU}/cpufreq/policy0/scaling_max_freq") == "4500000"
     assert kernel.read(f"{CPU}/cpufreq/policy4/scaling_max_freq") == "3800000"
 
 
 def test_a_core_that_was_off_comes_on_when_more_are_wanted_than_the_kernel_names(tmp_path: Path) -> None:
     kernel = FakeKernel(core_off().build(tmp_path))
-    keeper = Keeper(found(kernel))
-    assert plan(CpuWish(cores=4), kernel).changed
-    assert apply(CpuWish(cores=4, governor="performance"), kernel, keeper).ok
+    keeper = SettingsKeeper(found(kernel))
+    assert plan(CpuRequest(cores=4), kernel).changed
+    assert apply(CpuRequest(cores=4, governor="performance"), kernel, keeper).ok
     assert kernel.read(f"{CPU}/online") == "0,1,2,3,4,5,6,7"
     assert kernel.read(f"{CPU}/cpufreq/policy7/scaling_governor") == "performance"
 
 
 def test_with_smt_off_siblings_stay_off_and_cores_are_counted_all_the_same(tmp_path: Path) -> None:
     kernel = FakeKernel(smt_off().build(tmp_path))
-    keeper = Keeper(found(kernel))
-    assert apply(CpuWish(cores=2), kernel, keeper).ok
+    keeper = SettingsKeeper(found(kernel))
+    assert apply(CpuRequest(cores=2), kernel, keeper).ok
     assert kernel.read(f"{CPU}/online") == "0,1"
-    assert apply(CpuWish(cores=4), kernel, keeper).ok
+    assert apply(CpuRequest(cores=4), kernel, keeper).ok
     assert kernel.read(f"{CPU}/online") == "0,1,2,3"
-    assert apply(CpuWish(smt=True), kernel, keeper).ok
+    assert apply(CpuRequest(smt=True), kernel, keeper).ok
     assert kernel.read(f"{CPU}/online") == "0,1,2,3,4,5,6,7"
 
 
 def test_smt_that_is_not_there_is_off_already(tmp_path: Path) -> None:
     kernel = FakeKernel(acpi_shared().build(tmp_path))
-    answer = apply(CpuWish(smt=False), kernel, Keeper(found(kernel)))
+    answer = apply(CpuRequest(smt=False), kernel, SettingsKeeper(found(kernel)))
     assert answer.ok
     assert not answer.changed
 
@@ -222,34 +222,34 @@ def test_turbo_off_is_written_in_each_drivers_own_sense(tmp_path: Path) -> None:
         root.mkdir()
         kernel = FakeKernel(make().build(root))
         assert facts(kernel)["turbo"] is True
-        assert apply(CpuWish(turbo=False), kernel, Keeper(found(kernel))).ok
+        assert apply(CpuRequest(turbo=False), kernel, SettingsKeeper(found(kernel))).ok
         assert kernel.read(f"{CPU}/{path}") == value
         assert facts(kernel)["turbo"] is False
 
 
 def test_limits_above_the_base_clock_can_be_wished_together_with_turbo(tmp_path: Path) -> None:
     kernel = FakeKernel(acpi_shared().build(tmp_path))
-    keeper = Keeper(found(kernel))
-    assert apply(CpuWish(turbo=False), kernel, keeper).ok
-    assert apply(CpuWish(max_ghz=3.0), kernel, keeper).refused
-    assert apply(CpuWish(max_ghz=3.0, turbo=True), kernel, keeper).ok
+    keeper = SettingsKeeper(found(kernel))
+    assert apply(CpuRequest(turbo=False), kernel, keeper).ok
+    assert apply(CpuRequest(max_ghz=3.0), kernel, keeper).refused
+    assert apply(CpuRequest(max_ghz=3.0, turbo=True), kernel, keeper).ok
     assert kernel.read(f"{CPU}/cpufreq/policy0/scaling_max_freq") == "3000000"
 
 
 def test_settings_of_a_driver_mode_are_judged_by_that_mode(tmp_path: Path) -> None:
     kernel = FakeKernel(intel_active().build(tmp_path))
-    keeper = Keeper(found(kernel))
-    assert plan(CpuWish(governor="ondemand"), kernel).refused
-    assert apply(CpuWish(driver_mode="passive", governor="ondemand"), kernel, keeper).ok
-    assert plan(CpuWish(driver_mode="active", governor="ondemand"), kernel).refused
-    assert apply(CpuWish(driver_mode="active", governor="powersave", epp="power"), kernel, keeper).ok
+    keeper = SettingsKeeper(found(kernel))
+    assert plan(CpuRequest(governor="ondemand"), kernel).refused
+    assert apply(CpuRequest(driver_mode="passive", governor="ondemand"), kernel, keeper).ok
+    assert plan(CpuRequest(driver_mode="active", governor="ondemand"), kernel).refused
+    assert apply(CpuRequest(driver_mode="active", governor="powersave", epp="power"), kernel, keeper).ok
     assert kernel.read(f"{CPU}/cpufreq/policy0/energy_performance_preference") == "power"
 
 
 def test_a_write_without_effect_is_reported(tmp_path: Path) -> None:
     kernel = FakeKernel(acpi_shared().build(tmp_path))
     kernel.ignore(f"{CPU}/cpufreq/policy2/scaling_governor")
-    answer = apply(CpuWish(governor="performance"), kernel, Keeper(found(kernel)))
+    answer = apply(CpuRequest(governor="performance"), kernel, SettingsKeeper(found(kernel)))
     (left,) = [setting for setting in answer.settings if not setting.ok]
     assert (left.what, left.asked, left.got) == ("governor of policy2", "performance", "ondemand")
     assert not answer.ok
@@ -262,7 +262,7 @@ def test_a_write_that_fails_is_reported_and_stops_nothing_else(number: int, tmp_
             raise OSError(5, "Input/output error", path)
 
     kernel = FakeKernel(acpi_shared().build(tmp_path), broken)
-    answer = apply(CpuWish(governor="performance", min_ghz=1.2, max_ghz=1.2), kernel, Keeper(found(kernel)))
+    answer = apply(CpuRequest(governor="performance", min_ghz=1.2, max_ghz=1.2), kernel, SettingsKeeper(found(kernel)))
     assert kernel.attempts == 6
     assert len(kernel.writes) == 5
     (left,) = [setting for setting in answer.settings if not setting.ok]
@@ -272,10 +272,10 @@ def test_a_write_that_fails_is_reported_and_stops_nothing_else(number: int, tmp_
 def test_a_read_only_sys_is_named(tmp_path: Path) -> None:
     root = acpi_shared().build(tmp_path)
     write(root, "proc/mounts", "sysfs /sys sysfs ro,nosuid 0 0")
-    (told,) = plan(CpuWish(turbo=False), FakeKernel(root)).refused
+    (told,) = plan(CpuRequest(turbo=False), FakeKernel(root)).refused
     assert told.reason == "/sys is mounted read-only"
     # What is as wished needs no write.
-    assert plan(CpuWish(turbo=True), FakeKernel(root)).ok
+    assert plan(CpuRequest(turbo=True), FakeKernel(root)).ok
 
 
 def test_who_may_not_write_is_refused_only_where_something_is_to_be_written(tmp_path: Path) -> None:
@@ -284,14 +284,16 @@ def test_who_may_not_write_is_refused_only_where_something_is_to_be_written(tmp_
             return False
 
     kernel = Closed(intel_active().build(tmp_path))
-    now = CpuWish(cores=4, governor="powersave", turbo=True, smt=True, min_ghz=0.8, max_ghz=4.0, driver_mode="active")
+    now = CpuRequest(
+        cores=4, governor="powersave", turbo=True, smt=True, min_ghz=0.8, max_ghz=4.0, driver_mode="active"
+    )
     assert plan(now, kernel).ok
     for wish in ({"cores": 2}, {"governor": "performance"}, {"turbo": False}, {"smt": False}, {"max_ghz": 2.0}):
-        (told,) = plan(CpuWish(**wish), kernel).refused
+        (told,) = plan(CpuRequest(**wish), kernel).refused
         assert "by this user" in told.reason
         assert str(told).endswith("; or by agents that are root (millrace_user: root)")
     write(tmp_path, "proc/mounts", "sysfs /sys sysfs ro 0 0")
-    (told,) = plan(CpuWish(governor="performance", turbo=False), kernel).refused
+    (told,) = plan(CpuRequest(governor="performance", turbo=False), kernel).refused
     assert told.reason == "/sys is mounted read-only"
 
 
@@ -300,11 +302,11 @@ def test_a_container_must_not_set_the_machine_below_it(tmp_path: Path) -> None:
     (root / "proc/self/ns").mkdir(parents=True)
     for name, number in (("pid", 4026531836), ("user", 4026532999)):
         (root / f"proc/self/ns/{name}").symlink_to(f"{name}:[{number}]")
-    (told,) = plan(CpuWish(turbo=False), FakeKernel(root)).refused
+    (told,) = plan(CpuRequest(turbo=False), FakeKernel(root)).refused
     assert "not in the host's own user namespace" in told.reason
     # A node with files of its own over /sys may set those.
     write(root, "proc/mounts", "sysfs /sys sysfs rw 0 0\noverlay /sys overlay rw 0 0")
-    assert plan(CpuWish(turbo=False), FakeKernel(root)).changed
+    assert plan(CpuRequest(turbo=False), FakeKernel(root)).changed
 
 
 def test_facts_of_every_machine(tmp_path: Path) -> None:

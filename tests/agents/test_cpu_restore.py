@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trees.processors import CPU, MACHINES, Machine, acpi_shared, amd_epp, core_off, intel_active, smt_off, write
 
-from agents.cpu.apply import Keeper, apply
-from agents.cpu.journal import Journal, journal_path, read_journal, write_journal
+from agents.cpu.apply import SettingsKeeper, apply
+from agents.cpu.journal import CpuJournal, journal_path, read_journal, write_journal
 from agents.cpu.plan import found
 from agents.cpu.restore import differences, restore
 from agents.cpu.snapshot import Snapshot
-from agents.cpu.wish import CpuWish
+from agents.cpu.wish import CpuRequest
 from inventory.errors import InputError, UnfitError
 
 Make = Callable[[], Machine]
@@ -36,12 +36,12 @@ CLOCKS = st.tuples(st.sampled_from(GHZ), st.sampled_from(GHZ)).map(sorted)
 
 
 @st.composite
-def wishes(draw: st.DrawFn) -> CpuWish:
+def wishes(draw: st.DrawFn) -> CpuRequest:
     wish = draw(st.fixed_dictionaries({}, optional=WISHES))
     if draw(st.booleans()):
         low, high = draw(CLOCKS)
         wish |= {"min_ghz": low, "max_ghz": high}
-    return CpuWish(**wish)
+    return CpuRequest(**wish)
 
 
 class Killed(BaseException):
@@ -56,19 +56,19 @@ def killed_at(number: int) -> Callable[[int, str], None]:
     return before_write
 
 
-def set_by_operator(root: Path, wishes: list[CpuWish]) -> None:
+def set_by_operator(root: Path, wishes: list[CpuRequest]) -> None:
     """Settings that are there before us: the kernel's defaults would come back by themselves."""
     kernel = FakeKernel(root)
     for wish in wishes:
-        apply(wish, kernel, Keeper(found(kernel)))
+        apply(wish, kernel, SettingsKeeper(found(kernel)))
 
 
-def run(root: Path, asked: list[CpuWish], before_write: Callable[[int, str], None]) -> None:
+def run(root: Path, asked: list[CpuRequest], before_write: Callable[[int, str], None]) -> None:
     """What a campaign does to a host: keep, then set, one wish after the other."""
     kernel = FakeKernel(root, before_write)
     before = found(kernel)
-    write_journal(root, Journal("a test", before))
-    keeper = Keeper(before, lambda grown: write_journal(root, Journal("a test", grown)))
+    write_journal(root, CpuJournal("a test", before))
+    keeper = SettingsKeeper(before, lambda grown: write_journal(root, CpuJournal("a test", grown)))
     for wish in asked:
         apply(wish, kernel, keeper)
 
@@ -90,7 +90,7 @@ def put_back(root: Path, before_write: Callable[[int, str], None] = lambda numbe
     second_death=st.integers(0, 40),
 )
 def test_restore_is_the_identity_from_every_crash_point(
-    make: Make, keeps: bool, earlier: list[CpuWish], asked: list[CpuWish], death: int, second_death: int
+    make: Make, keeps: bool, earlier: list[CpuRequest], asked: list[CpuRequest], death: int, second_death: int
 ) -> None:
     with TemporaryDirectory() as folder:
         root = make().build(Path(folder), keeps_policies=keeps)
@@ -118,18 +118,20 @@ def test_restore_is_the_identity_from_every_crash_point(
 def test_every_single_crash_point_of_a_full_change_is_put_back(make: Make, keeps: bool, tmp_path: Path) -> None:
     """The writes of one large change, not only those that chance picks."""
     asked = [
-        CpuWish(cores=2, min_ghz=1.2, max_ghz=1.6),
-        CpuWish(governor="performance"),
-        CpuWish(turbo=False),
-        CpuWish(driver_mode="passive"),
-        CpuWish(cores=4, smt=False),
+        CpuRequest(cores=2, min_ghz=1.2, max_ghz=1.6),
+        CpuRequest(governor="performance"),
+        CpuRequest(turbo=False),
+        CpuRequest(driver_mode="passive"),
+        CpuRequest(cores=4, smt=False),
     ]
     number, done = 0, False
     while not done:
         root = tmp_path / str(number)
         (root / "run/millrace").mkdir(parents=True)
         make().build(root, keeps_policies=keeps)
-        set_by_operator(root, [CpuWish(governor="powersave", min_ghz=1.0, max_ghz=2.0), CpuWish(epp="balance_power")])
+        set_by_operator(
+            root, [CpuRequest(governor="powersave", min_ghz=1.0, max_ghz=2.0), CpuRequest(epp="balance_power")]
+        )
         before = all_files(root)
         try:
             run(root, asked, killed_at(number))
@@ -155,7 +157,7 @@ def test_a_file_that_cannot_be_read_at_the_start_is_never_written(tmp_path: Path
     kernel = Shy(root)
     before = found(kernel)
     assert before.unreadable == (shy,)
-    answer = apply(CpuWish(governor="performance", turbo=False), kernel, Keeper(before))
+    answer = apply(CpuRequest(governor="performance", turbo=False), kernel, SettingsKeeper(before))
     assert shy not in {path for path, _ in kernel.writes}
     (left,) = [setting for setting in answer.settings if not setting.ok]
     assert left.path == shy
@@ -166,7 +168,7 @@ def test_what_cannot_be_put_back_is_listed_and_the_rest_is_put_back(tmp_path: Pa
     root = intel_active().build(tmp_path)
     kernel = FakeKernel(root)
     before = found(kernel)
-    apply(CpuWish(governor="performance", turbo=False, cores=3), kernel, Keeper(before))
+    apply(CpuRequest(governor="performance", turbo=False, cores=3), kernel, SettingsKeeper(before))
     stuck = f"{CPU}/cpufreq/policy1/scaling_governor"
     kernel.ignore(stuck)
     answer = restore(before, kernel)
@@ -184,7 +186,7 @@ def test_what_cannot_be_put_back_is_listed_and_the_rest_is_put_back(tmp_path: Pa
 def test_a_write_that_fails_while_restoring_stops_nothing_else(tmp_path: Path) -> None:
     root = intel_active().build(tmp_path)
     before = found(FakeKernel(root))
-    apply(CpuWish(governor="performance", turbo=False), FakeKernel(root), Keeper(before))
+    apply(CpuRequest(governor="performance", turbo=False), FakeKernel(root), SettingsKeeper(before))
 
     def broken(count: int, path: str) -> None:
         if path.endswith("no_turbo"):
@@ -200,7 +202,7 @@ def test_a_write_that_fails_while_restoring_stops_nothing_else(tmp_path: Path) -
 def test_after_a_reboot_nothing_is_put_back(tmp_path: Path) -> None:
     root = intel_active().build(tmp_path)
     before = found(FakeKernel(root))
-    apply(CpuWish(turbo=False), FakeKernel(root), Keeper(before))
+    apply(CpuRequest(turbo=False), FakeKernel(root), SettingsKeeper(before))
     write(root, "proc/sys/kernel/random/boot_id", "99999999-2222-3333-4444-555555555555")
     kernel = FakeKernel(root)
     assert restore(before, kernel).settings == ()
@@ -211,24 +213,24 @@ def test_a_clock_set_on_a_core_that_was_off_does_not_wait_there_hidden(tmp_path:
     """Kernels may keep a policy while its CPUs are off: its limits must be as before when somebody turns them on."""
     root = core_off().build(tmp_path, keeps_policies=True)
     kernel = FakeKernel(root)
-    keeper = Keeper(found(kernel))
-    assert apply(CpuWish(cores=4, min_ghz=1.2, max_ghz=1.2), kernel, keeper).ok
+    keeper = SettingsKeeper(found(kernel))
+    assert apply(CpuRequest(cores=4, min_ghz=1.2, max_ghz=1.2), kernel, keeper).ok
     assert kernel.read(f"{CPU}/cpufreq/policy3/scaling_max_freq") == "1200000"
-    assert apply(CpuWish(cores=3), kernel, keeper).ok
+    assert apply(CpuRequest(cores=3), kernel, keeper).ok
     assert restore(keeper.before, kernel).ok
     assert kernel.read(f"{CPU}/cpu3/online") == "0"
     kernel.write(f"{CPU}/cpu3/online", "1")
     assert kernel.read(f"{CPU}/cpufreq/policy3/scaling_max_freq") == "4000000"
 
 
-@pytest.mark.parametrize("asked", [CpuWish(governor="performance"), CpuWish(cores=2), CpuWish(max_ghz=1.2)])
-def test_a_clock_that_the_operator_holds_comes_back_with_its_governor(asked: CpuWish, tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", [CpuRequest(governor="performance"), CpuRequest(cores=2), CpuRequest(max_ghz=1.2)])
+def test_a_clock_that_the_operator_holds_comes_back_with_its_governor(asked: CpuRequest, tmp_path: Path) -> None:
     kernel = FakeKernel(acpi_shared().build(tmp_path, keeps_policies=True))
     for name in ("policy0", "policy2"):
         kernel.write(f"{CPU}/cpufreq/{name}/scaling_governor", "userspace")
         kernel.write(f"{CPU}/cpufreq/{name}/scaling_setspeed", "1600000")
     before = all_files(tmp_path)
-    keeper = Keeper(found(kernel))
+    keeper = SettingsKeeper(found(kernel))
     assert apply(asked, kernel, keeper).ok
     assert all_files(tmp_path) != before
     assert restore(keeper.before, kernel).ok
@@ -240,8 +242,8 @@ def test_a_preference_that_a_governor_locks_comes_back_on_siblings_that_were_off
     root = smt_off().build(tmp_path, keeps_policies=True)
     kernel = FakeKernel(root)
     before = all_files(root)
-    keeper = Keeper(found(kernel))
-    assert apply(CpuWish(smt=True, governor="performance", epp="performance"), kernel, keeper).ok
+    keeper = SettingsKeeper(found(kernel))
+    assert apply(CpuRequest(smt=True, governor="performance", epp="performance"), kernel, keeper).ok
     assert restore(keeper.before, kernel).ok
     assert all_files(root) == before
 
@@ -251,8 +253,8 @@ def test_settings_of_the_former_driver_mode_come_back_with_it(tmp_path: Path) ->
     kernel = FakeKernel(root)
     kernel.write(f"{CPU}/cpufreq/policy2/energy_performance_preference", "balance_power")
     before = all_files(root)
-    keeper = Keeper(found(kernel))
-    assert apply(CpuWish(driver_mode="passive", governor="ondemand"), kernel, keeper).ok
+    keeper = SettingsKeeper(found(kernel))
+    assert apply(CpuRequest(driver_mode="passive", governor="ondemand"), kernel, keeper).ok
     assert restore(keeper.before, kernel).ok
     assert all_files(root) == before
 

@@ -6,7 +6,7 @@ import pytest
 from trees.processors import CPU, Machine, acpi_shared, intel_active, write
 
 from agents.power.host import MeteredHost
-from agents.sensors.interference import BACKGROUND, CHANGED, THROTTLED, CpuWatch, Event
+from agents.sensors.interference import BACKGROUND, CHANGED, THROTTLED, Event, InterferenceMonitor
 
 SECOND = 1_000_000_000
 
@@ -30,13 +30,13 @@ def work(root: Path, *ticks: int) -> None:
     write(root, "proc/stat", "\n".join(["cpu 0 0 0 0 0 0 0 0 0 0", *lines]))
 
 
-def watching(root: Path, *, shared: bool = False) -> tuple[CpuWatch, Clocked]:
+def watching(root: Path, *, shared: bool = False) -> tuple[InterferenceMonitor, Clocked]:
     host = Clocked(root)
     # No process of ours: all work is that of others.
-    return CpuWatch(host, shared, list), host
+    return InterferenceMonitor(host, shared, list), host
 
 
-def measured(watch: CpuWatch, host: Clocked, root: Path, *ticks: int) -> list[Event]:
+def measured(watch: InterferenceMonitor, host: Clocked, root: Path, *ticks: int) -> list[Event]:
     """What is said over ten seconds in which the cores work that long."""
     work(root, *[0 for _ in ticks])
     watch.mark("measure_start")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agents.cpu.wish import CpuWish
+from agents.cpu.wish import CpuRequest
 from inventory.errors import InputError
 
 
@@ -24,11 +24,11 @@ from inventory.errors import InputError
 )
 def test_a_wish_that_cannot_be_read_is_the_users_error(document: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError) as fault:
-        CpuWish.from_document(document)
+        CpuRequest.from_document(document)
     assert told in str(fault.value)
 
 
 def test_a_wish_survives_json() -> None:
     document = {"cores": 2, "governor": "performance", "max_ghz": 2.4, "turbo": False, "epp": "128"}
-    assert CpuWish.from_document({**document, "smt": None}).to_document() == document
-    assert CpuWish.from_document({"epp": 128}).epp == "128"
+    assert CpuRequest.from_document({**document, "smt": None}).to_document() == document
+    assert CpuRequest.from_document({"epp": 128}).epp == "128"

@@ -15,7 +15,7 @@ import pytest
 
 from agents.protocol import Worked
 from agents.worker.executors.snapshot import Snapshot
-from agents.worker.process.state_store import DiskStore, Kept
+from agents.worker.process.state_store import Kept, StateStore
 from agents.worker.task_graph.interfaces import Settled
 from inventory.errors import RunError
 
@@ -24,13 +24,13 @@ FIELDS = {"word": "str", "count": "int"}
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[DiskStore]:
-    store = DiskStore(tmp_path, RUN)
+def store(tmp_path: Path) -> Iterator[StateStore]:
+    store = StateStore(tmp_path, RUN)
     yield store
     store.close()
 
 
-def stored(store: DiskStore, count: int) -> list[Kept]:
+def stored(store: StateStore, count: int) -> list[Kept]:
     """So many things that the disk has done; as the loop does, asleep until the store wakes it."""
     found: list[Kept] = []
     while len(found) < count:
@@ -49,7 +49,7 @@ def rows_of(path: Path) -> list[tuple[object, ...]]:
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
-def test_a_snapshot_is_read_back_as_it_was_kept_and_lies_where_it_is_said_to(store: DiskStore, tmp_path: Path) -> None:
+def test_a_snapshot_is_read_back_as_it_was_kept_and_lies_where_it_is_said_to(store: StateStore, tmp_path: Path) -> None:
     snapshot = Snapshot(bytes(range(256)) * 5_000, 17, 4, Worked(8, 9))
     store.keep(3, "count[1]", snapshot)
     (kept,) = stored(store, 1)
@@ -60,13 +60,13 @@ def test_a_snapshot_is_read_back_as_it_was_kept_and_lies_where_it_is_said_to(sto
 
 
 def test_nothing_is_made_before_the_first_snapshot(tmp_path: Path) -> None:
-    store = DiskStore(tmp_path, RUN)
+    store = StateStore(tmp_path, RUN)
     assert store.done() == []
     store.close()
     assert names_in(tmp_path) == []
 
 
-def test_things_are_done_in_the_order_in_which_they_were_asked_for(store: DiskStore) -> None:
+def test_things_are_done_in_the_order_in_which_they_were_asked_for(store: StateStore) -> None:
     names = [f"b[{at}]" for at in range(20)]
     for name in names:
         store.keep(1, name, Snapshot(name.encode()))
@@ -76,7 +76,7 @@ def test_things_are_done_in_the_order_in_which_they_were_asked_for(store: DiskSt
 
 @pytest.mark.parametrize("executor", ["../../outside[0]", "a/b[0]", ".hidden[0]", "x" * 300 + "[0]", "größe[0]"])
 def test_whatever_an_executor_is_called_its_file_stays_in_its_folder(
-    store: DiskStore, tmp_path: Path, executor: str
+    store: StateStore, tmp_path: Path, executor: str
 ) -> None:
     store.keep(1, executor, Snapshot(b"state"), [Settled("counts", FIELDS, [("a", 1)])])
     (kept,) = stored(store, 1)
@@ -88,7 +88,9 @@ def test_whatever_an_executor_is_called_its_file_stays_in_its_folder(
     assert kept.executor == executor
 
 
-def test_settled_rows_are_a_part_of_the_answer_of_their_own_for_every_barrier(store: DiskStore, tmp_path: Path) -> None:
+def test_settled_rows_are_a_part_of_the_answer_of_their_own_for_every_barrier(
+    store: StateStore, tmp_path: Path
+) -> None:
     parts = [[("a", 1), ("b", 2)], [("c", 3)], []]
     for barrier, rows in enumerate(parts, 1):
         store.keep(barrier, "top[0]", Snapshot(b""), [Settled("counts", FIELDS, rows)])
@@ -100,14 +102,14 @@ def test_settled_rows_are_a_part_of_the_answer_of_their_own_for_every_barrier(st
     assert not [name for name in names_in(tmp_path / RUN / "answer") if name.startswith(".")]
 
 
-def test_a_sink_of_several_tables_has_a_file_for_each(store: DiskStore, tmp_path: Path) -> None:
+def test_a_sink_of_several_tables_has_a_file_for_each(store: StateStore, tmp_path: Path) -> None:
     store.keep(1, "sink[0]", Snapshot(b""), [Settled(table, FIELDS, [(table, 1)]) for table in ("house", "plug")])
     (kept,) = stored(store, 1)
     found = {table: [rows_of(tmp_path / path) for path in paths] for table, paths in kept.answers.items()}
     assert found == {"house": [[("house", 1)]], "plug": [[("plug", 1)]]}
 
 
-def test_older_snapshots_are_forgotten_and_only_those(store: DiskStore, tmp_path: Path) -> None:
+def test_older_snapshots_are_forgotten_and_only_those(store: StateStore, tmp_path: Path) -> None:
     for barrier in (8, 9, 10, 11):
         for name in ("a[0]", "b[0]"):
             store.keep(barrier, name, Snapshot(f"{barrier}{name}".encode()))
@@ -122,13 +124,13 @@ def test_older_snapshots_are_forgotten_and_only_those(store: DiskStore, tmp_path
         store.read(9, "a[0]")
 
 
-def test_forgetting_where_nothing_has_been_kept_does_no_harm(store: DiskStore) -> None:
+def test_forgetting_where_nothing_has_been_kept_does_no_harm(store: StateStore) -> None:
     store.forget(5)
     store.keep(6, "a[0]", Snapshot(b"x"))
     assert [kept.barrier for kept in stored(store, 1)] == [6]
 
 
-def test_a_snapshot_that_is_not_whole_is_refused_by_name(store: DiskStore, tmp_path: Path) -> None:
+def test_a_snapshot_that_is_not_whole_is_refused_by_name(store: StateStore, tmp_path: Path) -> None:
     store.keep(3, "a[0]", Snapshot(b"x" * 1_000, 5, 5))
     stored(store, 1)
     path = tmp_path / RUN / "checkpoints" / "3" / "a[0]"
@@ -138,7 +140,7 @@ def test_a_snapshot_that_is_not_whole_is_refused_by_name(store: DiskStore, tmp_p
 
 
 def test_a_disk_that_does_not_take_a_snapshot_is_reported_and_the_next_one_is_tried(
-    store: DiskStore, tmp_path: Path
+    store: StateStore, tmp_path: Path
 ) -> None:
     (tmp_path / RUN / "checkpoints").mkdir(parents=True)
     (tmp_path / RUN / "checkpoints" / "1").write_text("in the way")
@@ -149,7 +151,7 @@ def test_a_disk_that_does_not_take_a_snapshot_is_reported_and_the_next_one_is_tr
     assert [kept.barrier for kept in stored(store, 1)] == [2]
 
 
-def test_rows_that_do_not_follow_their_schema_are_reported_and_name_the_executor(store: DiskStore) -> None:
+def test_rows_that_do_not_follow_their_schema_are_reported_and_name_the_executor(store: StateStore) -> None:
     store.keep(1, "top[0]", Snapshot(b""), [Settled("counts", FIELDS, [("a", "many")])])
     with pytest.raises(RunError, match=r"top\[0\]: the answer does not follow"):
         stored(store, 1)
@@ -177,7 +179,7 @@ class Unruly:
     ],
 )
 def test_whatever_comes_of_an_operators_rows_is_reported_and_the_next_snapshot_is_stored(
-    store: DiskStore, fields: dict[str, str], rows: list[tuple[object, ...]], reason: str
+    store: StateStore, fields: dict[str, str], rows: list[tuple[object, ...]], reason: str
 ) -> None:
     store.keep(1, "top[0]", Snapshot(b""), [Settled("counts", fields, rows)])
     with pytest.raises(
@@ -188,7 +190,7 @@ def test_whatever_comes_of_an_operators_rows_is_reported_and_the_next_snapshot_i
     assert [kept.barrier for kept in stored(store, 1)] == [2]
 
 
-def test_the_thread_that_writes_survives_whatever_it_meets(store: DiskStore) -> None:
+def test_the_thread_that_writes_survives_whatever_it_meets(store: StateStore) -> None:
     store.keep(1, "a[0]", Snapshot(None))  # type: ignore[arg-type]
     with pytest.raises(RunError, match=r"a snapshot cannot be stored: TypeError: .*NoneType"):
         stored(store, 1)
@@ -197,7 +199,7 @@ def test_the_thread_that_writes_survives_whatever_it_meets(store: DiskStore) -> 
 
 
 def test_closing_waits_for_what_was_asked_for(tmp_path: Path) -> None:
-    store = DiskStore(tmp_path, RUN)
+    store = StateStore(tmp_path, RUN)
     for at in range(30):
         store.keep(1, f"b[{at}]", Snapshot(bytes(10_000)))
     store.close()
@@ -205,7 +207,7 @@ def test_closing_waits_for_what_was_asked_for(tmp_path: Path) -> None:
 
 
 def test_every_file_is_synced_before_its_name_is_final_and_its_folder_behind_it(
-    store: DiskStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What the power's failure would leave cannot be tried here; the order that decides it can be watched.
     done: list[tuple[str, str]] = []
@@ -257,7 +259,7 @@ for at in range(1_000_000):
 
 def check_whole(node: Path) -> list[int]:
     """All files under final names must be whole; return the sizes of those under others."""
-    reader, sizes = DiskStore(node, RUN), []
+    reader, sizes = StateStore(node, RUN), []
     for path in (node / RUN / "checkpoints").glob("*/*"):
         if path.name.startswith("."):
             sizes.append(path.stat().st_size)
@@ -290,7 +292,7 @@ def test_a_worker_killed_while_it_writes_leaves_whole_snapshots_only(tmp_path: P
         check_whole(node)
 
 
-def test_a_disk_without_room_is_reported(store: DiskStore, tmp_path: Path) -> None:
+def test_a_disk_without_room_is_reported(store: StateStore, tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
     try:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.agent.input_files import Inputs
+from agents.agent.input_files import InputFiles
 from agents.protocol import InputFile
 from agents.protocol.node_folders import NodeFolder, file_name
 from inventory.errors import RunError
@@ -42,7 +42,7 @@ def test_an_input_is_read_again_only_when_its_file_is_another(tmp_path: Path) ->
     copy = tmp_path / "inputs" / "text"
     copy.parent.mkdir()
     copy.write_bytes(b"one")
-    inputs = Inputs(NodeFolder(tmp_path))
+    inputs = InputFiles(NodeFolder(tmp_path))
     wanted = [InputFile("text", "text", hashlib.sha256(b"one").hexdigest())]
     pieces = 0
 
@@ -68,7 +68,7 @@ def test_a_check_that_was_stopped_says_nothing_and_is_done_the_next_time(tmp_pat
     copy = tmp_path / "inputs" / "text"
     copy.parent.mkdir()
     copy.write_bytes(b"changed")
-    inputs = Inputs(NodeFolder(tmp_path))
+    inputs = InputFiles(NodeFolder(tmp_path))
     wanted = [InputFile("text", "text", hashlib.sha256(b"one").hexdigest())]
     inputs.check(wanted, lambda: False)
     with pytest.raises(RunError, match="'text' differs"):

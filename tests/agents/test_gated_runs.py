@@ -30,10 +30,10 @@ from agents.worker.channels.channel import Incoming, Outgoing
 from agents.worker.channels.gated import Gated
 from agents.worker.channels.local import LocalOutgoing
 from agents.worker.channels.remote import RemoteOutgoing
-from agents.worker.task_graph.epoch import Share
+from agents.worker.task_graph.epoch import EpochTasks
 from agents.worker.task_graph.plan import RunPlan
 from controller.coordinator.checkpoint_loop import Course
-from controller.coordinator.migrations import MovePlan, Wish
+from controller.coordinator.migrations import MovePlan, MoveRequest
 from inventory.errors import RunError
 from scheduler.algorithms.pipeline_linear import PipelineLinear, PipelineLinearParams
 from scheduler.problem import Problem
@@ -68,19 +68,19 @@ class Gatekeeper:
     def __init__(self, topology: Topology, marks: bool) -> None:
         """`marks`: whether there are barriers and ticks, for which rows of earlier slots may wait."""
         self._topology, self._marks = topology, marks
-        self._now: tuple[Share, int] | None = None
-        self._last: dict[Share, int] = {}
-        self._left: Counter[tuple[Share, int, int, int]] = Counter()
+        self._now: tuple[EpochTasks, int] | None = None
+        self._last: dict[EpochTasks, int] = {}
+        self._left: Counter[tuple[EpochTasks, int, int, int]] = Counter()
         self.on_the_way = 0
         self.pairs: dict[tuple[int, int], set[tuple[str, str]]] = defaultdict(set)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Stand at all gates."""
-        obey, release, deliver = Share.obey, Gated.release, Incoming.deliver
+        obey, release, deliver = EpochTasks.obey, Gated.release, Incoming.deliver
         keeper = self
 
-        def obeying(share: Share, command: Any) -> None:
+        def obeying(share: EpochTasks, command: Any) -> None:
             if not isinstance(command, TimeSlot):
                 obey(share, command)
                 return
@@ -105,7 +105,7 @@ class Gatekeeper:
             deliver(channel, rows, *rest)
 
         with (
-            mock.patch.object(Share, "obey", obeying),
+            mock.patch.object(EpochTasks, "obey", obeying),
             mock.patch.object(Gated, "release", releasing),
             mock.patch.object(Incoming, "deliver", arriving),
             mock.patch.object(LocalOutgoing, "_deliver", self._checked(LocalOutgoing._deliver)),
@@ -165,7 +165,9 @@ class GatedRun:
         self.stop_ns = random.choice([0, 100_000_000, 10**12])
         names = [executor.name for executor in topology.executors]
         self.moves = [
-            MovePlan(round(random.uniform(0.0, 0.05), 3), (Wish(random.choice(names), random.choice(self.nodes)),))
+            MovePlan(
+                round(random.uniform(0.0, 0.05), 3), (MoveRequest(random.choice(names), random.choice(self.nodes)),)
+            )
             for _ in range(random.choice([0, 2, 3]))
         ]
         self.faults = []

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agents.agent.agent import hang_detector
-from agents.agent.hang_detector import MOST_LOOKS, Stillness
+from agents.agent.hang_detector import MOST_LOOKS, HangDetector
 from agents.protocol import Bye, Failed, Finish, Finished
 from controller.host.process_identity import identify
 
@@ -47,7 +47,7 @@ def until(state: str, pid: int) -> None:
         time.sleep(0.01)
 
 
-def looks_until_it_hangs(of: Stillness, most: int) -> int | None:
+def looks_until_it_hangs(of: HangDetector, most: int) -> int | None:
     """How many looks it takes; None when `most` are not enough."""
     return next((number for number in range(1, most + 1) if of.look()), None)
 
@@ -56,7 +56,7 @@ def test_a_stopped_process_hangs_after_fifteen_looks_at_which_nothing_had_happen
     process = start(COMPUTES)
     process.send_signal(signal.SIGSTOP)
     until("T", process.pid)
-    found = looks_until_it_hangs(Stillness(process.pid), 100)
+    found = looks_until_it_hangs(HangDetector(process.pid), 100)
     # At the first one it had just begun; at the second, or while it is being stopped, it has used CPU time.
     assert found is not None
     assert 2 + MOST_LOOKS["T"] <= found <= 2 * MOST_LOOKS["T"]
@@ -66,7 +66,7 @@ def test_a_word_in_between_lets_the_looks_count_anew(start: Start):
     process = start(COMPUTES)
     process.send_signal(signal.SIGSTOP)
     until("T", process.pid)
-    it = Stillness(process.pid)
+    it = HangDetector(process.pid)
     assert looks_until_it_hangs(it, 1 + MOST_LOOKS["T"]) is None
     it.spoke()
     assert looks_until_it_hangs(it, 1 + MOST_LOOKS["T"]) is None
@@ -76,7 +76,7 @@ def test_a_word_in_between_lets_the_looks_count_anew(start: Start):
 def test_one_that_computes_never_hangs_whether_it_gets_a_cpu_or_not(start: Start):
     process = start(COMPUTES)
     until("R", process.pid)
-    assert looks_until_it_hangs(Stillness(process.pid), 2 * MOST_LOOKS["S"]) is None
+    assert looks_until_it_hangs(HangDetector(process.pid), 2 * MOST_LOOKS["S"]) is None
 
 
 def test_one_that_waits_is_given_longer_than_one_that_is_stopped(start: Start, monkeypatch: pytest.MonkeyPatch):
@@ -84,14 +84,14 @@ def test_one_that_waits_is_given_longer_than_one_that_is_stopped(start: Start, m
     until("S", process.pid)
     # It may have been asleep on its way already.
     monkeypatch.setattr(hang_detector, "process_cpu_ns", lambda _pid: 1)
-    assert looks_until_it_hangs(Stillness(process.pid), 1000) == 2 + MOST_LOOKS["S"]
+    assert looks_until_it_hangs(HangDetector(process.pid), 1000) == 2 + MOST_LOOKS["S"]
     assert MOST_LOOKS["S"] > 2 * MOST_LOOKS["T"]
 
 
 def test_one_that_is_gone_does_not_hang(start: Start):
     process = start("")
     process.wait()
-    assert looks_until_it_hangs(Stillness(process.pid), 2 * MOST_LOOKS["S"]) is None
+    assert looks_until_it_hangs(HangDetector(process.pid), 2 * MOST_LOOKS["S"]) is None
 
 
 IMPATIENT = (

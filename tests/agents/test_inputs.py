@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from turns import channel_into
 
 from agents.worker.channels.channel import Ager, ChannelId, Delivery, Window
-from agents.worker.channels.input_gate import Inputs
+from agents.worker.channels.input_gate import InputGate
 from agents.worker.channels.local import LocalIncoming, local_channel
 from agents.worker.channels.markers import Barrier, End, Mark, Tick
 from inventory.errors import RunError
@@ -19,7 +19,7 @@ from inventory.errors import RunError
 Entry = Mark | str
 
 
-def unjoined(inputs: Inputs, source: str) -> LocalIncoming:
+def unjoined(inputs: InputGate, source: str) -> LocalIncoming:
     """The receiver's end of a channel that has not joined."""
     return local_channel(ChannelId(7, 0, 0), 0, (source, "default"), inputs, Window(99, 99), Ager())[1]
 
@@ -32,7 +32,7 @@ def deliver(channel: LocalIncoming, *entries: Entry) -> None:
             channel.deliver_mark(entry)
 
 
-def taken(inputs: Inputs) -> Iterator[Entry]:
+def taken(inputs: InputGate) -> Iterator[Entry]:
     """Everything that can be taken now; rows by name."""
     while (entry := inputs.take()) is not None:
         if isinstance(entry, Delivery):
@@ -109,7 +109,7 @@ class Arriving:
 
     def __init__(self, plan: Plan, random: Random) -> None:
         self.plan, self.random = plan, random
-        self.inputs = Inputs()
+        self.inputs = InputGate()
         self.got: list[Entry] = []
         self.passed = 0
         self.begun: set[int] = set()
@@ -209,7 +209,7 @@ def test_rows_and_marks_are_taken_in_the_one_order_that_all_channels_have(seed: 
 
 
 def test_what_comes_on_a_channel_behind_its_mark_is_put_aside_until_the_others_have_brought_it() -> None:
-    inputs = Inputs()
+    inputs = InputGate()
     first, second = channel_into(inputs, "x"), channel_into(inputs, "y")
     deliver(first, "a", Barrier(1), "b", Barrier(2), "c")
     assert list(taken(inputs)) == ["a"]
@@ -223,7 +223,7 @@ def test_what_comes_on_a_channel_behind_its_mark_is_put_aside_until_the_others_h
 
 
 def test_a_channel_that_ends_lets_the_others_go_on() -> None:
-    inputs = Inputs()
+    inputs = InputGate()
     first, second, third = (channel_into(inputs, source) for source in "xyz")
     deliver(first, Tick(1, 10, 3), "a")
     deliver(second, Tick(1, 10, 5), "b")
@@ -234,7 +234,7 @@ def test_a_channel_that_ends_lets_the_others_go_on() -> None:
 
 
 def test_a_new_channel_is_not_heard_before_the_old_one_has_brought_the_barrier() -> None:
-    inputs = Inputs()
+    inputs = InputGate()
     old, other = channel_into(inputs, "x"), channel_into(inputs, "y")
     new = unjoined(inputs, "x")
     inputs.replace(old, new)
@@ -252,7 +252,7 @@ def test_a_new_channel_is_not_heard_before_the_old_one_has_brought_the_barrier()
 
 
 def test_a_channel_whose_place_was_to_be_taken_stays_when_the_barrier_does_not_come() -> None:
-    inputs = Inputs()
+    inputs = InputGate()
     old, other = channel_into(inputs, "x"), channel_into(inputs, "y")
     deliver(old, Tick(1, 10, 0), "a")
     assert list(taken(inputs)) == []
@@ -267,7 +267,7 @@ def test_a_channel_whose_place_was_to_be_taken_stays_when_the_barrier_does_not_c
 
 
 def test_a_source_that_is_over_brings_barriers_without_the_ticks_before_them() -> None:
-    inputs = Inputs()
+    inputs = InputGate()
     over, other = channel_into(inputs, "x"), channel_into(inputs, "y")
     deliver(over, "a", Tick(1, 10, 0), Barrier(5), End())
     deliver(other, "b", Tick(1, 10, 0), "c", Tick(2, 20, 0), "d", Tick(3, 30, 0))
@@ -290,7 +290,7 @@ def test_a_source_that_is_over_brings_barriers_without_the_ticks_before_them() -
 def test_channels_that_disagree_on_the_order_of_marks_are_refused_by_name(
     ours: list[Entry], theirs: list[Entry]
 ) -> None:
-    inputs = Inputs()
+    inputs = InputGate()
     first, second = channel_into(inputs, "x"), channel_into(inputs, "y")
     deliver(first, *ours)
     deliver(second, *theirs)
@@ -310,7 +310,7 @@ class Touched(Delivery):
 
 
 def test_ticks_of_a_long_silence_are_not_handled_again_for_each_that_passes() -> None:
-    inputs, ticks = Inputs(), 2_000
+    inputs, ticks = InputGate(), 2_000
     channels = [unjoined(inputs, source) for source in ("a", "b", "c")]
     for channel in channels:
         inputs.join(channel)

@@ -17,12 +17,12 @@ from witness import SCHEMA, SIDE, Ledger
 from agents.protocol import Cut, Message, Passed, Place, Prepare, Ready, RunSpec, Stored
 from agents.worker.channels.channel import Ager, ChannelId
 from agents.worker.process import event_loop as loop_module
-from agents.worker.process.event_loop import Loop
-from agents.worker.process.state_store import DiskStore
+from agents.worker.process.event_loop import EventLoop
+from agents.worker.process.state_store import StateStore
 from agents.worker.process.worker import Links, MonotonicClocks
-from agents.worker.task_graph.epoch import Share
+from agents.worker.task_graph.epoch import EpochTasks
 from agents.worker.task_graph.plan import RunPlan
-from agents.worker.task_graph.registry import Assembly
+from agents.worker.task_graph.registry import TaskRegistry
 from agents.worker.wire import frame
 from agents.worker.wire.frame import FrameError
 from agents.worker.wire.link import Link, LinkError
@@ -51,17 +51,17 @@ TOPOLOGY = Topology(
 class LiveWorker:
     """What `agents.worker.process.worker` puts together for one slot, without a control channel."""
 
-    loop: Loop
+    loop: EventLoop
     mesh: Mesh
-    share: Share
+    share: EpochTasks
     by_peer: Links
-    store: DiskStore
+    store: StateStore
     selector: selectors.BaseSelector
     reports: list[Message]
     lost: list[LinkError] = field(default_factory=list)
 
     @property
-    def assembly(self) -> Assembly:
+    def assembly(self) -> TaskRegistry:
         return self.share.assembly
 
     @property
@@ -115,9 +115,9 @@ class Live:
         place = spec.workers[me]
         mesh = Mesh(selector, ADDRESSES[place.node], key, "live", spec.epoch, me, on_link, on_lost)
         links = Links(mesh, spec.epoch, ADDRESSES)
-        store = DiskStore(folder / place.node, spec.run)
-        share = Share(spec, place, ledger.operator, {}, ager, links, store, MonotonicClocks(), reports.append)
-        loop = Loop(selector, share, ager, lambda _: None, lambda _, fault: lost.append(fault), lambda: None)
+        store = StateStore(folder / place.node, spec.run)
+        share = EpochTasks(spec, place, ledger.operator, {}, ager, links, store, MonotonicClocks(), reports.append)
+        loop = EventLoop(selector, share, ager, lambda _: None, lambda _, fault: lost.append(fault), lambda: None)
         return LiveWorker(loop, mesh, share, links, store, selector, reports, lost)
 
     @property
@@ -162,7 +162,7 @@ class Live:
 @pytest.fixture
 def closing(monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack]:
     # In one thread nobody may sleep while another worker has something to do.
-    monkeypatch.setattr(loop_module.Loop, "_sleep_s", lambda _: 0.0)
+    monkeypatch.setattr(loop_module.EventLoop, "_sleep_s", lambda _: 0.0)
     with ExitStack() as stack:
         yield stack
 

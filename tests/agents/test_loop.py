@@ -13,10 +13,10 @@ from witness import SCHEMA, SIDE, Ledger
 from agents.protocol import Place
 from agents.worker.channels.channel import FLUSH_AGE_NS, Ager
 from agents.worker.process import event_loop as loop_module
-from agents.worker.process.event_loop import REPORT_NS, Loop
-from agents.worker.process.state_store import DiskStore
-from agents.worker.task_graph.epoch import Share
-from agents.worker.task_graph.registry import Assembly
+from agents.worker.process.event_loop import REPORT_NS, EventLoop
+from agents.worker.process.state_store import StateStore
+from agents.worker.task_graph.epoch import EpochTasks
+from agents.worker.task_graph.registry import TaskRegistry
 from agents.worker.wire import frame
 from agents.worker.wire.codec import Codec
 from agents.worker.wire.link import Link, LinkError
@@ -31,7 +31,7 @@ class Clock(selectors.SelectSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now_ns = 5_000_000_000
-        self.assembly = Assembly()
+        self.assembly = TaskRegistry()
         self.slept: list[float] = []
         self.before_select: Callable[[], None] = lambda: None
         self.after_turns: Callable[[], None] = lambda: None
@@ -73,13 +73,13 @@ def share_of(
     ager: Ager,
     network: Alone,
     rate: Mapping[str, object] | None,
-) -> Share:
+) -> EpochTasks:
     """The share of the worker that is here."""
     clocks = SimpleNamespace(now_ns=clock.monotonic_ns, cpu_ns=lambda: 0)
     operator = Ledger(topology, records, places).operator
     spec = run_spec(topology, places, rate=rate)
-    store = DiskStore(Path("nowhere"), spec.run)
-    share = Share(spec, HERE, operator, {}, ager, network, store, clocks, lambda _: None)
+    store = StateStore(Path("nowhere"), spec.run)
+    share = EpochTasks(spec, HERE, operator, {}, ager, network, store, clocks, lambda _: None)
     clock.assembly = share.assembly
     store.close()
     return share
@@ -108,13 +108,13 @@ def every(step_ns: int) -> Mapping[str, object]:
 
 def looped(
     clock: Clock, topology: Topology, rate: Mapping[str, object] | None, records: int
-) -> tuple[Loop, Assembly, list[int]]:
+) -> tuple[EventLoop, TaskRegistry, list[int]]:
     """A loop that runs the whole topology in one worker, and the times at which it reported."""
     reports: list[int] = []
     ager = Ager()
     share = share_of(topology, [HERE] * len(topology.executors), records, clock, ager, Alone(), rate)
     no_link = "no link can break here"
-    loop = Loop(clock, share, ager, reports.append, lambda *_: pytest.fail(no_link), lambda: clock.after_turns())
+    loop = EventLoop(clock, share, ager, reports.append, lambda *_: pytest.fail(no_link), lambda: clock.after_turns())
     return loop, share.assembly, reports
 
 
@@ -225,7 +225,9 @@ class Linked:
         self.link.attach(ours, first_bytes)
         ager = Ager()
         self.share = share_of(line(1), [THERE, HERE], 100, clock, ager, Alone(self.link), None)
-        self.loop = Loop(clock, self.share, ager, self.reported.append, lambda _, fault: self.lost.append(fault), bool)
+        self.loop = EventLoop(
+            clock, self.share, ager, self.reported.append, lambda _, fault: self.lost.append(fault), bool
+        )
         self.loop.add_link(self.link)
 
     @property
@@ -285,7 +287,7 @@ def test_a_halted_loop_gives_no_turns_and_sends_nothing_but_reads_so_that_it_can
     linked.loop.halted = True
     clock, sink = linked.clock, linked.share.assembly.bolts[0]
     # Over queued rows it sleeps, too.
-    clock.assembly = Assembly()
+    clock.assembly = TaskRegistry()
     linked.far.send(b"".join(frame.data(0, 1, 0, 1, 1, Codec(SCHEMA).encode([(0, "s0", 0, 0, 0)]))))
     linked.link.write([b"later"])
     for _ in range(30):

@@ -13,9 +13,9 @@ from witness import SCHEMA, SIDE, Ledger, Numbers, Relay
 from agents.protocol import ExecutorSpec, Move, Place, RunSpec
 from agents.worker.channels.channel import Ager, window
 from agents.worker.channels.remote import RemoteIncoming, RemoteOutgoing
-from agents.worker.task_graph.builder import Wiring, assemble
+from agents.worker.task_graph.builder import GraphBuilder, assemble
 from agents.worker.task_graph.plan import RunPlan, hop
-from agents.worker.task_graph.registry import Assembly
+from agents.worker.task_graph.registry import TaskRegistry
 from inventory.errors import RunError
 from workloads.operators import Context, Operator
 from workloads.rates import Max
@@ -122,9 +122,9 @@ def test_a_window_is_the_queue_shared_out_over_all_channels_of_the_receiver() ->
             assert (outgoing._credit_rows, outgoing._credit_bytes) == window(shared)
 
 
-def assembled(plan: RunPlan, place: Place, operator: Callable[[str], Operator]) -> Assembly:
+def assembled(plan: RunPlan, place: Place, operator: Callable[[str], Operator]) -> TaskRegistry:
     """What one worker builds of a plan."""
-    wiring = Wiring(plan.places.index(place), lambda _: Pipe(1), Ager(), operator, Max(), {})
+    wiring = GraphBuilder(plan.places.index(place), lambda _: Pipe(1), Ager(), operator, Max(), {})
     return assemble(plan, wiring)
 
 

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from agents.worker.wire.selector import Readiness
+from agents.worker.wire.selector import Selector
 
 
 @pytest.fixture
-def readiness() -> Iterator[Readiness]:
-    with Readiness() as found:
+def readiness() -> Iterator[Selector]:
+    with Selector() as found:
         yield found
 
 
 @pytest.mark.parametrize("timeout", [0, 0.000_2, 5.0, None])
-def test_all_that_is_ready_is_found_with_any_time_out(readiness: Readiness, timeout: float | None) -> None:
+def test_all_that_is_ready_is_found_with_any_time_out(readiness: Selector, timeout: float | None) -> None:
     pairs = [socket.socketpair() for _ in range(40)]
     for at, (ours, theirs) in enumerate(pairs):
         readiness.register(ours, selectors.EVENT_READ, at)
@@ -30,7 +30,7 @@ def test_all_that_is_ready_is_found_with_any_time_out(readiness: Readiness, time
             sock.close()
 
 
-def test_writing_is_waited_for_only_where_it_was_asked_for(readiness: Readiness) -> None:
+def test_writing_is_waited_for_only_where_it_was_asked_for(readiness: Selector) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         readiness.register(ours, selectors.EVENT_READ)
@@ -39,7 +39,7 @@ def test_writing_is_waited_for_only_where_it_was_asked_for(readiness: Readiness)
         assert [mask for _, mask in readiness.select(5.0)] == [selectors.EVENT_WRITE]
 
 
-def test_a_wait_is_never_cut_short(readiness: Readiness) -> None:
+def test_a_wait_is_never_cut_short(readiness: Selector) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         readiness.register(ours, selectors.EVENT_READ)

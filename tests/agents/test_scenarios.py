@@ -20,8 +20,8 @@ from topologies import random_topology
 
 from agents.protocol import Place
 from controller.coordinator.checkpoint_loop import Course
-from controller.coordinator.coordinator import Session
-from controller.coordinator.migrations import MovePlan, Wish
+from controller.coordinator.coordinator import Coordinator
+from controller.coordinator.migrations import MovePlan, MoveRequest
 from inventory.errors import RunError
 from workloads.operators import STEP_NS
 
@@ -54,7 +54,7 @@ class Scenario:
             MovePlan(
                 round(random.uniform(0.0, 0.2), 3),
                 tuple(
-                    Wish(name, random.choice(NODES), random.choice([None, 0, 1]))
+                    MoveRequest(name, random.choice(NODES), random.choice([None, 0, 1]))
                     for name in random.sample(names, random.randint(1, min(3, len(names))))
                 ),
             )
@@ -118,7 +118,7 @@ class Scenario:
             running.result()
         return cluster
 
-    async def _run(self, session: Session) -> None:
+    async def _run(self, session: Coordinator) -> None:
         started = await session.start()
         measuring = asyncio.ensure_future(session.wait_until(started + self.stop_ns))
         stopping = asyncio.ensure_future(self.stop.wait())

@@ -10,7 +10,7 @@ from turns import Count, Echo
 
 from agents.protocol import Connect, Cut, Go, Move, Place, Prepare, Worked
 from agents.trace import TraceWriter, collect
-from agents.worker.process.metrics_reporter import Reporter
+from agents.worker.process.metrics_reporter import MetricsReporter
 from workloads.operators import Operator
 from workloads.topology import Component, Input, Topology
 
@@ -37,7 +37,7 @@ def test_what_has_left_before_a_channels_receiver_moved_is_counted_although_the_
     with scripted_run(run_spec(TOPOLOGY, [HERE, THERE]), operators, Limits()) as run:
         worker = run.workers[HERE]
         traces = TraceWriter(tmp_path, "r", "n1", 0)
-        reporter = Reporter(worker.share, traces, 0)
+        reporter = MetricsReporter(worker.share, traces, 0)
         (channel,) = worker.assembly.outgoing.values()
         run.turn(0)
         channel.flush()
@@ -58,7 +58,7 @@ def test_what_comes_again_is_neither_in_throughput_nor_in_traffic_and_totals_go_
         worker = run.workers[HERE]
         worker.share.start(0, seen={"s[0]": 12})
         traces = TraceWriter(tmp_path, "r", "n1", 0)
-        reporter = Reporter(worker.share, traces, 0)
+        reporter = MetricsReporter(worker.share, traces, 0)
         for at in range(1, 6):
             run.turn(0)
             run.turn(1)
@@ -90,7 +90,7 @@ def test_what_leaves_for_a_new_worker_while_the_old_one_has_not_let_go_is_counte
         for _ in range(5):
             run.turn(0)
         traces = TraceWriter(tmp_path, "r", "n1", 0)
-        reporter = Reporter(run.workers[HERE].share, traces, 0)
+        reporter = MetricsReporter(run.workers[HERE].share, traces, 0)
         (sent,) = reporter.report(1_000_000_000).sent
         assert (sent.hop, sent.node) == ("inter_node", "n3")
         assert sent.tuples > 0

@@ -12,7 +12,7 @@ import pytest
 from agents.trace import TABLES
 from analysis.render import render
 from analysis.results import load_campaign
-from campaign.results.watch import Condition, look_at
+from campaign.results.watch import CampaignCondition, look_at
 
 KEPT = Path(__file__).parents[1] / "kept_results" / "0.1.0"
 OK = ("001-wordcount-even-r1", "002-wordcount-pipeline-linear-r1")
@@ -32,7 +32,7 @@ def test_a_campaign_of_0_1_0_is_read_with_its_recovered_and_its_failed_run() -> 
     campaign = load_campaign(KEPT)
     assert campaign.schedulers == ("even", "pipeline-linear", "top-storm")
     assert [run.id for run in campaign.runs if run.status == "ok"] == list(OK)
-    assert look_at(KEPT).condition is Condition.ENDED
+    assert look_at(KEPT).condition is CampaignCondition.ENDED
     runs: dict[str, Any] = {name: json.loads((KEPT / "runs" / name / "run.json").read_text()) for name in (*OK, FAILED)}
     assert len(runs[OK[0]]["measured"]["recoveries"]) == 1
     assert runs[OK[1]]["gates"] is not None

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from campaign.runner.event_loop import Loop, in_daemon_thread
+from campaign.runner.event_loop import CampaignEventLoop, in_daemon_thread
 
 LONG_S = 60.0
 
@@ -22,8 +22,8 @@ async def beat(beats: list[float]) -> None:
 
 
 @pytest.fixture
-def loop() -> Iterator[Loop]:
-    with Loop() as made:
+def loop() -> Iterator[CampaignEventLoop]:
+    with CampaignEventLoop() as made:
         yield made
 
 
@@ -39,7 +39,7 @@ def comes(beats: list[float], count: int) -> bool:
     return len(beats) >= wanted
 
 
-def test_tasks_live_on_from_one_thing_to_the_next_and_while_the_main_thread_is_busy(loop: Loop) -> None:
+def test_tasks_live_on_from_one_thing_to_the_next_and_while_the_main_thread_is_busy(loop: CampaignEventLoop) -> None:
     beats: list[float] = []
     loop.run(begin(beats))
     for _ in range(3):
@@ -50,7 +50,7 @@ def test_tasks_live_on_from_one_thing_to_the_next_and_while_the_main_thread_is_b
         assert len(beats) > before
 
 
-def test_what_is_entered_is_left_on_the_same_loop_also_after_a_failure(loop: Loop) -> None:
+def test_what_is_entered_is_left_on_the_same_loop_also_after_a_failure(loop: CampaignEventLoop) -> None:
     seen: list[object] = []
 
     @asynccontextmanager
@@ -65,7 +65,7 @@ def test_what_is_entered_is_left_on_the_same_loop_also_after_a_failure(loop: Loo
     assert seen[0] is seen[1]
 
 
-def test_what_is_interrupted_is_cancelled_and_tidies_up(loop: Loop) -> None:
+def test_what_is_interrupted_is_cancelled_and_tidies_up(loop: CampaignEventLoop) -> None:
     tidied = []
 
     async def work() -> None:
@@ -92,7 +92,7 @@ class Interrupting:
         self.left = at
 
     def __call__(self, frame: object, event: str, _argument: object) -> "Interrupting":
-        if event == "line" and frame.f_code.co_filename == sys.modules[Loop.__module__].__file__:  # type: ignore[attr-defined]
+        if event == "line" and frame.f_code.co_filename == sys.modules[CampaignEventLoop.__module__].__file__:  # type: ignore[attr-defined]
             self.left -= 1
             if self.left == 0:
                 raise KeyboardInterrupt
@@ -102,7 +102,7 @@ class Interrupting:
 def test_an_interrupt_at_any_moment_leaves_a_loop_that_can_be_used_and_closed() -> None:
     for at in itertools.count(1):
         beats: list[float] = []
-        with Loop() as loop:
+        with CampaignEventLoop() as loop:
             loop.run(begin(beats))
             interrupting = Interrupting(at)
             before = sys.gettrace()
@@ -128,12 +128,12 @@ def test_work_that_never_returns_holds_up_neither_its_cancellation_nor_the_end()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(in_daemon_thread(never.wait), 0.05)
 
-    with Loop() as loop:
+    with CampaignEventLoop() as loop:
         loop.run(give_up())
     never.set()
 
 
-def test_what_work_in_a_daemon_thread_returns_or_raises_is_passed_on(loop: Loop) -> None:
+def test_what_work_in_a_daemon_thread_returns_or_raises_is_passed_on(loop: CampaignEventLoop) -> None:
     assert loop.run(in_daemon_thread(lambda: 3)) == 3
     with pytest.raises(ZeroDivisionError):
         loop.run(in_daemon_thread(lambda: 1 // 0))

@@ -12,7 +12,7 @@ from trees.processors import CPU, acpi_shared
 from agents.agent.agent import _put_back_cpus
 from agents.cpu.control import CpuControl
 from agents.cpu.journal import journal_path
-from agents.cpu.wish import CpuWish
+from agents.cpu.wish import CpuRequest
 from campaign.runner.clean import clean
 
 
@@ -40,7 +40,7 @@ def die_with_guardian(control: CpuControl) -> None:
 def test_clean_puts_back_what_an_agent_and_its_guardian_left(host: FakeKernel) -> None:
     before = all_files(host.root)
     control = CpuControl(host, "a campaign", guarding.GUARDIAN)
-    control.apply(CpuWish(governor="performance", cores=3))
+    control.apply(CpuRequest(governor="performance", cores=3))
     die_with_guardian(control)
     outcome = clean(host)
     assert outcome.failed == []

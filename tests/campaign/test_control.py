@@ -28,7 +28,7 @@ from controller.coordinator.checkpoint_loop import Course
 from controller.coordinator.coordinator import LEAD_NS, MOST_RECOVERIES
 from controller.coordinator.epoch import DRAIN_S
 from controller.coordinator.failures import RunFailedError
-from controller.coordinator.migrations import MovePlan, Wish
+from controller.coordinator.migrations import MovePlan, MoveRequest
 from inventory.errors import RunError
 from workloads.rates import NS
 
@@ -211,7 +211,10 @@ PLANS = st.lists(
         st.floats(0, 12),
         st.lists(
             st.builds(
-                Wish, st.sampled_from(sorted(PLACES)), st.sampled_from(["n1", "n2", "n3"]), st.sampled_from([None, 0])
+                MoveRequest,
+                st.sampled_from(sorted(PLACES)),
+                st.sampled_from(["n1", "n2", "n3"]),
+                st.sampled_from([None, 0]),
             ),
             min_size=1,
             max_size=3,

@@ -11,7 +11,7 @@ import pytest
 
 from agents.protocol import VERSION, Report, Start
 from controller.host.process_identity import identify
-from controller.nodes.agent_channel import Channel
+from controller.nodes.agent_channel import AgentChannel
 from controller.nodes.transport import LoopbackTransport, Remote
 from inventory.errors import RunError
 
@@ -37,13 +37,13 @@ def run(step: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(asyncio.wait_for(step, LONG_S))
 
 
-async def opened(transport: LoopbackTransport, gone: asyncio.Future[str]) -> tuple[Channel, int]:
+async def opened(transport: LoopbackTransport, gone: asyncio.Future[str]) -> tuple[AgentChannel, int]:
     pids: list[int] = []
 
     def on_report(_node: str, _report: Report) -> None:
         """Nothing is run here."""
 
-    channel = Channel("n1", transport, on_report, lambda _node, reason: gone.set_result(reason))
+    channel = AgentChannel("n1", transport, on_report, lambda _node, reason: gone.set_result(reason))
     try:
         await channel.open("127.0.0.1", "test", pids.append)
     except BaseException:

@@ -23,7 +23,7 @@ from agents.protocol import (
 from controller.coordinator.checkpoint_loop import Course
 from controller.coordinator.coordinator import MOST_RECOVERIES
 from controller.coordinator.failures import RunFailedError
-from controller.coordinator.migrations import MovePlan, Wish
+from controller.coordinator.migrations import MovePlan, MoveRequest
 from inventory.errors import RunError
 
 
@@ -222,7 +222,7 @@ def test_a_killed_agent_is_started_again_and_gets_its_snapshots_anew() -> None:
 
 
 def test_a_lost_nodes_executors_are_placed_again_and_it_may_come_back() -> None:
-    back = MovePlan(20, (Wish("mid[0]", "n2"),))
+    back = MovePlan(20, (MoveRequest("mid[0]", "n2"),))
 
     async def lose(nodes: Obedient) -> None:
         await asyncio.sleep(3)
@@ -254,7 +254,7 @@ def test_a_run_fails_when_there_is_no_placement_without_the_lost_nodes() -> None
 
 
 def test_a_plan_of_moves_comes_about_at_one_barrier_with_new_workers_ready_before() -> None:
-    plan = MovePlan(3, (Wish("mid[0]", "n3", 1), Wish("sink[0]", "n1")))
+    plan = MovePlan(3, (MoveRequest("mid[0]", "n3", 1), MoveRequest("sink[0]", "n1")))
     nodes = conduct(lambda: Obedient(Course(moves=(plan,))), 5)
     (grow,) = nodes.got(Grow)
     (prepare,) = nodes.got(Prepare, "n2")
@@ -275,7 +275,7 @@ def test_a_plan_of_moves_comes_about_at_one_barrier_with_new_workers_ready_befor
 
 
 def test_after_a_recovery_executors_are_where_they_had_moved() -> None:
-    plan = MovePlan(3, (Wish("mid[0]", "n3"),))
+    plan = MovePlan(3, (MoveRequest("mid[0]", "n3"),))
 
     async def kill(nodes: Obedient) -> None:
         await asyncio.sleep(6)
@@ -289,7 +289,7 @@ def test_after_a_recovery_executors_are_where_they_had_moved() -> None:
 
 @pytest.mark.parametrize("moment", ["growing", "preparing", "passing"])
 def test_moves_that_a_death_interrupts_are_given_up_as_a_whole(moment: str) -> None:
-    plan = MovePlan(3, (Wish("mid[0]", "n3"), Wish("sink[0]", "n1")))
+    plan = MovePlan(3, (MoveRequest("mid[0]", "n3"), MoveRequest("sink[0]", "n1")))
     mute = {"growing": Grow, "preparing": Prepare, "passing": Cut}[moment]
 
     async def kill(nodes: Obedient) -> None:
@@ -306,7 +306,7 @@ def test_moves_that_a_death_interrupts_are_given_up_as_a_whole(moment: str) -> N
 
 
 def test_a_move_to_a_lost_node_is_given_up() -> None:
-    plan = MovePlan(10, (Wish("mid[0]", "n2"),))
+    plan = MovePlan(10, (MoveRequest("mid[0]", "n2"),))
 
     async def lose(nodes: Obedient) -> None:
         nodes.lose("n2")
@@ -318,6 +318,6 @@ def test_a_move_to_a_lost_node_is_given_up() -> None:
 
 
 def test_moves_that_would_come_after_the_end_of_the_input_are_told() -> None:
-    plan = MovePlan(10, (Wish("mid[0]", "n3/1"),))
+    plan = MovePlan(10, (MoveRequest("mid[0]", "n3/1"),))
     nodes = conduct(lambda: Obedient(Course(moves=(plan,))), 5)
     assert nodes.session.journal.moves[0]["abandoned"] == "the sources had ended"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.emulation import link_model
-from controller.emulation.link_model import HEADER, Carrier, Shape, wire_bytes
+from controller.emulation.link_model import HEADER, LinkModel, LinkShape, wire_bytes
 
 NODES = (1, 2, 3, 254)
 BROADCAST = b"\xff" * 6
@@ -50,7 +50,7 @@ def test_a_plain_frame_counts_as_it_is() -> None:
 
 
 def test_a_free_link_delivers_after_the_frame_s_own_time_and_the_delay() -> None:
-    carrier = Carrier(NODES, [Shape(1, 2, 1e-6, 1.0, 0.5)])
+    carrier = LinkModel(NODES, [LinkShape(1, 2, 1e-6, 1.0, 0.5)])
     carrier.offer(1, plain(1, 2, 986), 10.0)
     at = carrier.next_s()
     assert at == pytest.approx(10.0 + 0.001 + 0.5)
@@ -60,21 +60,21 @@ def test_a_free_link_delivers_after_the_frame_s_own_time_and_the_delay() -> None
 
 
 def test_pairs_without_a_link_and_other_directions_deliver_at_once() -> None:
-    carrier = Carrier(NODES, [Shape(1, 2, 1e-3, 1.0, 5.0)])
+    carrier = LinkModel(NODES, [LinkShape(1, 2, 1e-3, 1.0, 5.0)])
     for sender, receiver in ((2, 1), (1, 254), (254, 2), (3, 1)):
         carrier.offer(sender, plain(sender, receiver, 100), 1.0)
     assert [receiver for receiver, _ in carrier.due(1.0)] == [1, 254, 2, 1]
 
 
 def test_a_frame_to_everybody_takes_every_link_of_its_sender() -> None:
-    carrier = Carrier(NODES, [Shape(1, 2, 0.0, 0.0, 2.0), Shape(1, 3, 0.0, 0.0, 1.0)])
+    carrier = LinkModel(NODES, [LinkShape(1, 2, 0.0, 0.0, 2.0), LinkShape(1, 3, 0.0, 0.0, 1.0)])
     carrier.offer(1, plain(1, None, 46), 0.0)
     assert {receiver for receiver, _ in carrier.due(0.0)} == {254}
     assert [receiver for receiver, _ in carrier.due(9.0)] == [3, 2]
 
 
 def test_a_frame_to_nobody_and_a_torn_one_go_nowhere() -> None:
-    carrier = Carrier(NODES, [])
+    carrier = LinkModel(NODES, [])
     carrier.offer(1, plain(1, 77, 46), 0.0)
     carrier.offer(1, bytes(HEADER + 5), 0.0)
     assert carrier.next_s() is None
@@ -83,7 +83,7 @@ def test_a_frame_to_nobody_and_a_torn_one_go_nowhere() -> None:
 def test_a_full_memory_drops_and_takes_again_when_frames_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = plain(1, 2, 1000)
     monkeypatch.setattr(link_model, "MOST_HELD", 2 * len(frame))
-    carrier = Carrier(NODES, [Shape(1, 2, 0.0, 0.0, 1.0)])
+    carrier = LinkModel(NODES, [LinkShape(1, 2, 0.0, 0.0, 1.0)])
     for _ in range(3):
         carrier.offer(1, frame, 0.0)
     assert carrier.dropped == 1
@@ -93,14 +93,14 @@ def test_a_full_memory_drops_and_takes_again_when_frames_have_left(monkeypatch: 
 
 
 def test_the_lag_of_late_deliveries_is_kept() -> None:
-    carrier = Carrier(NODES, [Shape(1, 2, 0.0, 0.0, 1.0)])
+    carrier = LinkModel(NODES, [LinkShape(1, 2, 0.0, 0.0, 1.0)])
     carrier.offer(1, plain(1, 2, 100), 0.0)
     list(carrier.due(1.25))
     assert carrier.latest_s == pytest.approx(0.25)
 
 
 shapes = st.builds(
-    Shape,
+    LinkShape,
     sender=st.just(1),
     receiver=st.just(2),
     s_per_byte=st.floats(1e-9, 1e-4),
@@ -111,8 +111,8 @@ arrivals = st.lists(st.tuples(st.floats(0, 0.05), st.integers(46, 1500)), min_si
 
 
 @given(shapes, arrivals)
-def test_a_link_keeps_its_order_rate_delay_and_queue(shape: Shape, arrivals: list[tuple[float, int]]) -> None:
-    carrier = Carrier(NODES, [shape])
+def test_a_link_keeps_its_order_rate_delay_and_queue(shape: LinkShape, arrivals: list[tuple[float, int]]) -> None:
+    carrier = LinkModel(NODES, [shape])
     now = 100.0
     came = []
     for tag, (gap, data) in enumerate(arrivals):

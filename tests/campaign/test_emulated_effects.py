@@ -20,7 +20,7 @@ from controller.emulation.sysfs import (
     meminfo,
     write_file,
 )
-from controller.emulation.sysfs_effects import Effects, Refused
+from controller.emulation.sysfs_effects import RefusedWrite, SysfsEffects
 from controller.host.cgroups import Group, Hierarchy, quota_of
 from inventory.emulated_machine import Machine
 from inventory.energy_model import EnergyModel
@@ -56,9 +56,9 @@ class Box:
         monkeypatch.setattr(module, "monotonic", lambda: self.now)
         self.use(0)
         mounted = str(folder / "groups")
-        self.refused: list[Refused] = []
+        self.refused: list[RefusedWrite] = []
         group = Group(Hierarchy(2, mounted, mounted, mounted), "n1")
-        self.effects = Effects("n1", machine, self.root, group, self.refused.append)
+        self.effects = SysfsEffects("n1", machine, self.root, group, self.refused.append)
 
     def use(self, seconds: float) -> None:
         (self.group_folder / "cpu.stat").write_text(f"usage_usec {round(seconds * 1e6)}\nuser_usec 0\n")

@@ -17,7 +17,7 @@ from campaign.runner.clean import clean_all
 from controller.emulation.calibration import calibrate_cpu, calibrate_memory, short_of
 from controller.emulation.cluster import why_not
 from controller.emulation.daemon_client import ask
-from controller.emulation.description import Description, description_in, wish_of
+from controller.emulation.description import Description, description_in, request_of
 from controller.emulation.lifecycle import joined, standing_for
 from controller.host.cgroups import Group, find_hierarchy
 from controller.host.process_identity import identify
@@ -342,7 +342,7 @@ def test_a_cluster_of_more_cores_than_there_are_is_refused_before_anything_is_ma
 def test_a_wrong_machine_is_named_with_its_file_and_host(tmp_path: Path, change: dict[str, object], words: str) -> None:
     inventory = inventory_in(tmp_path, [MACHINES[0] | change])
     with pytest.raises(InputError, match=words) as fault:
-        wish_of(load_hosts(inventory))
+        request_of(load_hosts(inventory))
     assert "emulated.yml:" in str(fault.value)
 
 

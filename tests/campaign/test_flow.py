@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.protocol import Place, Progress, Sent, Vitals, Work
-from controller.coordinator.live_metrics import SILENT_S, ExecutorFlow, Flow, HopFlow, NodeFlow, Sample
+from controller.coordinator.live_metrics import SILENT_S, ExecutorFlow, HopFlow, LiveMetrics, NodeFlow, Sample
 
 HERE, BESIDE, THERE = Place("n1", 0), Place("n1", 1), Place("n2", 0)
 S = 10**9
@@ -23,12 +23,12 @@ def report(at_s: float, executors: Mapping[str, Work] | None = None, **more: Any
     return Progress(at_ns=round(at_s * S), executors=executors or {}, **values)
 
 
-def executors(flow: Flow, now: float) -> dict[str, ExecutorFlow]:
+def executors(flow: LiveMetrics, now: float) -> dict[str, ExecutorFlow]:
     return {entry.executor: entry for entry in flow.document(now).executors}
 
 
 def test_nothing_is_known_before_the_second_report() -> None:
-    flow = Flow()
+    flow = LiveMetrics()
     assert flow.sample(0) == Sample(None, None)
     flow.take("n1", report(10, {"a[0]": bolt(500, queued=7)}, sunk=500, latency_p50_ns=1000), 0)
     assert flow.sample(0) == Sample(None, None)
@@ -37,7 +37,7 @@ def test_nothing_is_known_before_the_second_report() -> None:
 
 
 def test_rates_are_those_of_the_last_second_of_the_workers_own_clock() -> None:
-    flow = Flow()
+    flow = LiveMetrics()
     spout = Work(100, None, None, 0, 0, 5)
     flow.take("n1", report(10, {"s[0]": spout, "a[0]": bolt(50)}, sunk=50), 0)
     spout = Work(300, None, None, S // 4, S // 2, 2_500_000)
@@ -50,14 +50,14 @@ def test_rates_are_those_of_the_last_second_of_the_workers_own_clock() -> None:
 
 
 def test_a_report_soon_after_another_does_not_make_rates_of_its_own() -> None:
-    flow = Flow()
+    flow = LiveMetrics()
     for at_s, count in ((10, 0), (11, 100), (11.01, 100)):
         flow.take("n1", report(at_s, {"a[0]": bolt(count)}), 0)
     assert executors(flow, 0)["a[0]"].in_per_s == pytest.approx(100 / 1.01, abs=0.1)
 
 
 def test_a_worker_that_falls_silent_does_nothing_known() -> None:
-    flow = Flow()
+    flow = LiveMetrics()
     for place in (HERE, THERE):
         for at_s in (10, 11):
             sent = (Sent("inter_node", "n3", at_s, at_s),)
@@ -75,7 +75,7 @@ def test_a_worker_that_falls_silent_does_nothing_known() -> None:
 
 
 def test_a_new_start_of_the_topology_begins_from_nothing_and_late_words_of_the_old_one_do_not_count() -> None:
-    flow = Flow()
+    flow = LiveMetrics()
     for at_s in (10, 11):
         flow.take("n1", report(at_s, {"a[0]": bolt(1000)}), 0)
     flow.take("n2", report(12, {"a[0]": bolt(5)}, epoch=2), 0)
@@ -87,7 +87,7 @@ def test_a_new_start_of_the_topology_begins_from_nothing_and_late_words_of_the_o
 
 
 def test_an_executor_that_moves_is_shown_where_it_is() -> None:
-    flow = Flow()
+    flow = LiveMetrics()
     for at_s in (10, 11):
         flow.take("n1", report(at_s, {"a[0]": bolt(at_s * 100), "b[0]": bolt(0)}), 0)
         flow.take("n2", report(at_s, {"c[0]": bolt(0)}), 0)
@@ -101,7 +101,7 @@ def test_an_executor_that_moves_is_shown_where_it_is() -> None:
 
 
 def test_traffic_is_added_up_over_the_workers_of_a_node() -> None:
-    flow = Flow()
+    flow = LiveMetrics()
     for at_s, part in ((10, 0), (12, 1)):
         near = Sent("intra_worker", "n1", 20 * part, None)
         flow.take("n1", report(at_s, sent=(Sent("inter_node", "n2", 100 * part, 4000 * part), near)), 0)
@@ -115,7 +115,7 @@ def test_traffic_is_added_up_over_the_workers_of_a_node() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.6, 3), st.integers(0, 10_000)), min_size=2, max_size=20))
 def test_rates_times_their_seconds_add_up_to_the_totals(steps: Iterable[tuple[float, int]]) -> None:
-    flow, at_s, total, added = Flow(), 0.0, 0, 0.0
+    flow, at_s, total, added = LiveMetrics(), 0.0, 0, 0.0
     flow.take("n1", report(at_s, {"a[0]": bolt(0)}), 0)
     for seconds, count in steps:
         at_s, total = at_s + seconds, total + count

@@ -20,9 +20,9 @@ from campaign.commands.main import run
 from campaign.display.console import plain_console
 from campaign.display.progress import Display, Lines
 from campaign.display.top_view import snapshot
-from campaign.results.live_file import Board
-from campaign.results.watch import Condition, Watched
-from controller.coordinator.live_metrics import Flow
+from campaign.results.live_file import LiveFile
+from campaign.results.watch import CampaignCondition, Watched
+from controller.coordinator.live_metrics import LiveMetrics
 from inventory.documents import parse
 from inventory.errors import InputError, RunError
 from inventory.foreign import MOST, printable
@@ -76,17 +76,17 @@ def test_a_report_that_is_none_is_quoted_printably() -> None:
 
 
 def test_names_in_live_json_and_in_top_are_printable() -> None:
-    flow = Flow()
+    flow = LiveMetrics()
     for at in (0, 1):
         work = {HOSTILE: Work(emitted=1, processed=1, queued=0, busy_ns=1, blocked_ns=0)}
         flow.take("n1", Progress(epoch=1, slot=0, at_ns=at * 10**9, emitted=1, sunk=1, executors=work), 0.0)
     document: dict[str, Any] = msgspec.to_builtins(flow.document(0.0), str_keys=True)
     assert not STEERS.search(str(document))
-    live = {**Board("race", 4, 1, 10.0).document(), "flow": document}
+    live = {**LiveFile("race", 4, 1, 10.0).document(), "flow": document}
     out = io.StringIO()
     console = plain_console(color=False)
     console.file, console.width = out, 200
-    watched = Watched(Path("results") / HOSTILE, Condition.ENDED, live, 0.0)
+    watched = Watched(Path("results") / HOSTILE, CampaignCondition.ENDED, live, 0.0)
     console.print(snapshot(watched))
     check(out.getvalue())
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agents import protocol
 from agents.protocol import VERSION, Report
-from controller.nodes.agent_channel import Channel
+from controller.nodes.agent_channel import AgentChannel
 from controller.nodes.transport import LoopbackTransport, Remote
 from inventory.errors import RunError
 
@@ -82,8 +82,10 @@ def run(step: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(step, LONG_S))
 
 
-async def opened(transport: LoopbackTransport, gone: "asyncio.Future[str]", hear: Any = lambda *_: None) -> Channel:
-    channel = Channel("n1", transport, hear, lambda _node, reason: gone.set_result(reason))
+async def opened(
+    transport: LoopbackTransport, gone: "asyncio.Future[str]", hear: Any = lambda *_: None
+) -> AgentChannel:
+    channel = AgentChannel("n1", transport, hear, lambda _node, reason: gone.set_result(reason))
     await channel.open("127.0.0.1", "test", lambda _pid: None)
     return channel
 
@@ -95,7 +97,7 @@ def test_a_greeting_that_cannot_be_read_is_refused_with_the_node(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     async def live() -> None:
-        channel = Channel("n1", Pretender(tmp_path, line), lambda *_: None, lambda *_: None)
+        channel = AgentChannel("n1", Pretender(tmp_path, line), lambda *_: None, lambda *_: None)
         try:
             with pytest.raises(RunError, match=f"the agent of n1: not a report of control protocol {VERSION}: "):
                 await channel.open("127.0.0.1", "test", lambda _pid: None)

@@ -18,16 +18,16 @@ from sshd import lab
 
 from agents.protocol import Drained, Profile, Stored
 from agents.worker.process.state_store import write_rows
-from controller.coordinator.checkpoint_store import Vault
-from controller.coordinator.epoch_workers import Crew
-from controller.coordinator.interfaces import World
-from controller.host.condition import News
+from controller.coordinator.checkpoint_store import CheckpointStore
+from controller.coordinator.epoch_workers import EpochWorkers
+from controller.coordinator.interfaces import Environment
+from controller.host.condition import Condition
 from controller.nodes.collect import collect_answer, collect_logs, collect_profiles, collect_traces
-from controller.nodes.replicas import FolderCopies
+from controller.nodes.replicas import FolderReplicas
 from controller.nodes.transport import LoopbackTransport
 from controller.ssh.connection import Connection
-from controller.ssh.files import Files
-from controller.ssh.node_lease import Keeping
+from controller.ssh.files import RemoteFiles
+from controller.ssh.node_lease import NodeLease
 from controller.ssh.settings import settings_of
 from controller.ssh.transport import SshTransport
 from inventory.errors import MillraceError, RunError
@@ -48,7 +48,7 @@ class Loopback:
         self.ground = Ground(folder)
         inside = self.ground.inside
         self.transports = {node: LoopbackTransport(inside / "nodes" / node) for node in (NODE, OTHER)}
-        self.copies = FolderCopies(inside / "controller" / "copies", self.transports)
+        self.copies = FolderReplicas(inside / "controller" / "copies", self.transports)
         self.answer = inside / "controller" / "answer"
         self.runner = asyncio.Runner()
         self.lay()
@@ -69,13 +69,13 @@ class Loopback:
         (nodes / NODE / "r/checkpoints/1" / EXECUTOR).write_bytes(b"state")
         write_rows(nodes / NODE / "r/answer/x.arrow", EXECUTOR, TABLES["counts"], [("a", 1)])
 
-    def crew(self) -> Crew:
+    def crew(self) -> EpochWorkers:
         """Workers of which nothing was heard yet, at barrier 1."""
 
         async def nothing(*_: object) -> None:
             """Nobody is told anything here."""
 
-        world = World(
+        world = Environment(
             nodes=tuple(self.transports),
             tell=nothing,
             restart=nothing,
@@ -86,13 +86,13 @@ class Loopback:
             note=lambda *_: None,
             tables=TABLES.keys(),
         )
-        crew = Crew(spec_of(PLACES), world, News(), lambda *_: None)
+        crew = EpochWorkers(spec_of(PLACES), world, Condition(), lambda *_: None)
         crew.forget_barrier(1)
         return crew
 
     async def store(self, executor: str, file: str, table: str, part: str, nbytes: int = 5) -> bool:
         """A checkpoint with this report, and a recovery elsewhere from it; whether it was believed."""
-        crew, vault, answers = self.crew(), Vault(self.copies), {table: (part,)}
+        crew, vault, answers = self.crew(), CheckpointStore(self.copies), {table: (part,)}
         said = Stored(epoch=1, slot=0, barrier=1, executor=executor, file=file, nbytes=nbytes, answers=answers)
         try:
             crew.take(NODE, said)
@@ -108,7 +108,7 @@ class Loopback:
         crew = self.crew()
         try:
             crew.take(NODE, Drained(epoch=1, slot=0, answers={table: (part,)}))
-            parts = await Vault(self.copies).keep_last(1, crew.drained)
+            parts = await CheckpointStore(self.copies).keep_last(1, crew.drained)
             collect_answer([(p.table, self.copies.path(p.name)) for p in parts], self.answer, TABLES)
         except RunError:
             return False
@@ -292,7 +292,7 @@ class Ssh:
         (nodes.nodes["n1"].home / "venv/bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} {keeper} "$@"\n')
         self._threads = ThreadPoolExecutor()
         self._connection = Connection(nodes.host("n1"), self._threads, settings_of(nodes.host("n1")))
-        self._keeping = Keeping(self._connection, "campaign-" + "a" * 32, "owner")
+        self._keeping = NodeLease(self._connection, "campaign-" + "a" * 32, "owner")
         return self
 
     def __exit__(self, *fault: object) -> None:
@@ -308,7 +308,7 @@ class Ssh:
     def attack(self, drawn: str) -> None:
         """Fetch a file that the node calls that."""
         ground = Ground(self.folder / "made" / "ground")
-        transport = SshTransport(self._keeping, Files(self._keeping), "run", ground.inside)
+        transport = SshTransport(self._keeping, RemoteFiles(self._keeping), "run", ground.inside)
 
         async def fetch() -> None:
             with suppress(MillraceError):
@@ -348,7 +348,7 @@ def test_an_honest_name_behind_ssh_is_fetched_and_a_hostile_one_is_told_with_its
     assert ssh.fetched == [b"of a node"]
 
     async def fetch() -> None:
-        await Files(ssh._keeping).fetch("run", "../x", ssh.folder / "told")
+        await RemoteFiles(ssh._keeping).fetch("run", "../x", ssh.folder / "told")
 
     with pytest.raises(RunError, match=r"node n1: a file in run: '../x' is no file name: printable, no '/', no"):
         ssh._runner.run(fetch())
@@ -373,7 +373,7 @@ def test_a_keepers_answer_that_makes_no_sense_is_told_with_its_node(ssh: Ssh, tm
     lies.write_bytes(answer.encode(errors="surrogateescape") + b"\n")
 
     async def fetch() -> None:
-        await Files(ssh._keeping).fetch("run", "*", tmp_path / "told")
+        await RemoteFiles(ssh._keeping).fetch("run", "*", tmp_path / "told")
 
     try:
         with pytest.raises(RunError, match="node n1: "):

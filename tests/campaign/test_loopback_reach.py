@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from controller.nodes.loopback import LoopbackReach
+from controller.nodes.loopback import LoopbackBackend
 from inventory.cluster import Cluster, Node
 from inventory.energy_model import MeterLag
 
@@ -10,7 +10,7 @@ from inventory.energy_model import MeterLag
 def test_the_lag_of_this_hosts_meter_is_that_of_all_nodes(tmp_path: Path) -> None:
     lag = MeterLag(2.0, 0.3)
     nodes = (Node(id="n1", address="127.0.0.2"), Node(id="n2", address="127.0.0.3", meter_lag=lag))
-    members = LoopbackReach(Cluster(nodes=nodes)).members("r", tmp_path)
+    members = LoopbackBackend(Cluster(nodes=nodes)).members("r", tmp_path)
     assert {node: member.meter_lag for node, member in members.items()} == {"n1": lag, "n2": lag}
-    members = LoopbackReach(Cluster(nodes=nodes[:1])).members("r", tmp_path)
+    members = LoopbackBackend(Cluster(nodes=nodes[:1])).members("r", tmp_path)
     assert members["n1"].meter_lag is None

@@ -8,7 +8,7 @@ import pytest
 from agents.trace import AGENT, TraceWriter, collect
 from campaign.results.run_metrics import measure
 from controller.coordinator.event_log import CONTROLLER
-from controller.nodes.clock_sync import Apart
+from controller.nodes.clock_sync import ClockDifference
 from inventory.errors import RunError
 from workloads.rates import NS
 
@@ -133,7 +133,7 @@ def test_latency_that_may_be_nothing_but_the_difference_of_clocks_is_withheld(
     for writer in (source, sink):
         writer.close()
     collect([tmp_path], tmp_path / "parquet")
-    apart = [Apart("n1", "n2", round(bound_ms * 1e6)), Apart("n1", "n3", 10**12)]
+    apart = [ClockDifference("n1", "n2", round(bound_ms * 1e6)), ClockDifference("n1", "n3", 10**12)]
     latency = measure(tmp_path / "parquet", SECONDS, {}, apart)["latency_ms"]
     shown = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "max": 100.0}
     expected = {name: None if name in withheld else value for name, value in shown.items()}

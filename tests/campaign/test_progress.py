@@ -12,20 +12,20 @@ from rich.console import Console
 from agents.protocol import Progress
 from campaign.agenda.run_order import runs_of
 from campaign.display.progress import Display, Lines, Silence, flow_in_words, view_for
-from campaign.results.live_file import Board, in_words, ms_in_words, write_live
+from campaign.results.live_file import LiveFile, in_words, ms_in_words, write_live
 from campaign.results.result_store import FAILED, OK
-from controller.coordinator.live_metrics import Flow
+from controller.coordinator.live_metrics import LiveMetrics
 
 RUNS = runs_of(["wordcount"], ["even"], 4, "sequential", 0)
 
 
-def board(done: int = 1) -> Board:
-    return Board("race", len(RUNS), done, nominal_s=10)
+def board(done: int = 1) -> LiveFile:
+    return LiveFile("race", len(RUNS), done, nominal_s=10)
 
 
-def flowing() -> Flow:
+def flowing() -> LiveMetrics:
     """1,234.5 tuples/s into the only sink."""
-    flow, now = Flow(), time.monotonic()
+    flow, now = LiveMetrics(), time.monotonic()
     for at, sunk in ((0, 0), (2, 2469)):
         progress = Progress(epoch=1, slot=0, at_ns=at * 10**9, emitted=sunk, sunk=sunk, latency_p50_ns=4_250_000)
         flow.take("n1", progress, now)

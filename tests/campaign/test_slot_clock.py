@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from obedient import PLACES, spec_of
 
 from agents.protocol import Gates, Message, Place, SlotDone, TimeSlot
-from controller.coordinator.epoch_workers import Crew
+from controller.coordinator.epoch_workers import EpochWorkers
 from controller.coordinator.interfaces import SlotRecord
 from controller.coordinator.time_slot_clock import IDLE_S, LAST_S, SLOT_S, SlotClock
-from controller.host.condition import News
+from controller.host.condition import Condition
 from inventory.errors import RunError
 
 GATES = Gates(nodes=("n1", "n2"), steps=((0, 1), (1, 0)), stages=2, part_tuples=8)
@@ -30,7 +30,7 @@ class Stand:
         self.told: list[int] = []
         self.records: list[SlotRecord] = []
         world: Any = SimpleNamespace(tell=self._tell)
-        self.crew = Crew(replace(spec_of(PLACES), gates=GATES), world, News(), lambda _node, _why: None)
+        self.crew = EpochWorkers(replace(spec_of(PLACES), gates=GATES), world, Condition(), lambda _node, _why: None)
         self.crew.nodes |= {"n1", "n2"}
         self.crew.ports |= dict.fromkeys(places, 1)
         self.clock = SlotClock(self.crew, GATES, self.records.append)

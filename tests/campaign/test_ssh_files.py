@@ -16,12 +16,12 @@ import pytest
 from sshd import Lab, Sshd, lab
 
 from controller.host.addresses import with_addresses
-from controller.host.cleanup_log import RunState
+from controller.host.cleanup_log import CleanupLog
 from controller.host.process_identity import identify
-from controller.ssh.backend import SshReach
+from controller.ssh.backend import SshBackend
 from controller.ssh.connection import Connection
-from controller.ssh.files import CACHE, PARTIAL, Files
-from controller.ssh.node_lease import Keeping
+from controller.ssh.files import CACHE, PARTIAL, RemoteFiles
+from controller.ssh.node_lease import NodeLease
 from controller.ssh.node_lease_daemon import WORK
 from controller.ssh.settings import settings_of
 from controller.ssh.transport import SshTransport
@@ -45,13 +45,13 @@ def node(nodes: Lab) -> Sshd:
     return nodes.nodes["n1"]
 
 
-def kept(nodes: Lab, use: Callable[[Keeping], Awaitable[T]], campaign: str = OURS) -> T:
+def kept(nodes: Lab, use: Callable[[NodeLease], Awaitable[T]], campaign: str = OURS) -> T:
     """What `use` returns while the node is kept for a campaign."""
 
     async def live() -> T:
         with ThreadPoolExecutor() as threads:
             connection = Connection(nodes.host("n1"), threads, settings_of(nodes.host("n1")))
-            keeping = Keeping(connection, campaign, f"owner of {campaign}")
+            keeping = NodeLease(connection, campaign, f"owner of {campaign}")
             try:
                 return await asyncio.wait_for(use(keeping), LONG_S)
             finally:
@@ -73,8 +73,8 @@ def sha256(path: Path) -> str:
 def test_a_file_goes_there_and_comes_back(nodes: Lab, node: Sshd, tmp_path: Path) -> None:
     source = written(tmp_path / "source", 3_000_001)
 
-    async def move(keeping: Keeping) -> Path:
-        files = Files(keeping)
+    async def move(keeping: NodeLease) -> Path:
+        files = RemoteFiles(keeping)
         await files.put(source, "run/inputs/a b", lambda *so_far: told.append(so_far))
         await files.put(source, "run/inputs/again", lambda *_: pytest.fail("it is there"))
         await files.keep("run/inputs/a b", tmp_path / "kept" / "back")
@@ -92,8 +92,8 @@ def test_a_file_goes_there_and_comes_back(nodes: Lab, node: Sshd, tmp_path: Path
 def test_an_empty_file_and_an_absent_folder_are_no_special_case(nodes: Lab, tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
 
-    async def move(keeping: Keeping) -> None:
-        files = Files(keeping)
+    async def move(keeping: NodeLease) -> None:
+        files = RemoteFiles(keeping)
         await files.put(tmp_path / "empty", "x/empty")
         await files.fetch("x", "*", tmp_path / "back")
         await files.fetch("nowhere", "*", tmp_path / "back")
@@ -111,13 +111,13 @@ def test_a_move_goes_on_where_it_broke_off_and_what_is_wrong_is_moved_again(
     source = written(tmp_path / "source", 2_500_000)
     half = source.read_bytes()[:1_000_000] if right else bytes(1_000_000)
 
-    async def move(keeping: Keeping) -> None:
+    async def move(keeping: NodeLease) -> None:
         await keeping.open()
         cache = node.work / OURS / CACHE
         cache.mkdir()
         (cache / (sha256(source) + PARTIAL)).write_bytes(half)
         (tmp_path / f"back{PARTIAL}").write_bytes(half)
-        files = Files(keeping)
+        files = RemoteFiles(keeping)
         await files.put(source, "there")
         await files.keep("there", tmp_path / "back")
 
@@ -133,10 +133,10 @@ def test_a_connection_that_breaks_in_the_middle_of_a_file_does_not_harm_it(
     partial = node.work / OURS / CACHE / (sha256(source) + PARTIAL)
     broken_at = 0
 
-    async def move(keeping: Keeping) -> None:
+    async def move(keeping: NodeLease) -> None:
         nonlocal broken_at
         await keeping.open()
-        files = Files(keeping)
+        files = RemoteFiles(keeping)
         moving = asyncio.create_task(files.put(source, "there"))
         while not (partial.exists() and partial.stat().st_size > 1_000_000) and not moving.done():
             await asyncio.sleep(0.005)
@@ -153,7 +153,7 @@ def test_a_connection_that_breaks_in_the_middle_of_a_file_does_not_harm_it(
 
 
 def test_a_node_belongs_to_one_campaign_at_a_time(nodes: Lab) -> None:
-    async def try_another(keeping: Keeping) -> None:
+    async def try_another(keeping: NodeLease) -> None:
         await keeping.open()
         await asyncio.to_thread(kept, nodes, lambda other: other.open(), OTHERS)
 
@@ -189,8 +189,8 @@ def test_an_agent_that_takes_no_notice_is_ended_with_all_that_it_started(
         "time.sleep(1000)\n"
     )
 
-    async def live(keeping: Keeping) -> None:
-        transport = SshTransport(keeping, Files(keeping), "run", tmp_path / "stage")
+    async def live(keeping: NodeLease) -> None:
+        transport = SshTransport(keeping, RemoteFiles(keeping), "run", tmp_path / "stage")
         program = await transport.start("stubborn")
         processes = [identify(int(pid)) for pid in (await program.read_line()).split()]
         program.kill()
@@ -203,8 +203,8 @@ def test_an_agent_that_takes_no_notice_is_ended_with_all_that_it_started(
 
 
 def test_how_a_program_ended_is_told_as_of_a_child(nodes: Lab, node: Sshd, tmp_path: Path) -> None:
-    async def live(keeping: Keeping) -> int:
-        transport = SshTransport(keeping, Files(keeping), "run", tmp_path / "stage")
+    async def live(keeping: NodeLease) -> int:
+        transport = SshTransport(keeping, RemoteFiles(keeping), "run", tmp_path / "stage")
         program = await transport.start("agents")
         assert b'"hello"' in await program.read_line()
         agent = next(
@@ -217,8 +217,8 @@ def test_how_a_program_ended_is_told_as_of_a_child(nodes: Lab, node: Sshd, tmp_p
 
 
 def test_a_controller_that_is_gone_leaves_no_process_and_a_free_node(nodes: Lab, node: Sshd, tmp_path: Path) -> None:
-    async def live(keeping: Keeping) -> None:
-        transport = SshTransport(keeping, Files(keeping), "run", tmp_path / "stage")
+    async def live(keeping: NodeLease) -> None:
+        transport = SshTransport(keeping, RemoteFiles(keeping), "run", tmp_path / "stage")
         program = await transport.start("agents")
         await program.read_line()
         assert node.started_here()
@@ -247,7 +247,7 @@ def test_room_on_every_node_is_asked_for_before_a_run(
     nodes: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    reach = SshReach(with_addresses(nodes.hosts.cluster_document), nodes.hosts, "me")
+    reach = SshBackend(with_addresses(nodes.hosts.cluster_document), nodes.hosts, "me")
     reach.check()
 
     async def ask() -> None:
@@ -256,7 +256,7 @@ def test_room_on_every_node_is_asked_for_before_a_run(
             with pytest.raises(UnfitError, match=r"node n1: .*/work has .* MB free, and a run needs .* MB"):
                 await reach.check_room(10**18)
 
-    with RunState(tmp_path) as state, reach.up(state):
+    with CleanupLog(tmp_path) as state, reach.up(state):
         asyncio.run(ask())
 
 
@@ -274,4 +274,4 @@ def small(node: Sshd) -> Iterator[None]:
 def test_a_full_disk_on_a_node_is_told_with_the_node_and_what_is_missing(nodes: Lab, tmp_path: Path) -> None:
     source = written(tmp_path / "source", 3_000_000)
     with pytest.raises(UnfitError, match=r"node n1: .* has 1\.0 MB free, and source has 3\.0 MB"):
-        kept(nodes, lambda keeping: Files(keeping).put(source, "there"))
+        kept(nodes, lambda keeping: RemoteFiles(keeping).put(source, "there"))

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from campaign.runner.clean import clean
-from controller.host.cleanup_log import MARKER, RunState, read_state
+from controller.host.cleanup_log import MARKER, CleanupLog, read_state
 from controller.host.cluster_lock import ClusterLock, lock_path
-from controller.host.process_identity import Process, end, identify
+from controller.host.process_identity import ProcessIdentity, end, identify
 from controller.host.state_folder import state_folder
 from inventory.errors import UnfitError
 
@@ -49,7 +49,7 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def _campaign(final: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], Process]]:
+def _campaign(final: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], ProcessIdentity]]:
     """A campaign's process and the agent that it started; both are gone afterwards, whatever the test did."""
     final.parent.mkdir(exist_ok=True)
     command = [sys.executable, "-c", textwrap.dedent(CAMPAIGN), str(final), *words]
@@ -106,7 +106,7 @@ def test_leaving_the_block_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_a_finished_folder_is_kept(tmp_path: Path) -> None:
-    with RunState(tmp_path) as state:
+    with CleanupLog(tmp_path) as state:
         work = state.partial(tmp_path / "001")
         work.mkdir()
         work.rename(tmp_path / "001")

@@ -11,7 +11,7 @@ import pytest
 from nobody import Nobody, nobody
 
 from campaign.runner.clean import clean
-from controller.host.cleanup_log import RunState, read_state
+from controller.host.cleanup_log import CleanupLog, read_state
 from controller.host.cluster_lock import ClusterLock, lock_path
 from controller.host.process_identity import boot_id
 from controller.host.state_folder import find_state_folder, state_folder
@@ -171,7 +171,7 @@ def test_a_lock_of_another_boot_is_nobodys_although_a_file_server_keeps_it(tmp_p
 @pytest.mark.usefixtures("home")
 def test_groups_and_namespaces_in_a_record_of_another_boot_are_left_to_whoever_has_them_now(tmp_path: Path) -> None:
     there = tmp_path / "a control group of today"
-    with RunState(tmp_path) as state:
+    with CleanupLog(tmp_path) as state:
         state.group(there)
         state.namespace("mrtoday")
         text = state.path.read_text()
@@ -188,6 +188,6 @@ def test_groups_and_namespaces_in_a_record_of_another_boot_are_left_to_whoever_h
 
 @pytest.mark.usefixtures("home")
 def test_what_lies_beside_a_state_file_goes_with_it(tmp_path: Path) -> None:
-    with RunState(tmp_path) as state:
+    with CleanupLog(tmp_path) as state:
         state.path.with_suffix(".relay.log").write_text("something to say")
     assert list(state_folder().iterdir()) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from campaign.results.result_store import Store, new_folder, read_record
+from campaign.results.result_store import ResultStore, new_folder, read_record
 from controller.host.cleanup_log import PARTIAL
 from controller.host.durable_files import DiskFullError, complete_folder, replace_file, writing
 from inventory.errors import InputError, UnfitError
@@ -17,11 +17,11 @@ RECORD = {"agenda": {"name": "c"}, "version": "0", "git_commit": None, "host": {
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store.create(new_folder(tmp_path / "results", "c"), RECORD)
+def store(tmp_path: Path) -> ResultStore:
+    return ResultStore.create(new_folder(tmp_path / "results", "c"), RECORD)
 
 
-def partial(store: Store, name: str) -> Path:
+def partial(store: ResultStore, name: str) -> Path:
     folder = store.runs / (name + PARTIAL)
     (folder / "logs").mkdir(parents=True)
     (folder / "logs" / "n1.log").write_text("hello")
@@ -32,7 +32,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*"))
 
 
-def test_a_new_campaign_has_its_record_and_latest_points_at_it(store: Store) -> None:
+def test_a_new_campaign_has_its_record_and_latest_points_at_it(store: ResultStore) -> None:
     assert json.loads((store.folder / "campaign.json").read_text()) == RECORD
     latest = store.folder.parent / "latest"
     assert latest.is_symlink()
@@ -40,8 +40,8 @@ def test_a_new_campaign_has_its_record_and_latest_points_at_it(store: Store) -> 
 
 
 def test_latest_moves_on_to_the_newest_campaign(tmp_path: Path) -> None:
-    first = Store.create(tmp_path / "c" / "1", RECORD)
-    second = Store.create(tmp_path / "c" / "2", RECORD)
+    first = ResultStore.create(tmp_path / "c" / "1", RECORD)
+    second = ResultStore.create(tmp_path / "c" / "2", RECORD)
     assert (tmp_path / "c" / "latest").resolve() == second.folder
     assert names(tmp_path / "c") == sorted(["1", "2", "latest", *names(first.folder), *names(second.folder)])
 
@@ -55,7 +55,7 @@ def test_two_campaigns_in_the_same_second_get_two_folders(tmp_path: Path) -> Non
     assert len(set(folders)) == 3
 
 
-def test_a_run_has_its_name_only_when_it_is_complete(store: Store) -> None:
+def test_a_run_has_its_name_only_when_it_is_complete(store: ResultStore) -> None:
     folder = partial(store, "001-w-s-r1")
     assert store.outcome("001-w-s-r1") is None
     assert not store.is_done("001-w-s-r1")
@@ -65,7 +65,7 @@ def test_a_run_has_its_name_only_when_it_is_complete(store: Store) -> None:
     assert not folder.exists()
 
 
-def test_a_failed_run_is_not_done_and_its_new_result_takes_its_place(store: Store) -> None:
+def test_a_failed_run_is_not_done_and_its_new_result_takes_its_place(store: ResultStore) -> None:
     store.complete("001", partial(store, "001"), {"status": "failed", "reason": "no"})
     assert not store.is_done("001")
     store.complete("001", partial(store, "001"), {"status": "ok"})
@@ -73,7 +73,7 @@ def test_a_failed_run_is_not_done_and_its_new_result_takes_its_place(store: Stor
     assert names(store.runs) == ["001", "logs", "n1.log", "run.json"]
 
 
-def test_incomplete_runs_are_removed_and_complete_ones_stay(store: Store) -> None:
+def test_incomplete_runs_are_removed_and_complete_ones_stay(store: ResultStore) -> None:
     final = store.complete("001", partial(store, "001"), {"status": "ok"})
     before = (final / "run.json").stat().st_mtime_ns
     partial(store, "002")
@@ -90,7 +90,7 @@ def test_a_folder_without_a_campaign_cannot_be_resumed(tmp_path: Path) -> None:
         read_record(tmp_path)
 
 
-def test_runs_that_read_another_input_cannot_be_gone_on_with(store: Store) -> None:
+def test_runs_that_read_another_input_cannot_be_gone_on_with(store: ResultStore) -> None:
     name = "001-w-s-r1"
     store.complete(name, partial(store, name), {"status": "ok", "inputs": [{"name": "text", "sha256": "aa"}]})
     store.check_inputs(name, {"text": "aa"})
@@ -99,7 +99,7 @@ def test_runs_that_read_another_input_cannot_be_gone_on_with(store: Store) -> No
         store.check_inputs(name, {"text": "bb"})
 
 
-def test_an_unreadable_result_is_said_and_not_overwritten(store: Store) -> None:
+def test_an_unreadable_result_is_said_and_not_overwritten(store: ResultStore) -> None:
     (store.runs / "001").mkdir()
     (store.runs / "001" / "run.json").write_text("{")
     with pytest.raises(InputError, match=r"001/run\.json: is not a run's result"):
@@ -145,13 +145,13 @@ def fill(folder: Path) -> None:
 def test_a_full_disk_at_the_start_leaves_nothing(tiny: Path) -> None:
     fill(tiny)
     with pytest.raises(DiskFullError, match=r"the disk of .* is full"):
-        Store.create(tiny / "results" / "c" / "1", RECORD)
+        ResultStore.create(tiny / "results" / "c" / "1", RECORD)
     assert names(tiny) == ["filler"]
 
 
 @pytest.mark.root
 def test_a_full_disk_at_the_end_of_a_run_keeps_the_others_and_says_how_to_go_on(tiny: Path) -> None:
-    store = Store.create(tiny / "c" / "1", RECORD)
+    store = ResultStore.create(tiny / "c" / "1", RECORD)
     done = store.complete("001", partial(store, "001"), {"status": "ok"})
     folder = partial(store, "002")
     fill(tiny)
@@ -166,7 +166,7 @@ def test_a_full_disk_at_the_end_of_a_run_keeps_the_others_and_says_how_to_go_on(
 
 @pytest.mark.root
 def test_a_full_disk_leaves_the_old_record(tiny: Path) -> None:
-    store = Store.create(tiny / "c" / "1", RECORD)
+    store = ResultStore.create(tiny / "c" / "1", RECORD)
     fill(tiny)
     with pytest.raises(DiskFullError):
         store.rewrite({**RECORD, "padding": "x" * 9000})

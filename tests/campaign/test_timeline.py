@@ -5,7 +5,7 @@ import pytest
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.plan import Plan, plan_of
 from campaign.agenda.timeline import move_plans
-from controller.coordinator.migrations import MovePlan, Wish
+from controller.coordinator.migrations import MovePlan, MoveRequest
 from inventory.documents import parse
 from inventory.errors import InputError
 
@@ -48,8 +48,8 @@ def test_a_timeline_becomes_plans_of_moves_for_each_workload_in_order_of_time() 
     )
     assert move_plans(found.agenda.timeline, "exclamation") == ()
     assert move_plans(found.agenda.timeline, "wordcount") == (
-        MovePlan(5.5, (Wish("count[0]", "n3", 2),)),
-        MovePlan(20, (Wish("count[1]", "n3"), Wish("split[0]", "n3", 1))),
+        MovePlan(5.5, (MoveRequest("count[0]", "n3", 2),)),
+        MovePlan(20, (MoveRequest("count[1]", "n3"), MoveRequest("split[0]", "n3", 1))),
     )
 
 

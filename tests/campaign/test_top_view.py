@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from campaign.display.top_view import SORTS, screen, snapshot
-from campaign.results.live_file import Board
-from campaign.results.watch import Condition, Watched
+from campaign.results.live_file import LiveFile
+from campaign.results.watch import CampaignCondition, Watched
 from controller.coordinator.live_metrics import ExecutorFlow, FlowDocument, HopFlow, NodeFlow
 from inventory.documents import to_plain
 
@@ -32,8 +32,10 @@ def flow(count: int, nodes: int = 3) -> dict[str, Any]:
     return plain
 
 
-def watched(found: dict[str, Any] | None, condition: Condition = Condition.RUNNING, **changes: Any) -> Watched:
-    live = {**Board("race", 4, 1, 10.0).document(), "flow": found, "stage": "measuring", **changes}
+def watched(
+    found: dict[str, Any] | None, condition: CampaignCondition = CampaignCondition.RUNNING, **changes: Any
+) -> Watched:
+    live = {**LiveFile("race", 4, 1, 10.0).document(), "flow": found, "stage": "measuring", **changes}
     return Watched(Path("results/race/latest"), condition, live, 0.0)
 
 
@@ -90,17 +92,17 @@ def test_what_is_not_known_is_a_dash_and_never_0() -> None:
 @pytest.mark.parametrize(
     ("condition", "words"),
     [
-        (Condition.SILENT, "no news for 0 s"),
-        (Condition.DIED, "Go on with: millrace run --resume results/race/latest"),
-        (Condition.ENDED, "the campaign has ended; results: results/race/latest"),
+        (CampaignCondition.SILENT, "no news for 0 s"),
+        (CampaignCondition.DIED, "Go on with: millrace run --resume results/race/latest"),
+        (CampaignCondition.ENDED, "the campaign has ended; results: results/race/latest"),
     ],
 )
-def test_it_says_what_is_the_matter(condition: Condition, words: str) -> None:
+def test_it_says_what_is_the_matter(condition: CampaignCondition, words: str) -> None:
     assert any(words in line for line in drawn(snapshot(watched(None, condition))))
 
 
 def test_a_campaign_that_has_said_nothing_yet_is_preparing() -> None:
-    silent = Watched(Path("results/race/x"), Condition.PREPARING, None, 0.0)
+    silent = Watched(Path("results/race/x"), CampaignCondition.PREPARING, None, 0.0)
     assert any("preparing" in line for line in drawn(snapshot(silent)))
     assert any("preparing" in line for line in drawn(screen(silent, "r", 80, 24)))
 

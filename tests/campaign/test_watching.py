@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from campaign.results.live_file import Board
-from campaign.results.watch import Condition, campaign_meant, look_at
-from controller.host.cleanup_log import RunState
-from controller.host.process_identity import Process, identify
+from campaign.results.live_file import LiveFile
+from campaign.results.watch import CampaignCondition, campaign_meant, look_at
+from controller.host.cleanup_log import CleanupLog
+from controller.host.process_identity import ProcessIdentity, identify
 from inventory.documents import to_plain
 from inventory.errors import InputError
 
@@ -26,7 +26,7 @@ def _own_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def write(folder: Path, *, age_s: float = 0.0, **changes: Any) -> Path:
     """The `live.json` of a campaign of this process."""
-    document = {**Board("race", 4, 1, 10.0).document(), **changes}
+    document = {**LiveFile("race", 4, 1, 10.0).document(), **changes}
     document["updated_utc"] = (datetime.now(UTC) - timedelta(seconds=age_s)).isoformat()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "live.json").write_text(json.dumps(document))
@@ -34,7 +34,7 @@ def write(folder: Path, *, age_s: float = 0.0, **changes: Any) -> Path:
     return folder
 
 
-def a_dead_process() -> Process:
+def a_dead_process() -> ProcessIdentity:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         found = identify(child.pid)
     assert found is not None
@@ -45,16 +45,16 @@ def a_dead_process() -> Process:
 @pytest.mark.parametrize(
     ("changes", "condition"),
     [
-        ({"stage": "measuring"}, Condition.RUNNING),
-        ({"stage": "measuring", "age_s": 60}, Condition.SILENT),
-        ({"stage": "reporting", "age_s": 60}, Condition.RUNNING),
-        ({"stage": "finished"}, Condition.ENDED),
-        ({"stage": "interrupted", "age_s": 60}, Condition.ENDED),
-        ({"stage": "failed", "age_s": 60}, Condition.ENDED),
+        ({"stage": "measuring"}, CampaignCondition.RUNNING),
+        ({"stage": "measuring", "age_s": 60}, CampaignCondition.SILENT),
+        ({"stage": "reporting", "age_s": 60}, CampaignCondition.RUNNING),
+        ({"stage": "finished"}, CampaignCondition.ENDED),
+        ({"stage": "interrupted", "age_s": 60}, CampaignCondition.ENDED),
+        ({"stage": "failed", "age_s": 60}, CampaignCondition.ENDED),
     ],
 )
 def test_a_campaign_that_lives_is_silent_only_when_it_should_have_said_something(
-    tmp_path: Path, changes: dict[str, Any], condition: Condition
+    tmp_path: Path, changes: dict[str, Any], condition: CampaignCondition
 ) -> None:
     assert look_at(write(tmp_path / "c", **changes)).condition is condition
 
@@ -62,13 +62,13 @@ def test_a_campaign_that_lives_is_silent_only_when_it_should_have_said_something
 @pytest.mark.parametrize(
     ("changes", "condition"),
     [
-        ({"stage": "measuring", "age_s": 60}, Condition.DIED),
-        ({"stage": "reporting", "age_s": 60}, Condition.DIED),
-        ({"stage": "finished", "age_s": 60}, Condition.ENDED),
+        ({"stage": "measuring", "age_s": 60}, CampaignCondition.DIED),
+        ({"stage": "reporting", "age_s": 60}, CampaignCondition.DIED),
+        ({"stage": "finished", "age_s": 60}, CampaignCondition.ENDED),
     ],
 )
 def test_a_campaign_whose_process_is_gone_has_died_unless_it_had_ended(
-    tmp_path: Path, changes: dict[str, Any], condition: Condition
+    tmp_path: Path, changes: dict[str, Any], condition: CampaignCondition
 ) -> None:
     process = to_plain(a_dead_process())
     watched = look_at(write(tmp_path / "c", process=process, **changes))
@@ -78,8 +78,11 @@ def test_a_campaign_whose_process_is_gone_has_died_unless_it_had_ended(
 
 def test_nothing_is_said_of_a_process_on_another_machine_but_that_it_is_silent(tmp_path: Path) -> None:
     process = {**to_plain(identify(os.getpid())), "boot": "of another machine"}
-    assert look_at(write(tmp_path / "c", process=process, stage="measuring")).condition is Condition.RUNNING
-    assert look_at(write(tmp_path / "c", process=process, stage="measuring", age_s=60)).condition is Condition.SILENT
+    assert look_at(write(tmp_path / "c", process=process, stage="measuring")).condition is CampaignCondition.RUNNING
+    assert (
+        look_at(write(tmp_path / "c", process=process, stage="measuring", age_s=60)).condition
+        is CampaignCondition.SILENT
+    )
 
 
 def test_the_campaign_that_runs_is_meant_and_prepares_until_it_says_something_itself(tmp_path: Path) -> None:
@@ -87,21 +90,21 @@ def test_the_campaign_that_runs_is_meant_and_prepares_until_it_says_something_it
     (older.parent / "latest").symlink_to(older.name)
     assert campaign_meant(None) == older
     folder = tmp_path / "elsewhere"
-    with RunState(folder):
+    with CleanupLog(folder):
         assert campaign_meant(None) == folder
-        assert look_at(folder).condition is Condition.PREPARING
+        assert look_at(folder).condition is CampaignCondition.PREPARING
         # What an earlier session left, before --resume goes on.
         write(folder, stage="interrupted", process=to_plain(a_dead_process()))
-        assert look_at(folder).condition is Condition.PREPARING
+        assert look_at(folder).condition is CampaignCondition.PREPARING
         write(folder, stage="measuring")
-        assert look_at(folder).condition is Condition.RUNNING
+        assert look_at(folder).condition is CampaignCondition.RUNNING
     assert campaign_meant(None) == older
 
 
 def test_of_several_campaigns_one_must_be_named(tmp_path: Path) -> None:
     with (
-        RunState(tmp_path / "first"),
-        RunState(tmp_path / "second"),
+        CleanupLog(tmp_path / "first"),
+        CleanupLog(tmp_path / "second"),
         pytest.raises(InputError, match="several campaigns run") as said,
     ):
         campaign_meant(None)
@@ -111,13 +114,13 @@ def test_of_several_campaigns_one_must_be_named(tmp_path: Path) -> None:
 
 def test_an_emulated_cluster_that_is_up_is_no_campaign(tmp_path: Path) -> None:
     cluster, campaign = tmp_path / "cluster", tmp_path / "campaign"
-    with RunState(cluster) as state:
+    with CleanupLog(cluster) as state:
         state.group(tmp_path / "no-group-of-this-host")
         with pytest.raises(InputError, match="no campaign of this user runs"):
             campaign_meant(None)
         with pytest.raises(InputError, match=r"holds no live\.json; the folder of a campaign was expected"):
             look_at(cluster)
-        with RunState(campaign):
+        with CleanupLog(campaign):
             assert campaign_meant(None) == campaign
 
 

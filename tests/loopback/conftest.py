@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from controller.host.process_identity import Process, marked
+from controller.host.process_identity import ProcessIdentity, marked
 
 MILLRACE = "from campaign.commands.start import main; main()"
 """The whole command."""
@@ -139,12 +139,12 @@ class Desk:
             lambda: (self.live().get("number"), self.live().get("stage")) == (number, stage), f"run {number}: {stage}"
         )
 
-    def processes(self, role: str = "") -> list[Process]:
+    def processes(self, role: str = "") -> list[ProcessIdentity]:
         """What runs from this desk: agents, workers, controllers; with `role` only those that are shown as such."""
         found = marked(f"XDG_STATE_HOME={self.state}".encode())
         return [process for process in found if not role or _name(process) == f"millrace-{role}"]
 
-    def workers(self) -> list[Process]:
+    def workers(self) -> list[ProcessIdentity]:
         """The workers that run from this desk."""
         return self.processes("worker")
 
@@ -180,7 +180,7 @@ class Outcome:
         return f"status {self.status}\n--- out\n{self.out}\n--- err\n{self.err}"
 
 
-def _name(process: Process) -> str:
+def _name(process: ProcessIdentity) -> str:
     try:
         return Path(f"/proc/{process.pid}/comm").read_text().rstrip("\n")
     except OSError:

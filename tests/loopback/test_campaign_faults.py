@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controller.host.process_identity import Process
+from controller.host.process_identity import ProcessIdentity
 
 pytestmark = pytest.mark.loopback
 
@@ -71,7 +71,9 @@ def test_a_killed_campaign_leaves_no_process_and_is_completed_by_resume(
 @pytest.mark.parametrize(
     "victims", [lambda desk: desk.processes("agent"), lambda desk: desk.workers()], ids=["agent", "worker"]
 )
-def test_a_run_whose_process_is_killed_is_tried_again(desk: Any, victims: Callable[[Any], list[Process]]) -> None:
+def test_a_run_whose_process_is_killed_is_tried_again(
+    desk: Any, victims: Callable[[Any], list[ProcessIdentity]]
+) -> None:
     campaign = desk.start("run", desk.agenda(checkpoint_s=0, on_failure={"retry": 1}))
     desk.wait_for_stage(1, "measuring")
     os.kill(victims(desk)[0].pid, signal.SIGKILL)

@@ -16,7 +16,7 @@ from nobody import Nobody, nobody
 
 from controller.emulation.network import NetworkPlan, new_prefix
 from controller.emulation.shaping import probe
-from controller.emulation.unprivileged import Answer, Wish
+from controller.emulation.unprivileged import LinksReply, LinksRequest
 from controller.host.process_identity import marked
 from inventory.links import Link
 
@@ -122,7 +122,7 @@ def test_a_killed_campaign_leaves_no_process(user: Nobody) -> None:
 
 def kept(user: Nobody, *links: Link, before: Sequence[str] = ()) -> Any:
     child = user.start([*before, sys.executable, "-P", "-m", "controller.emulation.unprivileged"])
-    wish = Wish(NetworkPlan(new_prefix(), ("n1", "n2"), links), str(user.folder / "relay.log"))
+    wish = LinksRequest(NetworkPlan(new_prefix(), ("n1", "n2"), links), str(user.folder / "relay.log"))
     assert child.stdin is not None
     child.stdin.write(msgspec.json.encode(wish).decode() + "\n")
     child.stdin.flush()
@@ -132,7 +132,7 @@ def kept(user: Nobody, *links: Link, before: Sequence[str] = ()) -> Any:
 def test_delays_need_a_kernel_or_a_device_and_are_not_left_out(user: Nobody) -> None:
     others_may = Path("/dev/net/tun").exists() and Path("/dev/net/tun").stat().st_mode & 0o006 == 0o006
     with kept(user, Link("n1", "n2", 100, 1)) as child:
-        answer = msgspec.json.decode(child.stdout.readline(), type=Answer)
+        answer = msgspec.json.decode(child.stdout.readline(), type=LinksReply)
         child.stdin.close()
     if probe().netem or others_may:
         assert answer.shaping in ("netem", "relay")
@@ -145,7 +145,7 @@ def test_delays_need_a_kernel_or_a_device_and_are_not_left_out(user: Nobody) -> 
 def test_a_host_that_forbids_such_namespaces_is_named_as_such(user: Nobody) -> None:
     forbid = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'
     with kept(user, before=["unshare", "--user", "--map-root-user", "sh", "-ec", forbid, "sh"]) as child:
-        answer = msgspec.json.decode(child.stdout.readline(), type=Answer)
+        answer = msgspec.json.decode(child.stdout.readline(), type=LinksReply)
         child.stdin.close()
     assert (answer.exit_status, child.returncode) == (3, 3)
     assert "this host has no user namespaces for users that are not root: " in answer.error

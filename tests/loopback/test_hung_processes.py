@@ -11,7 +11,7 @@ import pytest
 from ground import Play, ground
 
 from controller.coordinator.checkpoint_loop import Course
-from controller.host.process_identity import Process
+from controller.host.process_identity import ProcessIdentity
 from workloads.registry import load_workload
 
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
@@ -28,7 +28,7 @@ PLACES = {
 }
 
 
-async def stop_and_recover(play: Play, process: Process | None) -> dict[str, Any]:
+async def stop_and_recover(play: Play, process: ProcessIdentity | None) -> dict[str, Any]:
     """Stop a process for good once a checkpoint is complete; return what the journal says of the recovery."""
     journal = play.session.journal
     made, recoveries = journal.checkpoints, len(journal.recoveries)

@@ -35,7 +35,7 @@ from agents.protocol import (
     Stored,
 )
 from controller.coordinator.checkpoint_loop import Course
-from controller.coordinator.migrations import MovePlan, Wish
+from controller.coordinator.migrations import MovePlan, MoveRequest
 from controller.host.process_identity import marked
 from workloads.registry import load_workload
 from workloads.workload import Workload
@@ -57,8 +57,8 @@ PLACES = {
     "count[1]": "n2/0",
 }
 MOVES = (
-    MovePlan(0.3, (Wish("count[0]", "n2", 1), Wish("spout[1]", "n2", 0))),
-    MovePlan(0.5, (Wish("count[1]", "n1", 0),)),
+    MovePlan(0.3, (MoveRequest("count[0]", "n2", 1), MoveRequest("spout[1]", "n2", 0))),
+    MovePlan(0.5, (MoveRequest("count[1]", "n1", 0),)),
 )
 
 

@@ -12,12 +12,12 @@ from inventory.errors import InputError
 from scheduler.algorithms.even import Even, EvenParams
 from scheduler.algorithms.top_storm import TopStorm, TopStormParams
 from scheduler.cost import cost
-from scheduler.placement_file import Answer, answer_of, parse_answer, read_answer, to_json
+from scheduler.placement_file import PlacementFile, answer_of, parse_answer, read_answer, to_json
 from scheduler.problem import CommunicationSchedule, Move, Plan, Problem, Slot, concluded
 from scheduler.validation import Checked
 
 
-def answered(problem: Problem, kind: type, params: object) -> Answer:
+def answered(problem: Problem, kind: type, params: object) -> PlacementFile:
     scheduler = Checked(kind, params)
     return answer_of(scheduler.name, scheduler.params, problem, scheduler.place(problem), 0.25)
 

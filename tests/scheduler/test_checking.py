@@ -16,7 +16,7 @@ from scheduler.algorithms.even import Even, EvenParams
 from scheduler.plan_faults import plan_faults
 from scheduler.problem import CommunicationSchedule, Move, Needs, NoParams, Placement, Plan, Problem, Slot
 from scheduler.registry import make_scheduler
-from scheduler.validation import Checked, WrongAnswerError
+from scheduler.validation import Checked, InvalidPlanError
 from workloads.topology import Component, Executor, Input, Topology
 from workloads.traffic import Edge, Traffic
 
@@ -269,7 +269,7 @@ def checked(answer: Callable[[Problem], Any]) -> Checked:
 
 
 def test_the_wrapper_refuses_with_all_faults_in_the_message() -> None:
-    with pytest.raises(WrongAnswerError, match="'answering' gave a wrong answer") as caught:
+    with pytest.raises(InvalidPlanError, match="'answering' gave a wrong answer") as caught:
         checked(lambda _: t({}, "plased")).place(PROBLEM)
     assert len(caught.value.faults) == 2
     assert all(fault in str(caught.value) for fault in caught.value.faults)
@@ -283,7 +283,7 @@ def test_the_wrapper_passes_a_right_plan_on() -> None:
 def test_very_many_faults_are_counted_not_all_printed() -> None:
     many = chain(100)
     plan = Plan({"t": Placement({executor: Slot("zz", 0) for executor in many.executors})})
-    with pytest.raises(WrongAnswerError, match="and 80 more") as caught:
+    with pytest.raises(InvalidPlanError, match="and 80 more") as caught:
         checked(lambda _: plan).place(Problem(nodes_of(n=1), (many,)))
     assert len(caught.value.faults) == 100
 

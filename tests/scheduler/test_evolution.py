@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.toolkit.genetic import Settings, evolve, pmx, roulette
+from scheduler.toolkit.genetic import GeneticSettings, evolve, pmx, roulette
 
 
 class Loaded(Random):
@@ -22,9 +22,9 @@ class Loaded(Random):
         return next(self._throws)
 
 
-def settings(**given: float) -> Settings:
+def settings(**given: float) -> GeneticSettings:
     usual = {"population": 6, "generations": 20, "p_c": 0.8, "p_m": 0.3, "stall": 60, "seed": 1}
-    return Settings(**(usual | given))  # type: ignore[arg-type]
+    return GeneticSettings(**(usual | given))  # type: ignore[arg-type]
 
 
 def printed_pmx(parent: list[int], donor: list[int], first: int, last: int) -> list[int]:
@@ -92,7 +92,7 @@ def test_the_best_ever_seen_is_returned(
         seen.append(in_place(chromosome))
         return seen[-1]
 
-    how = Settings(population, generations, p_c, p_m, 1000, seed)
+    how = GeneticSettings(population, generations, p_c, p_m, 1000, seed)
     best = evolve(size, fitness, size + 1, how)
     assert in_place(best) == max(seen)
     assert len(seen) == population * (generations + 1)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from controller.emulation.cluster import EmulatedCluster, bring_up
-from controller.emulation.description import Description, wish_of
+from controller.emulation.description import Description, request_of
 from controller.host.cgroups import find_hierarchy
 from inventory.ansible_hosts import Hosts, load_hosts
 
@@ -58,7 +58,7 @@ def hosts_in(folder: Path) -> Hosts:
 
 def up(hosts: Hosts) -> EmulatedCluster:
     """Bring a cluster up."""
-    return bring_up(wish_of(hosts), lambda _part: None)
+    return bring_up(request_of(hosts), lambda _part: None)
 
 
 def on(description: Description, node: int, command: str, seconds: float = 30) -> subprocess.CompletedProcess[str]:

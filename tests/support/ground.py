@@ -19,13 +19,13 @@ from agents.protocol import ExecutorSpec, InputFile, Listening, Message, Place, 
 from agents.trace import AGENT, TraceWriter, collect
 from campaign.results.run_metrics import verified
 from controller.coordinator.checkpoint_loop import Course
-from controller.coordinator.coordinator import Session
+from controller.coordinator.coordinator import Coordinator
 from controller.coordinator.event_log import CONTROLLER
-from controller.coordinator.interfaces import World
-from controller.host.process_identity import Process, identify
+from controller.coordinator.interfaces import Environment
+from controller.host.process_identity import ProcessIdentity, identify
 from controller.nodes.agents import Agents, Member
 from controller.nodes.collect import HERE, collect_answer
-from controller.nodes.replicas import FolderCopies
+from controller.nodes.replicas import FolderReplicas
 from controller.nodes.transport import LoopbackTransport
 from inventory.documents import to_plain
 from inventory.errors import RunError
@@ -65,13 +65,13 @@ class Play:
     def __init__(self, ground: "Ground", spec: RunSpec, workload: Workload, course: Course, watch: Watch) -> None:
         self._ground, self._workload, self._watch = ground, workload, watch
         self.spec = spec
-        self.workers: dict[Place, Process | None] = {}
+        self.workers: dict[Place, ProcessIdentity | None] = {}
         self.answer: Answer = {}
         self.folder = ground.folder / "runs" / spec.run
-        self._copies = FolderCopies(self.folder / "copies", {n: m.transport for n, m in ground.members.items()})
+        self._copies = FolderReplicas(self.folder / "copies", {n: m.transport for n, m in ground.members.items()})
         self.notes = TraceWriter(self.folder / "traces", spec.run, CONTROLLER, AGENT)
         self._supplied: set[str] = set()
-        world = World(
+        world = Environment(
             nodes=tuple(ground.members),
             tell=self._tell,
             restart=ground.agents.restart,
@@ -81,7 +81,7 @@ class Play:
             copies=self._copies,
             note=self.note,
         )
-        self.session = Session(spec, world, course)
+        self.session = Coordinator(spec, world, course)
 
     def note(self, kind: str, subject: str, detail: str, value: float | None) -> None:
         """Write an event of the controller."""
@@ -138,7 +138,7 @@ class Play:
 class Ground:
     """Agents that are up, and what runs on them, one run after the other."""
 
-    def __init__(self, folder: Path, agents: Agents, processes: Mapping[str, Process | None]) -> None:
+    def __init__(self, folder: Path, agents: Agents, processes: Mapping[str, ProcessIdentity | None]) -> None:
         self.folder, self.agents, self.agent_processes = folder, agents, processes
         self.members = agents.members
         self.inputs: Sequence[Any] = ()
@@ -183,7 +183,7 @@ class Ground:
         kill(self.agent_processes[node])
 
 
-def kill(process: Process | None) -> None:
+def kill(process: ProcessIdentity | None) -> None:
     """Kill -9; who is gone already is not missed, and nobody else is hit."""
     if process is not None and process.is_alive():
         with suppress(ProcessLookupError):
@@ -196,7 +196,7 @@ async def ground(folder: Path, nodes: Sequence[str] = ("n1", "n2")) -> AsyncIter
     members = {
         node: Member(f"127.0.0.{at + 2}", LoopbackTransport(folder / "nodes" / node)) for at, node in enumerate(nodes)
     }
-    processes: dict[str, Process | None] = {}
+    processes: dict[str, ProcessIdentity | None] = {}
 
     def started(node: str, pid: int) -> None:
         processes[node] = identify(pid)

@@ -13,11 +13,11 @@ from fake_kernel import FakeKernel
 
 from agents.cpu.control import CpuControl
 from agents.cpu.guardian import watch
-from agents.cpu.wish import CpuWish
+from agents.cpu.wish import CpuRequest
 
 GUARDIAN = (sys.executable, __file__)
 
-WISHES = (CpuWish(cores=2, governor="performance", min_ghz=1.2, max_ghz=1.2), CpuWish(turbo=False, cores=3))
+WISHES = (CpuRequest(cores=2, governor="performance", min_ghz=1.2, max_ghz=1.2), CpuRequest(turbo=False, cores=3))
 
 
 def campaign(root: Path, death: int) -> None:

@@ -39,9 +39,9 @@ from agents.protocol import (
 )
 from controller.coordinator.checkpoint_loop import Course
 from controller.coordinator.clock_offset import Offset
-from controller.coordinator.coordinator import Session
+from controller.coordinator.coordinator import Coordinator
 from controller.coordinator.epoch_workers import name_of
-from controller.coordinator.interfaces import Seats, World
+from controller.coordinator.interfaces import Environment, Seats
 from inventory.errors import RunError
 
 LAG_S = 0.01
@@ -128,7 +128,7 @@ class Obedient:
         self._lives = dict.fromkeys(NODES, 0)
         self._barrier: Prepare | None = None
         self._asked: set[str] = set()
-        world = World(
+        world = Environment(
             nodes=NODES,
             tell=self._tell,
             restart=self._restart,
@@ -139,7 +139,7 @@ class Obedient:
             note=lambda *event: self.events.append(event),
             tables=("counts",),
         )
-        self.session = Session(spec_of(places), world, course)
+        self.session = Coordinator(spec_of(places), world, course)
 
     # --- for tests -----------------------------------------------------------------------------------------------
 

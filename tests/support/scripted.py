@@ -19,13 +19,13 @@ from agents.protocol import Connect, Connected, ExecutorSpec, Go, Mark, Message,
 from agents.worker.channels import channel
 from agents.worker.channels.channel import FLUSH_AGE_NS, Ager, ChannelId, Incoming, Outgoing, Window
 from agents.worker.executors import latency
-from agents.worker.executors.executor import Running
+from agents.worker.executors.executor import RunningExecutor
 from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.task_graph import builder
-from agents.worker.task_graph.epoch import Share
+from agents.worker.task_graph.epoch import EpochTasks
 from agents.worker.task_graph.interfaces import Settled
 from agents.worker.task_graph.plan import RunPlan
-from agents.worker.task_graph.registry import Assembly
+from agents.worker.task_graph.registry import TaskRegistry
 from agents.worker.wire.frame import Frame, FrameReader
 from workloads.operators import Operator, Row
 from workloads.topology import Topology
@@ -110,13 +110,13 @@ class Worker:
     """One worker of a scripted run; `reports` are what it tells the controller."""
 
     place: Place
-    share: Share
+    share: EpochTasks
     ager: Ager
     shelf: Shelf
     reports: list[Message] = field(default_factory=list)
 
     @property
-    def assembly(self) -> Assembly:
+    def assembly(self) -> TaskRegistry:
         """What runs in it."""
         return self.share.assembly
 
@@ -190,7 +190,7 @@ class ScriptedRun:
         ager, reports, shelf = Ager(), list[Message](), Shelf(disk or Disk())
         ager.now_ns = self.now_ns
         wires = _Wires(self, spec.epoch, me)
-        share = Share(spec, place, self._operator, self._inputs, ager, wires, shelf, _Clocks(self), reports.append)
+        share = EpochTasks(spec, place, self._operator, self._inputs, ager, wires, shelf, _Clocks(self), reports.append)
         self.workers[place] = Worker(place, share, ager, shelf, reports)
         return self.workers[place]
 
@@ -211,11 +211,11 @@ class ScriptedRun:
         return next(iter(self.workers.values())).share.plan
 
     @property
-    def _running(self) -> list[tuple[Worker, Running]]:
+    def _running(self) -> list[tuple[Worker, RunningExecutor]]:
         return [(worker, running) for worker in self.workers.values() for running in worker.assembly.executors]
 
     @property
-    def executors(self) -> dict[str, Running]:
+    def executors(self) -> dict[str, RunningExecutor]:
         """All executors of all workers, by name."""
         return {running.executor.name: running for _, running in self._running}
 

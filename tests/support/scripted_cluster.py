@@ -32,12 +32,12 @@ from agents.protocol import (
     Stopped,
     Vitals,
 )
-from agents.worker.process.metrics_reporter import Reporter
+from agents.worker.process.metrics_reporter import MetricsReporter
 from agents.worker.task_graph.interfaces import Settled
 from controller.coordinator.checkpoint_loop import Course
 from controller.coordinator.clock_offset import Offset
-from controller.coordinator.coordinator import Session
-from controller.coordinator.interfaces import Seats, SlotRecord, World
+from controller.coordinator.coordinator import Coordinator
+from controller.coordinator.interfaces import Environment, Seats, SlotRecord
 from inventory.errors import RunError
 from workloads.operators import Operator
 from workloads.rates import NS
@@ -116,7 +116,7 @@ class ScriptedCluster:
         self.events: list[tuple[str, str, str, float | None]] = []
         self.slots: list[SlotRecord] = []
         self.reached: Counter[str] = Counter()
-        self._reporters: dict[Place, Reporter] = {}
+        self._reporters: dict[Place, MetricsReporter] = {}
         self._halted: set[Place] = set()
         self._place = place
         bolts = [operator(c["id"]) for c in spec.topology["components"] if c["kind"] == "bolt"]
@@ -124,7 +124,7 @@ class ScriptedCluster:
         async def placing(lost: Set[str]) -> Seats:
             return Seats(self._place(lost), gates(lost))
 
-        world = World(
+        world = Environment(
             nodes=frozenset(self.nodes),
             tell=self._tell,
             restart=self._restart,
@@ -136,7 +136,7 @@ class ScriptedCluster:
             note_slot=self.slots.append,
             tables={table.answer_table for bolt in bolts for table in bolt.tables()},
         )
-        self.session = Session(spec, world, course)
+        self.session = Coordinator(spec, world, course)
 
     # --- what the control can do ---------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class ScriptedCluster:
     def _begin(self, node: ScriptedNode, spec: RunSpec, places: Iterable[Place]) -> None:
         for place in places:
             share = self.run.add(spec, place, node.disk).share
-            self._reporters[place] = Reporter(share, _Nowhere(), place.slot)  # type: ignore[arg-type]
+            self._reporters[place] = MetricsReporter(share, _Nowhere(), place.slot)  # type: ignore[arg-type]
             self._halted.discard(place)
             node.reports.append(Listening(epoch=spec.epoch, slot=place.slot, pid=1, port=1))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agents.protocol.node_folders import NodeFolder
 from agents.worker.executors.snapshot import Snapshot
-from agents.worker.task_graph.epoch import Share
+from agents.worker.task_graph.epoch import EpochTasks
 from agents.worker.task_graph.interfaces import Settled
 
 _FOLDER = NodeFolder(Path()).run("scripted")
@@ -56,7 +56,7 @@ class Shelf:
         self.files[name] = answer
         return {answer.table: (name,)}
 
-    def work(self, share: Share) -> bool:
+    def work(self, share: EpochTasks) -> bool:
         """Let the disk do one thing; return whether there was one."""
         if not self._coming:
             return False

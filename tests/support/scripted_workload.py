@@ -16,7 +16,7 @@ from scripted_disk import LAST
 from agents.protocol import Place
 from agents.worker.task_graph.interfaces import Settled
 from controller.coordinator.checkpoint_loop import Course
-from controller.coordinator.migrations import MovePlan, Wish
+from controller.coordinator.migrations import MovePlan, MoveRequest
 from workloads.operators import Context, Operator, Row
 from workloads.workload import PreparedInput, Verdict, Workload
 
@@ -93,7 +93,7 @@ def play_with_faults(
     moves = [
         MovePlan(
             round(random.uniform(0.0, 0.2), 3),
-            tuple(Wish(name, random.choice(NODES), None) for name in random.sample(names, min(3, len(names)))),
+            tuple(MoveRequest(name, random.choice(NODES), None) for name in random.sample(names, min(3, len(names)))),
         )
         for _ in range(2)
     ]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from turns import Below, Count
 
 from agents.worker.channels.markers import Barrier, End, Mark, Tick
-from agents.worker.executors.executor import Running
+from agents.worker.executors.executor import RunningExecutor
 from agents.worker.executors.snapshot import Snapshot
 from agents.worker.executors.spout import SpoutExecutor
 from workloads.operators import STEP_NS, Row, Spout
@@ -113,7 +113,7 @@ class Passing:
         running.on_barrier = self._on_barrier
         running.start(0)
 
-    def _on_barrier(self, running: Running, number: int) -> None:
+    def _on_barrier(self, running: RunningExecutor, number: int) -> None:
         assert running is self.running
         self.passed.append((number, Snapshot.read(b"".join(running.snapshot().pieces()))))
 

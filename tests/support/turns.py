@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from agents.worker.channels.channel import Ager, ChannelId, Delivery, Window
 from agents.worker.channels.groupings import Global, Router
-from agents.worker.channels.input_gate import Inputs
+from agents.worker.channels.input_gate import InputGate
 from agents.worker.channels.local import LocalIncoming, local_channel
 from agents.worker.channels.markers import Mark
 from workloads.operators import Batch, Bolt, Emitted, Row, Spout
@@ -86,7 +86,7 @@ class Below:
         return [delivery.mark for delivery in self.queue if delivery.mark is not None]
 
 
-def channel_into(inputs: Inputs, source: str = "a", number: int = 9) -> LocalIncoming:
+def channel_into(inputs: InputGate, source: str = "a", number: int = 9) -> LocalIncoming:
     """The receiver's end of one more channel of a bolt."""
     _, incoming = local_channel(
         ChannelId(number, 0, 0), 0, (source, "default"), inputs, Window(1 << 20, 1 << 30), Ager()

@@ -4,13 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.data import row_digest
-from workloads.data.row_digest import EMPTY, SCHEMA, Bag, digest_of, merged
+from workloads.data.row_digest import EMPTY, SCHEMA, RowMultiset, digest_of, merged
 
 ROWS = st.lists(st.tuples(st.text(max_size=3) | st.integers(0, 5), st.text("ab", max_size=2)), max_size=60)
 
 
 def in_bag(rows, cuts=1):
-    found = Bag()
+    found = RowMultiset()
     for start in range(cuts):
         found.add(rows[start::cuts])
     return found
@@ -46,7 +46,7 @@ def test_a_digest_is_the_count_and_the_sum_of_hashes():
 
 @given(ROWS, st.integers(0, 60))
 def test_parts_add_up_to_the_whole(rows, cut):
-    parts = [in_bag(rows[:cut]), in_bag(rows[cut:]), Bag()]
+    parts = [in_bag(rows[:cut]), in_bag(rows[cut:]), RowMultiset()]
     assert merged([part.digest.row for part in parts]) == in_bag(rows).digest
     assert len(in_bag(rows).digest.row) == len(SCHEMA)
 
@@ -64,7 +64,7 @@ def test_memory_is_bounded_and_the_digest_the_same(monkeypatch):
     rows = [(number % 700,) for number in range(2000)]
     expected = in_bag(rows).digest
     monkeypatch.setattr(row_digest, "MOST_COUNTED", 50)
-    found = Bag()
+    found = RowMultiset()
     for start in range(0, len(rows), 10):
         found.add(rows[start : start + 10])
         assert len(found._counted) <= 60
@@ -72,5 +72,5 @@ def test_memory_is_bounded_and_the_digest_the_same(monkeypatch):
 
 
 def test_an_empty_bag():
-    assert Bag().digest == EMPTY == merged([])
-    assert Bag().digest.row == (0, "0" * 32)
+    assert RowMultiset().digest == EMPTY == merged([])
+    assert RowMultiset().digest.row == (0, "0" * 32)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.data.line_spout import Lines, times_emitted
+from workloads.data.line_spout import LineSpout, times_emitted
 from workloads.operators import Context
 
 SIZE = st.integers(1, 40)
@@ -25,7 +25,7 @@ def prepared(tmp_path_factory):
 
 
 def opened(path, index, parallelism):
-    spout = Lines()
+    spout = LineSpout()
     spout.open(Context("spout", index, parallelism, inputs={"text": path}))
     return spout
 

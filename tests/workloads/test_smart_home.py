@@ -18,7 +18,7 @@ from scripted_cluster import ScriptedCluster
 
 from agents.protocol import Place
 from controller.coordinator.checkpoint_loop import Course
-from controller.coordinator.migrations import MovePlan, Wish
+from controller.coordinator.migrations import MovePlan, MoveRequest
 from inventory.errors import InputError
 from workloads.operators import Batch, Context, Operator
 from workloads.rates import NS
@@ -236,7 +236,7 @@ class Played:
         places = [Place(random.choice(NODES), random.randrange(2)) for _ in self.topology.executors]
         names = [executor.name for executor in self.topology.executors]
         moves = [
-            MovePlan(round(random.uniform(0, 0.1), 3), (Wish(random.choice(names), random.choice(NODES), None),))
+            MovePlan(round(random.uniform(0, 0.1), 3), (MoveRequest(random.choice(names), random.choice(NODES), None),))
             for _ in range(2)
         ]
         course = Course((), 0.03, tuple(sorted(moves, key=lambda plan: plan.at_s)))

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from workloads.data.line_spout import Lines, times_emitted
-from workloads.data.row_digest import SCHEMA, Bag, digest_of, merged
+from workloads.data.line_spout import LineSpout, times_emitted
+from workloads.data.row_digest import SCHEMA, RowMultiset, digest_of, merged
 from workloads.data.text import TextParams, prepare_text, read_records
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row
 from workloads.topology import DEFAULT_STREAM, Component, FieldType, Input, Topology, ackers
@@ -44,7 +44,7 @@ class LastExclaim(Bolt):
     answer_schema = SCHEMA
 
     def __init__(self) -> None:
-        self._bag = Bag()
+        self._bag = RowMultiset()
 
     def process(self, batch: Batch) -> Emitted:
         self._bag.add(_exclaimed(batch.rows))
@@ -90,7 +90,7 @@ class Exclamation:
 
     def operator(self, component: str) -> Operator:
         """A new operator of one of the three components."""
-        return {"word": Lines, "exclaim1": Exclaim, "exclaim2": LastExclaim}[component]()
+        return {"word": LineSpout, "exclaim1": Exclaim, "exclaim2": LastExclaim}[component]()
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
         """One record per word of the text."""

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
-from workloads.data.line_spout import Lines
+from workloads.data.line_spout import LineSpout
 from workloads.data.text import TextParams, prepare_text, read_records
 from workloads.operators import NOTHING, Batch, Bolt, Context, Emitted, Operator, Row
 from workloads.rates import NS
@@ -94,7 +94,7 @@ class Steps:
         return max(0, (elapsed_ns // self._step_ns - self._index) // self._of + 1)
 
 
-class Read(Lines):
+class Read(LineSpout):
     """Words with times of their own."""
 
     recorded = True

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import msgspec
 
-from workloads.data.line_spout import Lines, times_emitted
+from workloads.data.line_spout import LineSpout, times_emitted
 from workloads.data.text import TextParams, prepare_text, read_records
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row
 from workloads.topology import DEFAULT_STREAM, Component, FieldType, Input, Topology, ackers
@@ -135,7 +135,7 @@ class WordCount:
     def operator(self, component: str) -> Operator:
         """A new operator of one of the three components."""
         split, count = (SplitCounted, CountCombined) if self.params.combine else (Split, Count)
-        return {"spout": Lines, "split": split, "count": count}[component]()
+        return {"spout": LineSpout, "split": split, "count": count}[component]()
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
         """One record per line of the text."""

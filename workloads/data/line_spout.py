@@ -15,7 +15,7 @@ from workloads.data.text import read_records
 from workloads.operators import Context, Row, Spout
 
 
-class Lines(Spout):
+class LineSpout(Spout):
     """Emits the records of the prepared input `text` as rows of one field, in a loop.
 
     Attributes:

@@ -64,7 +64,7 @@ def merged(rows: Iterable[Row]) -> Digest:
     return whole
 
 
-class Bag:
+class RowMultiset:
     """Takes rows in, remembers their digest.
 
     Equal rows are counted and hashed together, which makes a row cost a fraction of its hash.

@@ -11,7 +11,7 @@ from typing import ClassVar
 import msgspec
 
 from workloads.data.row_digest import SCHEMA as DIGEST
-from workloads.data.row_digest import Bag
+from workloads.data.row_digest import RowMultiset
 from workloads.operators import NOTHING, Batch, Bolt, Context, Emitted, Row, Spout
 from workloads.synthetic.dealing import Dealing
 from workloads.synthetic.work import read_calibration, work
@@ -101,7 +101,7 @@ class Sink(_Busy):
 
     def __init__(self, cost_us: float) -> None:
         super().__init__(cost_us)
-        self._bag = Bag()
+        self._bag = RowMultiset()
 
     def open(self, context: Context) -> None:
         super().open(context)

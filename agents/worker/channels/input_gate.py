@@ -13,7 +13,7 @@ from agents.worker.channels.markers import Barrier, End, Mark, Tick
 from inventory.errors import RunError
 
 
-class Inputs:
+class InputGate:
     """The input of one bolt executor."""
 
     def __init__(self) -> None:

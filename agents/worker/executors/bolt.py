@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from agents.protocol import Worked
 from agents.worker.channels.channel import Delivery
 from agents.worker.channels.groupings import Router
-from agents.worker.channels.input_gate import Inputs
+from agents.worker.channels.input_gate import InputGate
 from agents.worker.channels.markers import Barrier, End, Mark, Tick
-from agents.worker.executors.executor import Running, replays
+from agents.worker.executors.executor import RunningExecutor, replays
 from agents.worker.executors.latency import Histogram
 from agents.worker.executors.snapshot import Snapshot
 from agents.worker.wire.frame import Stamps
@@ -22,7 +22,7 @@ from workloads.operators import Batch, Bolt, Row
 from workloads.topology import Executor
 
 
-class BoltExecutor(Running):
+class BoltExecutor(RunningExecutor):
     """A bolt; one that nobody subscribes to is a sink and records latencies.
 
     Attributes:
@@ -31,7 +31,7 @@ class BoltExecutor(Running):
         seen: what it is known to have done before a recovery; up to there it is a replay.
     """
 
-    def __init__(self, number: int, executor: Executor, bolt: Bolt, router: Router, inputs: Inputs) -> None:
+    def __init__(self, number: int, executor: Executor, bolt: Bolt, router: Router, inputs: InputGate) -> None:
         super().__init__(number, executor, bolt, router)
         self.bolt = bolt
         self.inputs = inputs

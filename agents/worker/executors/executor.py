@@ -50,7 +50,7 @@ class Meter:
             self._blocked_since = None
 
 
-class Running(ABC):
+class RunningExecutor(ABC):
     """What the loop sees of any executor.
 
     Attributes:
@@ -69,7 +69,7 @@ class Running(ABC):
         self.meter = Meter()
         self.live = True
         self.ending = False
-        self.on_barrier: Callable[[Running, int], None] = _unexpected
+        self.on_barrier: Callable[[RunningExecutor, int], None] = _unexpected
 
     @property
     def drained(self) -> bool:
@@ -146,5 +146,5 @@ def _place_of(kind: type[Operator]) -> str:
     return str(getattr(sys.modules.get(kind.__module__), "__file__", kind.__module__))
 
 
-def _unexpected(running: Running, number: int) -> None:
+def _unexpected(running: RunningExecutor, number: int) -> None:
     raise RunError(f"{running.executor.name} met barrier {number}, which nobody has prepared")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from agents.worker.channels.groupings import Router
 from agents.worker.channels.markers import End, Tick
-from agents.worker.executors.executor import Running, replays
+from agents.worker.executors.executor import RunningExecutor, replays
 from agents.worker.executors.latency import Sampler
 from agents.worker.executors.snapshot import Snapshot
 from inventory.errors import RunError
@@ -14,7 +14,7 @@ from workloads.source_clock import SourceClock
 from workloads.topology import DEFAULT_STREAM, Executor
 
 
-class SpoutExecutor(Running):
+class SpoutExecutor(RunningExecutor):
     """A spout; its clock says when its records are due, and where they lie in stream time.
 
     Where every record is due at once (rate `max`), the intended time of a record is its emission.

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from agents.worker.channels.channel import Ager
-from agents.worker.task_graph.epoch import Share
+from agents.worker.task_graph.epoch import EpochTasks
 from agents.worker.wire.link import Link, LinkError
 
 REPORT_NS = 1_000_000_000
@@ -20,13 +20,13 @@ _SOURCE_QUANTUM_NS = 500_000
 """Sources are not woken more often, so that records due close together leave together; nor when one is less behind."""
 
 
-class Loop:
+class EventLoop:
     """Runs a worker's share of the topology."""
 
     def __init__(
         self,
         selector: selectors.BaseSelector,
-        share: Share,
+        share: EpochTasks,
         ager: Ager,
         report: Callable[[int], None],
         on_lost: Callable[[Link, LinkError], None],

@@ -11,14 +11,14 @@ from agents.worker.channels.remote import RemoteOutgoing
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.latency import percentile
 from agents.worker.executors.spout import SpoutExecutor
-from agents.worker.task_graph.epoch import Share
+from agents.worker.task_graph.epoch import EpochTasks
 from agents.worker.task_graph.plan import hop
 
 
-class Reporter:
+class MetricsReporter:
     """Turns running totals into rows of differences."""
 
-    def __init__(self, share: Share, traces: TraceWriter, slot: int) -> None:
+    def __init__(self, share: EpochTasks, traces: TraceWriter, slot: int) -> None:
         self._share, self._traces, self._slot = share, traces, slot
         self._last: dict[str, tuple[int, int, int, int, int]] = {}
         # By the channel's end: behind a move the next one of the same name starts from nothing.

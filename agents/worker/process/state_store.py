@@ -43,7 +43,7 @@ class _Task(NamedTuple):
     settled: Sequence[Settled]
 
 
-class DiskStore:
+class StateStore:
     """The snapshots of one run on one node, as one worker sees them."""
 
     def __init__(self, folder: Path, run: str) -> None:

@@ -12,7 +12,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 16 * 1024 * 1024
 
 
-def settle() -> None:
+def tune_process() -> None:
     """Make this process one that moves batches of rows all day."""
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_TIMERSLACK, _TIMER_SLACK_NS)

@@ -36,10 +36,10 @@ from agents.protocol import (
 )
 from agents.trace import TraceWriter
 from agents.worker.channels.channel import Ager
-from agents.worker.process.event_loop import Loop
-from agents.worker.process.metrics_reporter import Reporter
-from agents.worker.process.state_store import DiskStore
-from agents.worker.task_graph.epoch import Share
+from agents.worker.process.event_loop import EventLoop
+from agents.worker.process.metrics_reporter import MetricsReporter
+from agents.worker.process.state_store import StateStore
+from agents.worker.task_graph.epoch import EpochTasks
 from agents.worker.wire.link import Link, LinkError
 from agents.worker.wire.mesh import Mesh
 from workloads.registry import load_workload
@@ -118,9 +118,9 @@ class Worker:
             lambda peer, reason: self._lost(peer, reason),
         )
         self._links = Links(self._mesh, spec.epoch, spec.addresses)
-        self._store = DiskStore(folder, spec.run)
+        self._store = StateStore(folder, spec.run)
         selector.register(self._store.waker, selectors.EVENT_READ, self._on_stored)
-        self._share = Share(
+        self._share = EpochTasks(
             spec,
             place,
             load_workload(spec.workload, spec.params).operator,
@@ -132,8 +132,8 @@ class Worker:
             self._say,
         )
         self._traces = TraceWriter(folder / spec.run / "traces", spec.run, welcome.node, welcome.slot)
-        self._reporter = Reporter(self._share, self._traces, welcome.slot)
-        self.loop = Loop(selector, self._share, ager, self._report, self._on_lost, self._after_turns)
+        self._reporter = MetricsReporter(self._share, self._traces, welcome.slot)
+        self.loop = EventLoop(selector, self._share, ager, self._report, self._on_lost, self._after_turns)
         self._said_connected = False
         send(Listening(epoch=self.epoch, slot=self.slot, pid=os.getpid(), port=self._mesh.port))
         if isinstance(command, Grow):

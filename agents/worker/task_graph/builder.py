@@ -6,15 +6,15 @@ from typing import Any, NamedTuple
 from agents.worker.channels.channel import Ager, ChannelId, Incoming, Outgoing, window
 from agents.worker.channels.gated import Counted, Gated, GatedLocal, GatedRemote, GatedRouter, Pool
 from agents.worker.channels.groupings import Grouping, Router, Shuffle, grouping_of
-from agents.worker.channels.input_gate import Inputs
+from agents.worker.channels.input_gate import InputGate
 from agents.worker.channels.local import LocalOutgoing, local_channel
 from agents.worker.channels.remote import RemoteIncoming, RemoteOutgoing, Wire
 from agents.worker.executors.bolt import BoltExecutor
-from agents.worker.executors.executor import Running
+from agents.worker.executors.executor import RunningExecutor
 from agents.worker.executors.latency import mix
 from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.task_graph.plan import ChannelPlan, RunPlan
-from agents.worker.task_graph.registry import Assembly
+from agents.worker.task_graph.registry import TaskRegistry
 from agents.worker.task_graph.time_slots import TimeSlots
 from agents.worker.wire.codec import Codec
 from inventory.errors import RunError
@@ -37,7 +37,7 @@ class Ends(NamedTuple):
     peer: int
 
 
-class Wiring:
+class GraphBuilder:
     """Makes what one worker needs.
 
     Attributes:
@@ -74,7 +74,7 @@ class Wiring:
         """Whether an end of the channel is here."""
         return self.me in (plan.worker[channel.sender], plan.worker[channel.receiver])
 
-    def ends(self, plan: RunPlan, channel: ChannelPlan, inputs: Inputs | None) -> Ends:
+    def ends(self, plan: RunPlan, channel: ChannelPlan, inputs: InputGate | None) -> Ends:
         """The ends of a channel that are here; `inputs` are those of its receiver, if that is here."""
         sender, receiver = plan.worker[channel.sender], plan.worker[channel.receiver]
         names = (plan.executors[channel.sender].component, plan.streams[channel.stream][1])
@@ -124,7 +124,7 @@ class Wiring:
         operator = self._operator(component)
         return operator.combine if isinstance(operator, Combining) else None
 
-    def executor(self, plan: RunPlan, number: int, router: Router, inputs: Inputs | None) -> Running:
+    def executor(self, plan: RunPlan, number: int, router: Router, inputs: InputGate | None) -> RunningExecutor:
         """Make and open an executor; `inputs` is None for a spout.
 
         Raises:
@@ -163,15 +163,15 @@ class Wiring:
         raise RunError(f"{executor.component}: {type(operator).__name__} is no {component.kind.title()}")
 
 
-def assemble(plan: RunPlan, wiring: Wiring) -> Assembly:
+def assemble(plan: RunPlan, wiring: GraphBuilder) -> TaskRegistry:
     """Make and open everything that runs in a worker.
 
     Raises:
         RunError: an operator is of the wrong kind or cannot be opened.
     """
-    assembly = Assembly()
+    assembly = TaskRegistry()
     here = [number for number, worker in enumerate(plan.worker) if worker == wiring.me]
-    inputs = {number: Inputs() for number in here if plan.is_bolt(number)}
+    inputs = {number: InputGate() for number in here if plan.is_bolt(number)}
     for channel in plan.channels:
         if not wiring.concerns(plan, channel):
             continue

@@ -31,12 +31,12 @@ from agents.protocol import (
 )
 from agents.worker.channels.channel import Ager
 from agents.worker.executors.bolt import BoltExecutor
-from agents.worker.executors.executor import Running
+from agents.worker.executors.executor import RunningExecutor
 from agents.worker.executors.snapshot import Snapshot
 from agents.worker.executors.spout import SpoutExecutor
-from agents.worker.task_graph.builder import Wiring, assemble
+from agents.worker.task_graph.builder import GraphBuilder, assemble
 from agents.worker.task_graph.interfaces import Clocks, Network, Settled, Store
-from agents.worker.task_graph.migration import Rewiring
+from agents.worker.task_graph.migration import Migration
 from agents.worker.task_graph.plan import RunPlan
 from agents.worker.task_graph.time_slots import TimeSlots
 from agents.worker.wire import frame
@@ -51,14 +51,14 @@ _MOVED = Struct("<qq")
 class _Passage:
     """A barrier from `Prepare` until all executors here have passed it."""
 
-    def __init__(self, prepare: Prepare, plan: RunPlan, rewiring: Rewiring | None, waiting: set[int]) -> None:
+    def __init__(self, prepare: Prepare, plan: RunPlan, rewiring: Migration | None, waiting: set[int]) -> None:
         self.number, self.store = prepare.barrier, prepare.store
         self.plan, self.rewiring, self.waiting = plan, rewiring, waiting
         self.arriving: dict[int, bytearray] = {number: bytearray() for number in rewiring.arriving} if rewiring else {}
         self.ready = self.cut = False
 
 
-class Share:
+class EpochTasks:
     """What one worker has of one epoch."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Share:
         self.me = self.plan.places.index(place)
         self._network, self._store, self._clocks, self._send = network, store, clocks, send
         self._slots = TimeSlots(spec.gates, self.plan, place, clocks.now_ns) if spec.gates is not None else None
-        self._wiring = Wiring(self.me, network.wire, ager, operator, rate_of(spec.rate), inputs, self._slots)
+        self._wiring = GraphBuilder(self.me, network.wire, ager, operator, rate_of(spec.rate), inputs, self._slots)
         self.assembly = assemble(self.plan, self._wiring)
         for running in self.assembly.executors:
             running.on_barrier = self._on_barrier
@@ -227,7 +227,7 @@ class Share:
             try:
                 if prepare.moves:
                     plan = self.plan.moved(prepare.moves, self._places)
-                    rewiring = Rewiring(self.plan, plan, self.assembly, self._wiring)
+                    rewiring = Migration(self.plan, plan, self.assembly, self._wiring)
             except RunError as fault:
                 refused = str(fault)
         if refused:
@@ -286,7 +286,7 @@ class Share:
         for spout in self.assembly.spouts:
             spout.release()
 
-    def _on_barrier(self, running: Running, number: int) -> None:
+    def _on_barrier(self, running: RunningExecutor, number: int) -> None:
         passage = self._passage
         if passage is None or passage.number != number or running.number not in passage.waiting:
             raise RunError(f"{running.executor.name} met barrier {number}, which has not been prepared here")
@@ -306,7 +306,7 @@ class Share:
         if target is not None:
             running.operator.close()
 
-    def _hand_over(self, running: Running, snapshot: Snapshot, target: int, cut_ns: int, began: int) -> None:
+    def _hand_over(self, running: RunningExecutor, snapshot: Snapshot, target: int, cut_ns: int, began: int) -> None:
         packed = b"".join(snapshot.pieces())
         head = _MOVED.pack(cut_ns, self._clocks.cpu_ns() - began)
         wire = self._network.wire(target)
@@ -386,7 +386,7 @@ class Share:
         )
 
 
-def _has_ended(running: Running) -> bool:
+def _has_ended(running: RunningExecutor) -> bool:
     return running.ending and not (isinstance(running, BoltExecutor) and running.idle)
 
 

@@ -5,15 +5,15 @@ itself, the moment it passes.
 """
 
 from agents.worker.channels.channel import ChannelId, Incoming, Outgoing
-from agents.worker.channels.input_gate import Inputs
-from agents.worker.executors.executor import Running
-from agents.worker.task_graph.builder import Wiring
+from agents.worker.channels.input_gate import InputGate
+from agents.worker.executors.executor import RunningExecutor
+from agents.worker.task_graph.builder import GraphBuilder
 from agents.worker.task_graph.plan import ChannelPlan, RunPlan
-from agents.worker.task_graph.registry import Assembly
+from agents.worker.task_graph.registry import TaskRegistry
 from inventory.errors import RunError
 
 
-class Rewiring:
+class Migration:
     """From one plan to the next.
 
     Attributes:
@@ -21,7 +21,7 @@ class Rewiring:
         peers: workers that a link is needed to.
     """
 
-    def __init__(self, old: RunPlan, new: RunPlan, assembly: Assembly, wiring: Wiring) -> None:
+    def __init__(self, old: RunPlan, new: RunPlan, assembly: TaskRegistry, wiring: GraphBuilder) -> None:
         """Make ready what the new plan needs here.
 
         Raises:
@@ -31,12 +31,12 @@ class Rewiring:
         me = wiring.me
         moved = {at for at, (a, b) in enumerate(zip(old.place, new.place, strict=True)) if a != b}
         self._leaving = {at for at in moved if old.worker[at] == me}
-        self.arriving: dict[int, Running] = {}
+        self.arriving: dict[int, RunningExecutor] = {}
         self.peers = {new.worker[at] for at in self._leaving} | {old.worker[at] for at in moved if new.worker[at] == me}
         self._outgoing: dict[ChannelId, Outgoing] = {}
         self._incoming: dict[ChannelId, Incoming] = {}
         coming = {at for at in moved if new.worker[at] == me}
-        inputs = {at: Inputs() for at in coming if new.is_bolt(at)}
+        inputs = {at: InputGate() for at in coming if new.is_bolt(at)}
         for channel in new.channels:
             if moved & {channel.sender, channel.receiver} and wiring.concerns(new, channel):
                 self._prepare(channel, inputs)
@@ -50,7 +50,7 @@ class Rewiring:
             self.abandon()
             raise
 
-    def _prepare(self, channel: ChannelPlan, arriving: dict[int, Inputs]) -> None:
+    def _prepare(self, channel: ChannelPlan, arriving: dict[int, InputGate]) -> None:
         receiver = channel.receiver
         inputs = arriving.get(receiver)
         stays = inputs is None and self._new.worker[receiver] == self._wiring.me
@@ -74,7 +74,7 @@ class Rewiring:
         """Where an executor of this worker goes; None: it stays."""
         return self._new.worker[number] if number in self._leaving else None
 
-    def passed(self, running: Running) -> None:
+    def passed(self, running: RunningExecutor) -> None:
         """An executor of this worker has forwarded the barrier: change over what it sends and receives on."""
         number, assembly = running.number, self._assembly
         if number in self._leaving:
@@ -101,7 +101,7 @@ class Rewiring:
             del self._assembly.incoming[channel]
         self._assembly.forget(ends.values())
 
-    def arrive(self, number: int) -> Running:
+    def arrive(self, number: int) -> RunningExecutor:
         """The state of an executor is here: it belongs to this worker from now on."""
         running = self.arriving.pop(number)
         self._assembly.outgoing |= {c: end for c, end in self._outgoing.items() if c.sender == number}

@@ -3,16 +3,16 @@
 from collections.abc import Iterable, Iterator
 
 from agents.worker.channels.channel import ChannelId, Incoming, Outgoing
-from agents.worker.channels.input_gate import Inputs
+from agents.worker.channels.input_gate import InputGate
 from agents.worker.channels.remote import RemoteIncoming, RemoteOutgoing, mark_of
 from agents.worker.executors.bolt import BoltExecutor
-from agents.worker.executors.executor import Running
+from agents.worker.executors.executor import RunningExecutor
 from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.wire import frame
 from inventory.errors import RunError
 
 
-class Assembly:
+class TaskRegistry:
     """Executors by number, channel ends by channel.
 
     Attributes:
@@ -25,25 +25,25 @@ class Assembly:
     """
 
     def __init__(self) -> None:
-        self.running: dict[int, Running] = {}
+        self.running: dict[int, RunningExecutor] = {}
         self.outgoing: dict[ChannelId, Outgoing] = {}
         self.incoming: dict[ChannelId, Incoming] = {}
         self.retired: list[Outgoing] = []
-        self.departed: list[Running] = []
+        self.departed: list[RunningExecutor] = []
         self.dropped: list[Outgoing] = []
         # Behind a move there are two channels of one name for a while, to or from different workers.
         self._to: dict[tuple[ChannelId, int], RemoteOutgoing] = {}
         self._from: dict[tuple[ChannelId, int], RemoteIncoming] = {}
-        self.executors: list[Running] = []
+        self.executors: list[RunningExecutor] = []
         self.spouts: list[SpoutExecutor] = []
         self.bolts: list[BoltExecutor] = []
 
-    def add(self, running: Running) -> None:
+    def add(self, running: RunningExecutor) -> None:
         """One more executor."""
         self.running[running.number] = running
         self._list()
 
-    def remove(self, number: int) -> Running:
+    def remove(self, number: int) -> RunningExecutor:
         """One executor less."""
         gone = self.running.pop(number)
         self._list()
@@ -63,7 +63,7 @@ class Assembly:
         """Channels that an executor receives on."""
         return {channel: end for channel, end in self.incoming.items() if channel.receiver == number}
 
-    def inputs(self, number: int) -> Inputs:
+    def inputs(self, number: int) -> InputGate:
         """The input of a bolt executor.
 
         Raises:

@@ -15,7 +15,7 @@ from agents.worker.channels.channel import Outgoing
 from agents.worker.channels.gated import Gated, GatedRouter
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.task_graph.plan import RunPlan
-from agents.worker.task_graph.registry import Assembly
+from agents.worker.task_graph.registry import TaskRegistry
 
 
 class TimeSlots:
@@ -59,7 +59,7 @@ class TimeSlots:
         )
         return [None if target is None else nodes[target] for target in targets]
 
-    def begin(self, number: int, assembly: Assembly, node_of: Callable[[int], str]) -> None:
+    def begin(self, number: int, assembly: TaskRegistry, node_of: Callable[[int], str]) -> None:
         """Let go what may leave in time slot `number`; `node_of` says where a worker is."""
         self._number, self._begun_ns = number, self._now_ns()
         self._processed = {bolt: bolt.worked.processed for bolt in assembly.bolts}
@@ -82,7 +82,7 @@ class TimeSlots:
         self._sent += left.total()
         self._parts = dict(Counter(receiver for (_, receiver), rows in left.items() if rows))
 
-    def done(self, assembly: Assembly) -> SlotDone | None:
+    def done(self, assembly: TaskRegistry) -> SlotDone | None:
         """What there is to say after a pass; None: more is to be done here, or all is said."""
         self._watch(assembly)
         if self._number is None or self._told == (self._number, self._received):
@@ -107,7 +107,7 @@ class TimeSlots:
             last_ns=self._last_ns - self._begun_ns if self._first_ns else None,
         )
 
-    def _watch(self, assembly: Assembly) -> None:
+    def _watch(self, assembly: TaskRegistry) -> None:
         """Note who has processed something since the last pass."""
         now_ns = None
         for bolt in assembly.bolts:

@@ -9,7 +9,7 @@ import select
 import selectors
 
 
-class Readiness(selectors.EpollSelector):
+class Selector(selectors.EpollSelector):
     """A selector as those of the standard library."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from scheduler.algorithms.even import place_evenly, storm_order
 from scheduler.problem import Placement, Slot, concluded
-from scheduler.toolkit.running_workers import Round
+from scheduler.toolkit.running_workers import RunningWorkers
 from scheduler.toolkit.slots import assigned, waiting
 from workloads.topology import Executor, Topology
 
 
-def deal_leftovers(topology: Topology, state: Round, joined: Sequence[Slot] = (), most: int = 0) -> Placement:
+def deal_leftovers(topology: Topology, state: RunningWorkers, joined: Sequence[Slot] = (), most: int = 0) -> Placement:
     """Place what waits of `topology`; changes `state`.
 
     Args:
