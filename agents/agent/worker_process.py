@@ -75,7 +75,7 @@ class WorkerProcess:
         loop = asyncio.get_running_loop()
         loop.add_reader(process.exit, self._conclude)
         loop.add_reader(process.stdout, self._read)
-        self._stillness = HangDetector(process.pid)
+        self._hang_detector = HangDetector(process.pid)
         self._next_look = loop.call_later(LOOK_S, self._look)
 
     @classmethod
@@ -149,12 +149,12 @@ class WorkerProcess:
         data = os.read(stdout, _READ_BYTES)
         if not data:
             asyncio.get_running_loop().remove_reader(stdout)
-        self._stillness.spoke()
+        self._hang_detector.spoke()
         self._hear(data)
 
     def _look(self) -> None:
         # Before it has been told to begin it has nothing to say; one that is to end has its time for that.
-        hangs = self._stillness.look() if self.epoch and not self._told_to_end else None
+        hangs = self._hang_detector.look() if self.epoch and not self._told_to_end else None
         if hangs is None:
             self._next_look = asyncio.get_running_loop().call_later(LOOK_S, self._look)
         else:

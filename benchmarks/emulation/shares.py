@@ -38,7 +38,7 @@ def cluster(folder: Path) -> Iterator[Description]:
 
 
 def measured(description: Description, rounds: int) -> None:
-    shares = ask(Path(description.wish.folder), "limit").shares
+    shares = ask(Path(description.request.folder), "limit").shares
     groups = groups_of(description)
     alone, together = defaultdict(list), defaultdict(list)
     for _ in range(rounds):

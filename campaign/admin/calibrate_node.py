@@ -94,18 +94,18 @@ def calibrate(inventory: str, name: str, settle_s: float, step_s: float, tell: C
     path = folder_of(find_inventory(inventory)) / f"{name}.json"
     owner = f"{this_owner(path)}, on {platform.node()}"
     alone = msgspec.structs.replace(cluster, nodes=(node,))
-    reach = select_backend(alone, document.hosts if isinstance(document, ClusterOfHosts) else None, owner)
-    reach.check()
+    backend = select_backend(alone, document.hosts if isinstance(document, ClusterOfHosts) else None, owner)
+    backend.check()
     with ExitStack() as stack:
         stack.enter_context(interrupted_once())
-        stack.enter_context(ClusterLock(reach.lock, path))
+        stack.enter_context(ClusterLock(backend.lock, path))
         state = stack.enter_context(CleanupLog(path))
-        stack.enter_context(reach.up(state))
+        stack.enter_context(backend.up(state))
         work = state.partial(Path(tempfile.gettempdir()) / f"millrace-{state.path.stem}")
         with writing(work):
             work.mkdir(mode=0o700)
         request = Request(settle_s=settle_s, step_s=step_s, owner=owner)
-        found = asyncio.run(_conduct(reach, node.id, work, request, tell))
+        found = asyncio.run(_conduct(backend, node.id, work, request, tell))
     result = Calibration(node, found, fit(found.steps, found.f_ref_hz), path)
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -113,9 +113,9 @@ def calibrate(inventory: str, name: str, settle_s: float, step_s: float, tell: C
     return result
 
 
-async def _conduct(reach: Backend, node: str, work: Path, request: Request, tell: Callable[[float], None]) -> Found:
-    async with reach:
-        transport = reach.members("calibration", work)[node].transport
+async def _conduct(backend: Backend, node: str, work: Path, request: Request, tell: Callable[[float], None]) -> Found:
+    async with backend:
+        transport = backend.members("calibration", work)[node].transport
         try:
             remote = await transport.start(PROGRAM)
             try:

@@ -1,7 +1,7 @@
 """The agenda: one file that says what a campaign runs, where, how often and for how long.
 
-Here it is read and checked as far as it can be on its own; `campaign.agenda.plan` turns its names into workloads, schedulers
-and placements.
+Here it is read and checked as far as it can be on its own; `campaign.agenda.plan` turns its names into workloads,
+schedulers and placements.
 """
 
 from collections.abc import Mapping

@@ -101,15 +101,15 @@ def conduct(
     from campaign.runner.launch import carry_out, prepared
 
     runs = only(opened.plan, choice)
-    reach = select_backend(opened.plan.cluster, opened.plan.hosts, _owner(opened.folder))
-    reach.check()
+    backend = select_backend(opened.plan.cluster, opened.plan.hosts, _owner(opened.folder))
+    backend.check()
     if dry_run:
         # Whether every input can be used; what is prepared for that is thrown away.
         with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
             prepared(opened, runs, Path(folder), settings)
         _show(opened, runs)
         return 0, None
-    ending = carry_out(opened, runs, reach, settings, profile, accept_shortfall, last_stage)
+    ending = carry_out(opened, runs, backend, settings, profile, accept_shortfall, last_stage)
     folder = printable(opened.folder)
     _print(f"results: {folder}")
     for name, reason in ending.failed.items():

@@ -1,7 +1,7 @@
 """What a campaign is doing now: the board that the run loop writes on, and `live.json`, from which others read.
 
-The views of `campaign.display.progress` draw the board for people; `millrace top` (`campaign.results.watch`) and scripts read the
-file, which is replaced every second.
+The views of `campaign.display.progress` draw the board for people; `millrace top` (`campaign.results.watch`) and
+scripts read the file, which is replaced every second.
 """
 
 import json

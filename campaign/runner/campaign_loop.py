@@ -58,7 +58,7 @@ class Campaign:
         inputs: Inputs,
         store: ResultStore,
         state: CleanupLog,
-        reach: Backend,
+        backend: Backend,
         work: Path,
         view: View,
         profile: bool,
@@ -72,14 +72,14 @@ class Campaign:
             inputs: of their workloads.
             store: where results go.
             state: is told of everything that is started or made.
-            reach: the nodes.
+            backend: the nodes.
             work: folder for files of runs on this host, removed by its owner.
             view: shows progress.
             profile: whether stacks of workers are sampled while runs are measured.
             accepts_shortfall: whether runs take place on nodes that got too little of what was asked for.
         """
         self._plan, self._inputs, self._store, self._state, self._work = plan, inputs, store, state, work
-        self._reach = reach
+        self._backend = backend
         self._todo = [run for run in runs if not store.is_done(run.name)]
         agenda = plan.agenda
         self._conditions = Conditions(
@@ -90,9 +90,9 @@ class Campaign:
             agenda.idle if "power" in agenda.sensors else None,
             agenda.checkpoint_s,
             profile,
-            reach.tier,
+            backend.tier,
             accepts_shortfall,
-            reach.processes,
+            backend.processes,
         )
         done = len(runs) - len(self._todo)
         self._board = LiveFile(agenda.name, len(runs), done, agenda.warmup_s + agenda.duration_s)
@@ -196,14 +196,14 @@ class Campaign:
     async def _attempt(self, run: Run, attempt: int, partial: Path) -> dict[str, Any]:
         name = f"{run.name}.{attempt}"
         work = self._work / name
-        members = self._reach.members(name, work)
+        members = self._backend.members(name, work)
         execution = self._execution(run, members, attempt, partial, work / OWN_FOLDER)
         try:
             with noticing_full_disk(self._store.folder, self._work):
-                await self._reach.check_room(sum(entry.path.stat().st_size for entry in self._inputs[run.workload]))
-                await execution.calibrate(self._reach)
+                await self._backend.check_room(sum(entry.path.stat().st_size for entry in self._inputs[run.workload]))
+                await execution.calibrate(self._backend)
                 outcome = await execution.run()
-                await self._reach.look_back()
+                await self._backend.look_back()
                 return outcome
         except DiskFullError:
             raise

@@ -1,8 +1,8 @@
 """Undoing what a crashed campaign left on this host.
 
-Everything is found by what campaigns wrote down (`controller.host.cleanup_log`, `controller.host.cluster_lock`), and a process is ended only when
-its start time or its environment proves that it belongs to a campaign whose controller is gone. What belongs to a
-campaign that still runs is left alone.
+Everything is found by what campaigns wrote down (`controller.host.cleanup_log`, `controller.host.cluster_lock`), and a
+process is ended only when its start time or its environment proves that it belongs to a campaign whose controller is
+gone. What belongs to a campaign that still runs is left alone.
 """
 
 from collections.abc import Collection

@@ -18,7 +18,7 @@ from inventory.errors import UnfitError
 
 
 def check_cpus(
-    plan: Plan, runs: Sequence[Run], loop: CampaignEventLoop, reach: Backend, state: CleanupLog, work: Path
+    plan: Plan, runs: Sequence[Run], loop: CampaignEventLoop, backend: Backend, state: CleanupLog, work: Path
 ) -> None:
     """Ask the agent of every node, where the agenda says something of CPUs; nothing is set. Call it within the reach.
 
@@ -26,7 +26,7 @@ def check_cpus(
         plan: of the campaign.
         loop: of the campaign.
         runs: which of its runs are wanted.
-        reach: its nodes.
+        backend: its nodes.
         state: is told of the agents.
         work: a folder for their files, removed afterwards.
 
@@ -36,18 +36,18 @@ def check_cpus(
     """
     wanted = [plan.cpus[label] for label in dict.fromkeys(run.cpu for run in runs) if plan.cpus[label]]
     if wanted:
-        refused = loop.run(_refusals(plan.agenda.name, wanted, reach, state, work))
+        refused = loop.run(_refusals(plan.agenda.name, wanted, backend, state, work))
         if refused:
             raise UnfitError("the agenda asks for CPU settings that cannot be:\n" + "\n".join(refused))
 
 
 async def _refusals(
-    campaign: str, wanted: Sequence[ByNode], reach: Backend, state: CleanupLog, work: Path
+    campaign: str, wanted: Sequence[ByNode], backend: Backend, state: CleanupLog, work: Path
 ) -> Sequence[str]:
     def started(node: str, pid: int) -> None:
         state.started(pid, f"agent {node}")
 
-    members: Mapping[str, Member] = reach.members(work.name, work)
+    members: Mapping[str, Member] = backend.members(work.name, work)
     try:
         async with Agents(members, campaign, started) as agents:
             nodes = dict.fromkeys(node for wishes in wanted for node in wishes)

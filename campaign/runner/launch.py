@@ -30,7 +30,7 @@ from workloads.preparation_progress import told
 def carry_out(
     opened: Opened,
     runs: Sequence[Run],
-    reach: Backend,
+    backend: Backend,
     settings: Settings,
     profile: bool,
     accept_shortfall: bool,
@@ -41,7 +41,7 @@ def carry_out(
     Args:
         opened: the campaign.
         runs: which of its runs are wanted.
-        reach: its nodes, which are ours from before anything is written until the last run is over.
+        backend: its nodes, which are ours from before anything is written until the last run is over.
         settings: of the command line.
         profile, accept_shortfall: as `Campaign` has them.
         last_stage: what a campaign that comes to its end is said to do then.
@@ -54,21 +54,21 @@ def carry_out(
         click.echo(printable(f"left by a campaign that was killed, removed: {line}"), err=True)
     with ExitStack() as stack:
         stack.enter_context(interrupted_once())
-        stack.enter_context(ClusterLock(reach.lock, opened.folder))
+        stack.enter_context(ClusterLock(backend.lock, opened.folder))
         state = stack.enter_context(CleanupLog(opened.folder))
-        stack.enter_context(reach.up(state))
+        stack.enter_context(backend.up(state))
         loop = stack.enter_context(CampaignEventLoop())
-        stack.enter_context(loop.within(reach))
+        stack.enter_context(loop.within(backend))
         work = state.partial(Path(tempfile.gettempdir()) / f"millrace-{state.path.stem}")
         with writing(work):
             work.mkdir(mode=0o700)
-        check_cpus(opened.plan, runs, loop, reach, state, work / "check")
+        check_cpus(opened.plan, runs, loop, backend, state, work / "check")
         with loop.turning():
             inputs = prepared(opened, runs, work / "inputs", settings)
             opened.check_inputs(inputs)
             store = opened.store()
         view = view_for(settings.quiet, settings.color)
-        campaign = Campaign(opened.plan, runs, inputs, store, state, reach, work, view, profile, accept_shortfall)
+        campaign = Campaign(opened.plan, runs, inputs, store, state, backend, work, view, profile, accept_shortfall)
         return campaign.carry_out(loop, last_stage)
 
 

@@ -94,14 +94,14 @@ class RunAttempt:
         self._profiles: list[dict[str, Any]] | None = None
         self._calibration: Sequence[Calibrated] = ()
 
-    async def calibrate(self, reach: Backend) -> None:
+    async def calibrate(self, backend: Backend) -> None:
         """Have nodes and links measured before the run.
 
         Raises:
             RunError: they fall short of what was asked for, and the campaign does not accept that.
         """
         self._enter("calibrating")
-        found = await reach.calibrate()
+        found = await backend.calibrate()
         self._calibration = found.rows
         if found.shortfall and not self._conditions.accepts_shortfall:
             raise RunError(
@@ -116,38 +116,38 @@ class RunAttempt:
             RunError: it could not be brought to its end.
             OSError: its results could not be written.
         """
-        session = await self._stream()
+        coordinator = await self._stream()
         self._enter("verifying")
-        parts = [(part.table, self._copies.path(part.name)) for part in session.answer]
+        parts = [(part.table, self._copies.path(part.name)) for part in coordinator.answer]
         answer = collect_answer(parts, self._folder / "answer", self._job.application.tables)
-        positions = in_order(self._job.application.topology, session.positions)
+        positions = in_order(self._job.application.topology, coordinator.positions)
         self._verdict = await asyncio.to_thread(
             verified, self._job.application.workload, answer, positions, self._job.inputs
         )
         self._enter("collecting")
         traces = self._folder / "traces"
-        within_reach = {node: self._transports[node] for node in self._transports if node not in session.lost_nodes}
+        within_reach = {node: self._transports[node] for node in self._transports if node not in coordinator.lost_nodes}
         await collect_traces(within_reach, self._job.run.name, self._traces, traces)
         await collect_logs(within_reach, self._job.run.name, self._folder / "logs")
         if self._conditions.profile:
             target = self._folder / "profiles"
-            self._profiles = await collect_profiles(within_reach, self._job.run.name, session.profiles.of, target)
+            self._profiles = await collect_profiles(within_reach, self._job.run.name, coordinator.profiles.of, target)
         offsets = {node: known["clock"]["offset_ns"] for node, known in self._nodes.items()}
         figures = await asyncio.to_thread(measure, traces, self._measured_s, offsets, self._apart)
         seen = await asyncio.to_thread(reasons, traces, [CONTROLLER, *(machine.metered for machine in self._machines)])
         figures["energy"] = await asyncio.to_thread(self._account_energy, traces, offsets)
         await asyncio.to_thread(self._log_latencies, traces, offsets)
-        journal = session.journal
+        event_log = coordinator.event_log
         end_s = (self._times["measure_end_ns"] - self._times["source_start_ns"]) / NS
         incomplete = await asyncio.to_thread(
-            why_incomplete, traces, offsets, figures, journal.recoveries, session.lost_nodes, end_s
+            why_incomplete, traces, offsets, figures, event_log.recoveries, coordinator.lost_nodes, end_s
         )
-        self._suspect = self._cpus.doubts + seen + doubt(journal.recoveries, incomplete)
+        self._suspect = self._cpus.doubts + seen + doubt(event_log.recoveries, incomplete)
         self._measured = figures | {
-            "checkpoints": journal.checkpoints,
+            "checkpoints": event_log.checkpoints,
             "incomplete": incomplete,
-            "recoveries": journal.recoveries,
-            "moves": journal.moves,
+            "recoveries": event_log.recoveries,
+            "moves": event_log.moves,
         }
         if not self._verdict.passed:
             return self.record(FAILED, f"wrong answer: {self._verdict.message}")
@@ -212,15 +212,15 @@ class RunAttempt:
                     self._enter("setting CPUs")
                     await self._cpus.set(agents)
                 before = await self._meter_idle(agents)
-                session = Coordinator(self._spec(agents), self._world(agents, clocks, traces), course)
-                agents.listen(session)
-                async with session:
-                    await unless(self._conduct(session), clocks.keep(job.members, session.set_clock))
+                coordinator = Coordinator(self._spec(agents), self._environment(agents, clocks, traces), course)
+                agents.listen(coordinator)
+                async with coordinator:
+                    await unless(self._conduct(coordinator), clocks.keep(job.members, coordinator.set_clock))
                     self._note_nodes(agents, clocks)
                     self._enter("finishing")
-                    await session.finish()
-                after = await self._meter_idle(agents, session.lost_nodes)
-                await self._cpus.restore(agents, session.lost_nodes)
+                    await coordinator.finish()
+                after = await self._meter_idle(agents, coordinator.lost_nodes)
+                await self._cpus.restore(agents, coordinator.lost_nodes)
                 self._idle = {
                     machine.metered: Idle(
                         before.get(machine.metered, NOT_MEASURED), after.get(machine.metered, NOT_MEASURED)
@@ -230,7 +230,7 @@ class RunAttempt:
                 await asyncio.to_thread(clocks.close)
         finally:
             await asyncio.to_thread(traces.close)
-        return session
+        return coordinator
 
     async def _meter_idle(self, agents: Agents, lost: Set[str] = frozenset()) -> Mapping[str, IdleBaseline]:
         """What machines draw while agents run and workers do not."""
@@ -240,31 +240,31 @@ class RunAttempt:
         self._enter("metering without workers", entry.settle_s + entry.measure_s)
         return await measure_idle(agents, self._machines, entry, lost)
 
-    async def _conduct(self, session: Coordinator) -> None:
+    async def _conduct(self, coordinator: Coordinator) -> None:
         """Everything between the start of the workers and the end of the last tuple."""
         self._enter("starting workers")
-        source_start = await session.start()
+        source_start = await coordinator.start()
         self._times |= {"started_utc": _utc(), "source_start_ns": source_start}
-        self._enter("warming up", self._conditions.warmup_s, session.flow)
-        await session.wait_until(source_start + round(self._conditions.warmup_s * NS))
-        over = session.exhausted
-        self._times["measure_start_ns"] = begun = await session.mark("measure_start")
+        self._enter("warming up", self._conditions.warmup_s, coordinator.flow)
+        await coordinator.wait_until(source_start + round(self._conditions.warmup_s * NS))
+        over = coordinator.exhausted
+        self._times["measure_start_ns"] = begun = await coordinator.mark("measure_start")
         if self._conditions.profile:
-            await session.sample_stacks(on=True)
-        self._enter("measuring", self._conditions.duration_s, session.flow)
-        async with watching_others(self._conditions.processes, session.journal.seen):
-            await session.wait_until(begun + round(self._conditions.duration_s * NS))
-            ended = await session.mark("measure_end")
+            await coordinator.sample_stacks(on=True)
+        self._enter("measuring", self._conditions.duration_s, coordinator.flow)
+        async with watching_others(self._conditions.processes, coordinator.event_log.seen):
+            await coordinator.wait_until(begun + round(self._conditions.duration_s * NS))
+            ended = await coordinator.mark("measure_end")
         # An input that ended in the warm-up leaves nothing to measure, although the marks lie some milliseconds apart.
         self._times["measure_end_ns"] = begun if over else ended
         if self._conditions.profile:
-            await session.sample_stacks(on=False)
-        self._enter("draining", None, session.flow)
+            await coordinator.sample_stacks(on=False)
+        self._enter("draining", None, coordinator.flow)
         self._times["stopped_ns"] = time.monotonic_ns()
-        await session.stop()
+        await coordinator.stop()
         self._times["drained_ns"] = time.monotonic_ns()
 
-    def _world(self, agents: Agents, clocks: ClockSync, traces: TraceWriter) -> Environment:
+    def _environment(self, agents: Agents, clocks: ClockSync, traces: TraceWriter) -> Environment:
         def note(kind: str, subject: str, detail: str, value: float | None) -> None:
             traces.add("event", time.monotonic_ns(), kind, subject, printable(detail), value)
 

@@ -16,44 +16,48 @@ class AbandonedError(Exception):
 
 
 async def carry_out(
-    crew: EpochWorkers, barrier: int, complete: int, store: bool = False, moves: tuple[Move, ...] = ()
+    epoch_workers: EpochWorkers, barrier: int, complete: int, store: bool = False, moves: tuple[Move, ...] = ()
 ) -> None:
     """Send barrier number `barrier` through the topology; return when all workers and moves are behind it.
 
     Args:
-        crew: of the epoch; it has the answers in the end: `moved`, and, with `store`, `stored` of all executors.
-        barrier: higher than all before.
-        complete: the last complete checkpoint.
-        store: whether executors store their state.
-        moves: executors that change their places, all or none.
+        epoch_workers: of the epoch; it has the answers in the end: `moved`, and, with `store`, `stored` of all
+        executors. barrier: higher than all before. complete: the last complete checkpoint. store: whether executors
+        store their state. moves: executors that change their places, all or none.
 
     Raises:
         AbandonedError: a worker refuses or does not get ready in time.
         RunError: a worker does not pass in time.
     """
-    crew.forget_barrier(barrier)
-    epoch = crew.spec.epoch
-    await crew.tell(
+    epoch_workers.forget_barrier(barrier)
+    epoch = epoch_workers.spec.epoch
+    await epoch_workers.tell(
         Prepare(
             epoch=epoch,
             barrier=barrier,
             store=store,
             moves=moves,
             # For new links; without moves there are none, and these are long where there are many workers.
-            workers=crew.workers if moves else (),
-            ports=crew.named_ports if moves else {},
+            workers=epoch_workers.workers if moves else (),
+            ports=epoch_workers.named_ports if moves else {},
             complete=complete,
         )
     )
-    tick = await _ready(crew, barrier)
-    await crew.tell(Cut(epoch=epoch, barrier=barrier, tick=tick))
-    await crew.until(lambda: crew.passed, crew.workers, PASS_S, f"barrier {barrier} was not passed")
-    await crew.until(lambda: crew.moved.keys(), {move.executor for move in moves}, PASS_S, "the moves were not done")
+    tick = await _ready(epoch_workers, barrier)
+    await epoch_workers.tell(Cut(epoch=epoch, barrier=barrier, tick=tick))
+    await epoch_workers.until(
+        lambda: epoch_workers.passed, epoch_workers.workers, PASS_S, f"barrier {barrier} was not passed"
+    )
+    await epoch_workers.until(
+        lambda: epoch_workers.moved.keys(), {move.executor for move in moves}, PASS_S, "the moves were not done"
+    )
     if store:
-        await crew.until(lambda: crew.stored.keys(), crew.places.keys(), PASS_S, "the state was not stored")
+        await epoch_workers.until(
+            lambda: epoch_workers.stored.keys(), epoch_workers.places.keys(), PASS_S, "the state was not stored"
+        )
 
 
-async def _ready(crew: EpochWorkers, barrier: int) -> int:
+async def _ready(epoch_workers: EpochWorkers, barrier: int) -> int:
     """Wait for all workers; return the tick before which the barrier comes.
 
     Raises:
@@ -61,14 +65,14 @@ async def _ready(crew: EpochWorkers, barrier: int) -> int:
     """
 
     def refusals() -> list[str]:
-        return [f"{at(place)}: {ready.refused}" for place, ready in crew.ready.items() if ready.refused]
+        return [f"{at(place)}: {ready.refused}" for place, ready in epoch_workers.ready.items() if ready.refused]
 
-    everybody = set(crew.workers)
-    if not await crew.within(READY_S, lambda: bool(refusals()) or crew.ready.keys() >= everybody):
-        why = f"not ready within {READY_S:.0f} s: {listed(everybody - crew.ready.keys())}"
+    everybody = set(epoch_workers.workers)
+    if not await epoch_workers.within(READY_S, lambda: bool(refusals()) or epoch_workers.ready.keys() >= everybody):
+        why = f"not ready within {READY_S:.0f} s: {listed(everybody - epoch_workers.ready.keys())}"
     elif refusals():
         why = "; ".join(refusals())
     else:
-        return max(ready.tick for ready in crew.ready.values())
-    await crew.tell(Abandon(epoch=crew.spec.epoch, barrier=barrier))
+        return max(ready.tick for ready in epoch_workers.ready.values())
+    await epoch_workers.tell(Abandon(epoch=epoch_workers.spec.epoch, barrier=barrier))
     raise AbandonedError(why)

@@ -46,22 +46,27 @@ class CheckpointLoop:
     def __init__(
         self,
         course: Course,
-        world: Environment,
-        news: Condition,
-        journal: EventLog,
-        vault: CheckpointStore,
-        roster: NodeMembership,
+        environment: Environment,
+        condition: Condition,
+        event_log: EventLog,
+        checkpoint_store: CheckpointStore,
+        membership: NodeMembership,
         reached: Reached,
         stop_asked: Callable[[], bool],
     ) -> None:
-        """`stop_asked` says whether the run is to stop; `news` tells when that, or another thing, may have changed."""
-        self._course, self._world, self._news, self._journal = course, world, news, journal
-        self._vault, self._roster, self._reached, self._stop_asked = vault, roster, reached, stop_asked
+        """`stop_asked` says whether the run is to stop; `condition` tells when that, or another thing, may have changed."""
+        self._course, self._environment, self._condition, self._event_log = course, environment, condition, event_log
+        self._checkpoint_store, self._membership, self._reached, self._stop_asked = (
+            checkpoint_store,
+            membership,
+            reached,
+            stop_asked,
+        )
         self._plans = list(course.moves)
         self._plan: MovePlan | None = None
         self.barrier = 0
 
-    async def until_stop(self, crew: EpochWorkers, start_ns: int) -> None:
+    async def until_stop(self, epoch_workers: EpochWorkers, start_ns: int) -> None:
         """Return when the run is to stop; sources started at `start_ns` of our monotonic clock.
 
         Raises:
@@ -71,17 +76,17 @@ class CheckpointLoop:
         while True:
             moves_at = start_ns / NS + self._plans[0].at_s if self._plans else math.inf
             due = min(checkpoint_at, moves_at)
-            if await self._news.by(
-                None if due == math.inf else due, lambda: self._stop_asked() or bool(self._roster.returned)
+            if await self._condition.by(
+                None if due == math.inf else due, lambda: self._stop_asked() or bool(self._membership.returned)
             ):
                 if self._stop_asked():
                     break
-                await self._include_returned(crew)
+                await self._include_returned(epoch_workers)
             elif moves_at <= checkpoint_at:
-                await self._move(crew, start_ns)
+                await self._move(epoch_workers, start_ns)
             else:
                 checkpoint_at = self._next_checkpoint()
-                await self._checkpoint(crew)
+                await self._checkpoint(epoch_workers)
         while self._plans:
             self._not_moved(self._plans.pop(0), "the sources had ended")
 
@@ -89,36 +94,44 @@ class CheckpointLoop:
         every = self._course.checkpoint_s
         return asyncio.get_running_loop().time() + every if every else math.inf
 
-    async def _checkpoint(self, crew: EpochWorkers) -> None:
+    async def _checkpoint(self, epoch_workers: EpochWorkers) -> None:
         loop = asyncio.get_running_loop()
         begun = loop.time()
         number = self._next_barrier()
         try:
-            await carry_out(crew, number, self._vault.complete, store=True)
+            await carry_out(epoch_workers, number, self._checkpoint_store.complete, store=True)
         except AbandonedError as why:
-            self._journal.abandoned(number, str(why))
+            self._event_log.abandoned(number, str(why))
             return
         self._reached.note(
-            {name: said.position for name, (_, said) in crew.stored.items() if said.position is not None}
+            {name: said.position for name, (_, said) in epoch_workers.stored.items() if said.position is not None}
         )
         try:
-            nbytes = await explained(self._vault.store(number, crew.stored))
+            nbytes = await explained(self._checkpoint_store.store(number, epoch_workers.stored))
         except RunError as fault:
             # Sinks have given up the rows that they settled here: only from the checkpoint before is the answer whole.
             reason = f"no second copy of checkpoint {number}: {fault}"
-            self._journal.abandoned(number, reason)
+            self._event_log.abandoned(number, reason)
             raise BrokenError(Failure(CONTROLLER, AGENT, reason, kind="gone"), loop.time()) from None
-        self._journal.checkpoint(number, loop.time() - begun, nbytes)
+        self._event_log.checkpoint(number, loop.time() - begun, nbytes)
 
-    async def _move(self, crew: EpochWorkers, start_ns: int) -> None:
+    async def _move(self, epoch_workers: EpochWorkers, start_ns: int) -> None:
         plan = self._plan = self._plans.pop(0)
         number = self._next_barrier()
         try:
-            moves = moves_of(plan, crew, self._roster.lost)
+            moves = moves_of(plan, epoch_workers, self._membership.lost)
             if moves:
-                await carry_out_moves(moves, crew, number, self._vault.complete, start_ns, self._world, self._journal)
+                await carry_out_moves(
+                    moves,
+                    epoch_workers,
+                    number,
+                    self._checkpoint_store.complete,
+                    start_ns,
+                    self._environment,
+                    self._event_log,
+                )
         except AbandonedError as why:
-            self._journal.abandoned(number, str(why))
+            self._event_log.abandoned(number, str(why))
             self._not_moved(plan, str(why))
         self._plan = None
 
@@ -129,13 +142,13 @@ class CheckpointLoop:
 
     def _not_moved(self, plan: MovePlan, why: str) -> None:
         self._plan = None
-        for wish in plan.wishes:
-            self._journal.not_moved(wish.executor, wish.target, plan.at_s, why)
+        for request in plan.wishes:
+            self._event_log.not_moved(request.executor, request.target, plan.at_s, why)
 
-    async def _include_returned(self, crew: EpochWorkers) -> None:
+    async def _include_returned(self, epoch_workers: EpochWorkers) -> None:
         """Nodes that have returned take part in the epoch, without workers as yet."""
-        nodes, self._roster.returned = self._roster.returned, set()
-        await epoch.join(crew, nodes, self._course.sensors)
+        nodes, self._membership.returned = self._membership.returned, set()
+        await epoch.join(epoch_workers, nodes, self._course.sensors)
 
     def _next_barrier(self) -> int:
         self.barrier += 1

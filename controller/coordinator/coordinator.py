@@ -64,27 +64,34 @@ class Coordinator:
     """One run, as an asynchronous context manager that ends all it does; nodes are ended by their owner.
 
     Attributes:
-        journal: what happened.
+        event_log: what happened.
         flow: what goes through the topology.
         profiles: sampled stacks of workers.
         positions: spout executor -> records emitted in all epochs together, after `stop`.
         answer: all parts of the answer, after `stop`.
     """
 
-    def __init__(self, spec: RunSpec, world: Environment, course: Course) -> None:
+    def __init__(self, spec: RunSpec, environment: Environment, course: Course) -> None:
         """Prepare it; reports of nodes go to `take`, the end of an agent to `gone`."""
-        self._spec, self._world, self._course = spec, world, course
-        self._news = Condition()
-        self.journal = EventLog(world.note)
-        self._vault = CheckpointStore(world.copies)
-        self._roster = NodeMembership(world, self.journal, self._news)
+        self._spec, self._environment, self._course = spec, environment, course
+        self._condition = Condition()
+        self.event_log = EventLog(environment.note)
+        self._checkpoint_store = CheckpointStore(environment.copies)
+        self._membership = NodeMembership(environment, self.event_log, self._condition)
         self._failures = Failures(self._mends)
-        self._crew = EpochWorkers(spec, world, self._news, self.gone)
+        self._epoch_workers = EpochWorkers(spec, environment, self._condition, self.gone)
         self.flow = LiveMetrics()
-        self.profiles = WorkerProfiles(self._news)
+        self.profiles = WorkerProfiles(self._condition)
         self._reached, self._bolts = Reached(), Bolts()
-        self._tending = CheckpointLoop(
-            course, world, self._news, self.journal, self._vault, self._roster, self._reached, lambda: self._stop_asked
+        self._checkpoint_loop = CheckpointLoop(
+            course,
+            environment,
+            self._condition,
+            self.event_log,
+            self._checkpoint_store,
+            self._membership,
+            self._reached,
+            lambda: self._stop_asked,
         )
         self._broken: BrokenError | None = None
         self._in_a_row, self._mended_s = 0, -math.inf
@@ -96,8 +103,8 @@ class Coordinator:
 
     async def __aenter__(self) -> Self:
         self._leading = asyncio.create_task(self._lead())
-        self._leading.add_done_callback(lambda _: self._news.tell())
-        self._calling = asyncio.create_task(self._roster.call_lost())
+        self._leading.add_done_callback(lambda _: self._condition.tell())
+        self._calling = asyncio.create_task(self._membership.call_lost())
         return self
 
     async def __aexit__(
@@ -121,18 +128,18 @@ class Coordinator:
 
     async def wait_until(self, at_ns: int) -> None:
         """Return at `at_ns` of our monotonic clock, or earlier when the sources are exhausted."""
-        await self._until(lambda: self._crew.all_exhausted, at_ns / NS)
+        await self._until(lambda: self._epoch_workers.all_exhausted, at_ns / NS)
 
     @property
     def exhausted(self) -> bool:
         """Whether all sources have come to the end of a finite input."""
-        return self._crew.all_exhausted
+        return self._epoch_workers.all_exhausted
 
     async def mark(self, kind: str) -> int:
         """Have the event written into all traces; return when it was sent, in ns of our monotonic clock."""
         now_ns = self._now_ns()
-        self.journal.mark(kind)
-        await self._tell_those_who_hear(Mark(epoch=self._crew.spec.epoch, kind=kind))
+        self.event_log.mark(kind)
+        await self._tell_those_who_hear(Mark(epoch=self._epoch_workers.spec.epoch, kind=kind))
         return now_ns
 
     async def set_clock(self, node: str, offset_ns: int) -> None:
@@ -141,30 +148,34 @@ class Coordinator:
         Raises:
             RunError: it cannot be reached.
         """
-        if node in self._crew.nodes & self._roster.usable:
-            await self._world.tell(node, Clock(epoch=self._crew.spec.epoch, offset_ns=offset_ns))
+        if node in self._epoch_workers.nodes & self._membership.usable:
+            await self._environment.tell(node, Clock(epoch=self._epoch_workers.spec.epoch, offset_ns=offset_ns))
 
     async def sample_stacks(self, on: bool) -> None:
         """Have the stacks of all workers sampled from now on, or end that and wait for `profiles`, but not for ever."""
-        await self._tell_those_who_hear(Sampling(epoch=self._crew.spec.epoch, on=on))
+        await self._tell_those_who_hear(Sampling(epoch=self._epoch_workers.spec.epoch, on=on))
         if not on:
             deadline = asyncio.get_running_loop().time() + PROFILES_S
-            await self._until(lambda: self.profiles.of.keys() >= self._crew.nodes & self._roster.usable, deadline)
+            await self._until(
+                lambda: self.profiles.of.keys() >= self._epoch_workers.nodes & self._membership.usable, deadline
+            )
 
     async def stop(self) -> None:
         """Have the sources end and the topology drain."""
         self._stop_asked = True
-        self._news.tell()
+        self._condition.tell()
         await self._until(lambda: self._over)
 
     async def finish(self) -> None:
         """Have the workers exit and all trace files closed; what was lost is not waited for."""
-        await self._tell_those_who_hear(Finish(epoch=self._crew.spec.epoch))
+        await self._tell_those_who_hear(Finish(epoch=self._epoch_workers.spec.epoch))
 
         async def finished() -> None:
             deadline = asyncio.get_running_loop().time() + FINISH_S
-            if not await self._news.by(deadline, lambda: self._finished >= self._crew.nodes & self._roster.usable):
-                missing = ", ".join(sorted(self._crew.nodes & self._roster.usable - self._finished))
+            if not await self._condition.by(
+                deadline, lambda: self._finished >= self._epoch_workers.nodes & self._membership.usable
+            ):
+                missing = ", ".join(sorted(self._epoch_workers.nodes & self._membership.usable - self._finished))
                 raise RunError(f"the agents did not all finish within {FINISH_S:.0f} s; missing: {missing}")
 
         await unless(finished(), self._failures.watch())
@@ -172,7 +183,7 @@ class Coordinator:
     @property
     def lost_nodes(self) -> frozenset[str]:
         """Nodes that cannot be reached."""
-        return frozenset(self._roster.lost | self._roster.gone.keys())
+        return frozenset(self._membership.lost | self._membership.gone.keys())
 
     # --- what nodes report ---------------------------------------------------------------------------------------
 
@@ -181,8 +192,8 @@ class Coordinator:
         now, said = self._spec.epoch, getattr(report, "epoch", 0)
         if said > now:
             return
-        if said == self._crew.spec.epoch:
-            self._crew.heard.add(node)
+        if said == self._epoch_workers.spec.epoch:
+            self._epoch_workers.heard.add(node)
         self.flow.take(node, report, asyncio.get_running_loop().time())
         self.profiles.take(node, report)
         match report:
@@ -196,7 +207,7 @@ class Coordinator:
                 self._fail(Failure(node, slot, text, kind="lost"))
             case Finished():
                 self._finished.add(node)
-                self._news.tell()
+                self._condition.tell()
             case Progress():
                 self._reached.take(report)
                 self._bolts.take(report)
@@ -204,19 +215,19 @@ class Coordinator:
                 if isinstance(report, Stopped | Drained):
                     self._reached.note(report.positions)
                 try:
-                    self._crew.take(node, report)
+                    self._epoch_workers.take(node, report)
                 except RunError as fault:
                     self._fail(Failure(node, getattr(report, "slot", AGENT), str(fault)))
 
     def gone(self, node: str, reason: str) -> None:
         """The agent of a node is gone; must be called in the event loop."""
-        if node in self._roster.gone or node in self._roster.lost:
+        if node in self._membership.gone or node in self._membership.lost:
             return
-        self._roster.gone[node] = reason
-        self._crew.nodes.discard(node)
-        self._vault.forget(node)
+        self._membership.gone[node] = reason
+        self._epoch_workers.nodes.discard(node)
+        self._checkpoint_store.forget(node)
         self._fail(Failure(node, AGENT, reason, kind="gone"))
-        self._news.tell()
+        self._condition.tell()
 
     def _fail(self, failure: Failure) -> None:
         # Once the answer is complete, what dies has done its work; what a worker complains of counts all the same.
@@ -240,12 +251,12 @@ class Coordinator:
         """
         self._broken = self._broken or broken
         # A checkpoint that was completed in this epoch is not the one that it began with.
-        self._in_a_row = 1 if self._vault.complete > self._spec.restore else self._in_a_row + 1
+        self._in_a_row = 1 if self._checkpoint_store.complete > self._spec.restore else self._in_a_row + 1
         if self._in_a_row > MOST_RECOVERIES:
             raise RunFailedError(
                 broken.cause, given_up=f"given up after {MOST_RECOVERIES} recoveries without a new checkpoint"
             )
-        self._tending.broken(f"the run broke: {broken.cause}")
+        self._checkpoint_loop.broken(f"the run broke: {broken.cause}")
         loop = asyncio.get_running_loop()
         await asyncio.sleep(self._mended_s + PAUSES_S[self._in_a_row - 1] - loop.time())
         self._mended_s = loop.time()
@@ -253,13 +264,13 @@ class Coordinator:
         self._failures = self._failures.unmendable()
         until = dict(self._spec.until)
         if self._stop_asked:
-            for stopped in self._crew.stopped.values():
+            for stopped in self._epoch_workers.stopped.values():
                 until |= stopped.positions
         reached = self._reached.positions
         self._spec = replace(
-            self._crew.spec,
+            self._epoch_workers.spec,
             epoch=self._spec.epoch + 1,
-            restore=self._vault.complete,
+            restore=self._checkpoint_store.complete,
             until={name: reached[name] for name in until},
         )
 
@@ -267,30 +278,30 @@ class Coordinator:
         """From the first message of an epoch to the last answer."""
         if self._broken is not None:
             await self._mend()
-        self._roster.returned.clear()
-        crew = self._crew = EpochWorkers(self._spec, self._world, self._news, self.gone)
-        await epoch.start(crew, self._roster.usable, self._course.sensors, self._world)
-        await epoch.connect(crew)
+        self._membership.returned.clear()
+        epoch_workers = self._epoch_workers = EpochWorkers(self._spec, self._environment, self._condition, self.gone)
+        await epoch.start(epoch_workers, self._membership.usable, self._course.sensors, self._environment)
+        await epoch.connect(epoch_workers)
         if self._start_ns is None:
             self._start_ns = self._now_ns() + LEAD_NS
-        await epoch.go(crew, self._start_ns, self._reached.positions, self._world)
-        self._news.tell()
+        await epoch.go(epoch_workers, self._start_ns, self._reached.positions, self._environment)
+        self._condition.tell()
         self._note_recovery()
-        if crew.spec.gates is None:
-            flowing = self._flow(crew)
+        if epoch_workers.spec.gates is None:
+            flowing = self._flow(epoch_workers)
         else:
-            clock = SlotClock(crew, crew.spec.gates, self._world.note_slot)
-            flowing = unless(self._flow(crew, clock), clock.run())
-        await unless(flowing, watch_reports(crew, self.gone))
-        self.answer = await explained(self._vault.keep_last(crew.spec.epoch, crew.drained))
+            clock = SlotClock(epoch_workers, epoch_workers.spec.gates, self._environment.note_slot)
+            flowing = unless(self._flow(epoch_workers, clock), clock.run())
+        await unless(flowing, watch_reports(epoch_workers, self.gone))
+        self.answer = await explained(self._checkpoint_store.keep_last(epoch_workers.spec.epoch, epoch_workers.drained))
         self.positions = self._reached.positions
         self._over = True
         self._failures = self._failures.unmendable()
 
-    async def _flow(self, crew: EpochWorkers, clock: SlotClock | None = None) -> None:
+    async def _flow(self, epoch_workers: EpochWorkers, clock: SlotClock | None = None) -> None:
         """From the start of the sources to the last tuple, and the time slot of that."""
-        await self._tending.until_stop(crew, self._source_start_ns)
-        await epoch.drain(crew, self._reached.positions, lambda: self.flow.worked_off)
+        await self._checkpoint_loop.until_stop(epoch_workers, self._source_start_ns)
+        await epoch.drain(epoch_workers, self._reached.positions, lambda: self.flow.worked_off)
         if clock is not None:
             await clock.last()
 
@@ -300,14 +311,14 @@ class Coordinator:
         Raises:
             RunError: there is no placement without the lost nodes.
         """
-        if self._tending.barrier > self._vault.complete:
-            await self._vault.discard(self._tending.barrier)
-        await self._roster.restart()
+        if self._checkpoint_loop.barrier > self._checkpoint_store.complete:
+            await self._checkpoint_store.discard(self._checkpoint_loop.barrier)
+        await self._membership.restart()
         spec = self._spec
         before = {name_of(executor): executor.place for executor in spec.executors}
-        places, gates = await self._roster.place_again(Seats(before, spec.gates))
+        places, gates = await self._membership.place_again(Seats(before, spec.gates))
         executors = tuple(replace(executor, place=places[name_of(executor)]) for executor in spec.executors)
-        await explained(self._vault.spread(places))
+        await explained(self._checkpoint_store.spread(places))
         self._spec = replace(
             spec, executors=executors, workers=workers_of(executors), worked=self._bolts.worked, gates=gates
         )
@@ -317,12 +328,14 @@ class Coordinator:
             return
         broken, self._broken = self._broken, None
         loop = asyncio.get_running_loop()
-        replayed = sum(at - self._vault.positions.get(name, 0) for name, at in self._reached.positions.items())
-        self.journal.recovery(
+        replayed = sum(
+            at - self._checkpoint_store.positions.get(name, 0) for name, at in self._reached.positions.items()
+        )
+        self.event_log.recovery(
             broken.at_s - self._source_start_ns / NS,
             loop.time() - broken.at_s,
             str(broken.cause),
-            self._vault.complete,
+            self._checkpoint_store.complete,
             replayed,
         )
 
@@ -343,15 +356,15 @@ class Coordinator:
 
     async def _until(self, condition: Callable[[], bool], at_s: float | None = None) -> None:
         """Wait for `condition`, but not beyond `at_s`; raise what ends the run before."""
-        await self._news.by(at_s, lambda: condition() or self._leading.done())
+        await self._condition.by(at_s, lambda: condition() or self._leading.done())
         if self._leading.done() and not condition():
             self._leading.result()
 
     async def _tell_those_who_hear(self, message: Mark | Sampling | Finish) -> None:
         async def tell(node: str) -> None:
             try:
-                await self._world.tell(node, message)
+                await self._environment.tell(node, message)
             except RunError as fault:
                 self.gone(node, str(fault))
 
-        await all_of(tell(node) for node in sorted(self._crew.nodes & self._roster.usable))
+        await all_of(tell(node) for node in sorted(self._epoch_workers.nodes & self._membership.usable))

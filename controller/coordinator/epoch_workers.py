@@ -63,10 +63,12 @@ class EpochWorkers:
         ready, passed: answers to the barrier under way, by worker; moved, stored: by executor.
     """
 
-    def __init__(self, spec: RunSpec, world: Environment, news: Condition, on_gone: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, spec: RunSpec, environment: Environment, condition: Condition, on_gone: Callable[[str, str], None]
+    ) -> None:
         """Begin with none; `on_gone(node, reason)` is told of agents that cannot be spoken to."""
         self.spec = spec
-        self._world, self.news, self._on_gone = world, news, on_gone
+        self._environment, self.condition, self._on_gone = environment, condition, on_gone
         components = {c["id"]: c["kind"] for c in spec.topology["components"]}
         self.spouts = frozenset(name_of(e) for e in spec.executors if components[e.component] == "spout")
         self._known = frozenset(spec.workers)
@@ -123,7 +125,7 @@ class EpochWorkers:
                 self.stopped[Place(node, slot)] = report
             case Drained(slot=slot):
                 check_positions(report.positions, self.spouts)
-                check_answers(report.answers, self.spec.run, self._world.tables)
+                check_answers(report.answers, self.spec.run, self._environment.tables)
                 self.drained[Place(node, slot)] = report
             case SlotDone(slot=slot):
                 self.slots[Place(node, slot)] = report
@@ -132,11 +134,11 @@ class EpochWorkers:
             case Passed(slot=slot, barrier=self._barrier):
                 self.passed.add(Place(node, slot))
             case Stored(barrier=self._barrier, executor=executor):
-                check_stored(node, report, self.spec, self.places, self._world.tables)
+                check_stored(node, report, self.spec, self.places, self._environment.tables)
                 self.stored[executor] = (node, report)
             case Moved(barrier=self._barrier, executor=executor):
                 self.moved[executor] = (node, report)
-        self.news.tell()
+        self.condition.tell()
 
     def forget_barrier(self, number: int) -> None:
         """From now on answers to barrier `number` count."""
@@ -175,7 +177,7 @@ class EpochWorkers:
 
         async def send(node: str) -> None:
             try:
-                await self._world.tell(node, message if isinstance(message, Message) else message(node))
+                await self._environment.tell(node, message if isinstance(message, Message) else message(node))
             except RunError as fault:
                 self._on_gone(node, str(fault))
                 await asyncio.Event().wait()
@@ -195,7 +197,7 @@ class EpochWorkers:
 
     async def within(self, seconds: float, condition: Callable[[], bool]) -> bool:
         """Wait for `condition`, but not longer than `seconds`; return whether it holds."""
-        return await self.news.by(asyncio.get_running_loop().time() + seconds, condition)
+        return await self.condition.by(asyncio.get_running_loop().time() + seconds, condition)
 
 
 def listed(names: Iterable[Place | str]) -> str:
@@ -206,12 +208,12 @@ def listed(names: Iterable[Place | str]) -> str:
 class WorkerProfiles:
     """What nodes say of them; `of` has those of every node that has answered, in that order."""
 
-    def __init__(self, news: Condition) -> None:
-        self._news = news
+    def __init__(self, condition: Condition) -> None:
+        self._condition = condition
         self.of: dict[str, tuple[Profile, ...]] = {}
 
     def take(self, node: str, report: Report) -> None:
         """Take a report; all but `Profiled` are passed over."""
         if isinstance(report, Profiled):
             self.of[node] = report.profiles
-            self._news.tell()
+            self._condition.tell()

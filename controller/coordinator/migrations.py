@@ -50,64 +50,64 @@ def chosen_slot(node: str, workers: Set[Place]) -> int:
     return min((place.slot for place in workers if place.node == node), default=0)
 
 
-def moves_of(plan: MovePlan, crew: EpochWorkers, lost: Set[str]) -> tuple[Move, ...]:
+def moves_of(plan: MovePlan, epoch_workers: EpochWorkers, lost: Set[str]) -> tuple[Move, ...]:
     """The moves that bring about what the plan wishes; none for executors that are where they are to go.
 
     Raises:
         AbandonedError: a node is lost.
     """
-    places, workers = crew.places, set(crew.workers)
+    places, workers = epoch_workers.places, set(epoch_workers.workers)
     moves = []
-    for wish in plan.wishes:
-        if wish.node in lost:
-            raise AbandonedError(f"node {wish.node} is lost")
-        if not wish.met_by(places[wish.executor]):
-            slot = chosen_slot(wish.node, workers) if wish.slot is None else wish.slot
-            moves.append(Move(wish.executor, Place(wish.node, slot)))
+    for request in plan.wishes:
+        if request.node in lost:
+            raise AbandonedError(f"node {request.node} is lost")
+        if not request.met_by(places[request.executor]):
+            slot = chosen_slot(request.node, workers) if request.slot is None else request.slot
+            moves.append(Move(request.executor, Place(request.node, slot)))
     return tuple(moves)
 
 
 async def carry_out_moves(
     moves: tuple[Move, ...],
-    crew: EpochWorkers,
+    epoch_workers: EpochWorkers,
     barrier: int,
     complete: int,
     start_ns: int,
-    world: Environment,
-    journal: EventLog,
+    environment: Environment,
+    event_log: EventLog,
 ) -> None:
-    """Do these moves at barrier number `barrier`; afterwards `crew` knows the new places.
+    """Do these moves at barrier number `barrier`; afterwards `epoch_workers` knows the new places.
 
     Args:
         moves: of executors of the crew, at least one.
-        crew: of the epoch.
+        epoch_workers: of the epoch.
         barrier, complete: as `carry_out` takes them.
         start_ns: when the sources started, on our monotonic clock.
-        world: where inputs and clocks are.
-        journal: is told how each went.
+        environment: where inputs and clocks are.
+        event_log: is told how each went.
 
     Raises:
         AbandonedError: the barrier was abandoned; everything is where it was.
         RunError: a new worker does not start in time, or the barrier is not passed in time.
     """
-    new = sorted({move.to for move in moves} - set(crew.workers), key=lambda place: (place.node, place.slot))
+    new = sorted({move.to for move in moves} - set(epoch_workers.workers), key=lambda place: (place.node, place.slot))
     if new:
-        await _grow(crew, new, start_ns, world)
-    before = crew.places
+        await _grow(epoch_workers, new, start_ns, environment)
+    before = epoch_workers.places
     # A worker without executors, or without sources, has nothing left to do and may have said so; now it has.
     for move in moves:
         if move.to not in before.values():
-            crew.drained.pop(move.to, None)
-        if move.to not in crew.sources:
-            crew.exhausted.discard(move.to)
-    await carry_out(crew, barrier, complete, moves=moves)
-    crew.settle(moves)
+            epoch_workers.drained.pop(move.to, None)
+        if move.to not in epoch_workers.sources:
+            epoch_workers.exhausted.discard(move.to)
+    await carry_out(epoch_workers, barrier, complete, moves=moves)
+    epoch_workers.settle(moves)
     for move in moves:
-        node, said = crew.moved[move.executor]
+        node, said = epoch_workers.moved[move.executor]
         source = before[move.executor]
-        ended_ns = said.cut_ns - world.offset(source.node).offset_ns
-        live_ns = said.live_ns - world.offset(node).offset_ns
-        journal.moved(
+        ended_ns = said.cut_ns - environment.offset(source.node).offset_ns
+        live_ns = said.live_ns - environment.offset(node).offset_ns
+        event_log.moved(
             move.executor,
             at(source),
             at(move.to),
@@ -119,15 +119,15 @@ async def carry_out_moves(
         )
 
 
-async def _grow(crew: EpochWorkers, places: list[Place], start_ns: int, world: Environment) -> None:
+async def _grow(epoch_workers: EpochWorkers, places: list[Place], start_ns: int, environment: Environment) -> None:
     """Have workers started at `places`, where there are none yet."""
     nodes = sorted({place.node for place in places})
-    await explained(all_of(world.supply(node) for node in nodes))
-    crew.grow(places)
+    await explained(all_of(environment.supply(node) for node in nodes))
+    epoch_workers.grow(places)
 
     def message(node: str) -> Grow:
-        offset_ns = world.offset(node).offset_ns
-        return Grow(spec=crew.spec, at_ns=start_ns + offset_ns, offset_ns=offset_ns, seen=crew.seen)
+        offset_ns = environment.offset(node).offset_ns
+        return Grow(spec=epoch_workers.spec, at_ns=start_ns + offset_ns, offset_ns=offset_ns, seen=epoch_workers.seen)
 
-    await crew.tell(message, nodes)
-    await crew.until(lambda: crew.ports.keys(), places, START_S, "the new workers did not all start")
+    await epoch_workers.tell(message, nodes)
+    await epoch_workers.until(lambda: epoch_workers.ports.keys(), places, START_S, "the new workers did not all start")

@@ -23,9 +23,9 @@ class NodeMembership:
         returned: nodes that were lost and are up again, but take no part in the epoch yet.
     """
 
-    def __init__(self, world: Environment, journal: EventLog, news: Condition) -> None:
-        """Begin with all agents up; `news` is told when a node has returned."""
-        self._world, self._journal, self._news = world, journal, news
+    def __init__(self, environment: Environment, event_log: EventLog, condition: Condition) -> None:
+        """Begin with all agents up; `condition` is told when a node has returned."""
+        self._environment, self._event_log, self._condition = environment, event_log, condition
         self.gone: dict[str, str] = {}
         self.lost: set[str] = set()
         self.returned: set[str] = set()
@@ -33,7 +33,7 @@ class NodeMembership:
     @property
     def usable(self) -> set[str]:
         """Nodes whose agents are up."""
-        return set(self._world.nodes) - self.gone.keys() - self.lost
+        return set(self._environment.nodes) - self.gone.keys() - self.lost
 
     async def restart(self) -> set[str]:
         """Start the agents again that are gone; return the nodes where they are up. The others are lost now."""
@@ -42,13 +42,13 @@ class NodeMembership:
         async def restart(node: str, why: str) -> None:
             try:
                 async with asyncio.timeout(RESTART_S):
-                    await self._world.restart(node)
+                    await self._environment.restart(node)
                 up.add(node)
             except (MillraceError, TimeoutError) as fault:
                 self.lost.add(node)
                 self.returned.discard(node)
                 reason = str(fault) or f"not up again within {RESTART_S:.0f} s"
-                self._journal.node_lost(node, f"{why}; {reason}")
+                self._event_log.node_lost(node, f"{why}; {reason}")
             del self.gone[node]
 
         await all_of(restart(node, why) for node, why in list(self.gone.items()))
@@ -61,13 +61,13 @@ class NodeMembership:
             for node in sorted(self.lost):
                 try:
                     async with asyncio.timeout(RESTART_S):
-                        await self._world.restart(node)
+                        await self._environment.restart(node)
                 except (MillraceError, TimeoutError):
                     continue
                 self.lost.discard(node)
                 self.returned.add(node)
-                self._journal.node_returned(node)
-                self._news.tell()
+                self._event_log.node_returned(node)
+                self._condition.tell()
 
     async def place_again(self, seats: Seats) -> Seats:
         """The places that executors have from now on: the same, unless one of them is on a lost node.
@@ -78,6 +78,6 @@ class NodeMembership:
         if not any(place.node in self.lost for place in seats.places.values()):
             return seats
         try:
-            return await self._world.place(frozenset(self.lost))
+            return await self._environment.place(frozenset(self.lost))
         except MillraceError as fault:
             raise RunError(f"without {', '.join(sorted(self.lost))}: {fault}") from None

@@ -19,13 +19,13 @@ MOST_LOOKS = round(SILENCE_S / LOOK_S)
 """So many looks in a row without a report, and the agent is given up."""
 
 
-async def watch_reports(crew: EpochWorkers, on_gone: Callable[[str, str], None]) -> NoReturn:
+async def watch_reports(epoch_workers: EpochWorkers, on_gone: Callable[[str, str], None]) -> NoReturn:
     """Call `on_gone(node, reason)` for agents of an epoch that report nothing of it; never return."""
     quiet: Counter[str] = Counter()
     while True:
         await asyncio.sleep(LOOK_S)
-        heard, crew.heard = crew.heard, set()
-        for node in sorted(crew.nodes):
+        heard, epoch_workers.heard = epoch_workers.heard, set()
+        for node in sorted(epoch_workers.nodes):
             quiet[node] = 0 if node in heard else quiet[node] + 1
             if quiet[node] >= MOST_LOOKS:
                 seconds = quiet.pop(node) * LOOK_S

@@ -1,8 +1,8 @@
 """The slot clock of a run with gates: one time slot after the other, the same on all nodes.
 
 A time slot begins with a word to all workers, which let go what may leave and say what that was. It is over when every
-worker has said so and all rows that have left have come to their end (`agents.worker.task_graph.time_slots`). Then the next one
-begins, idle or not, until the topology has drained.
+worker has said so and all rows that have left have come to their end (`agents.worker.task_graph.time_slots`). Then the
+next one begins, idle or not, until the topology has drained.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ IDLE_S = 0.002
 class SlotClock:
     """The clock of one epoch; its slots begin at 0."""
 
-    def __init__(self, crew: EpochWorkers, gates: Gates, note: Callable[[SlotRecord], None]) -> None:
+    def __init__(self, epoch_workers: EpochWorkers, gates: Gates, note: Callable[[SlotRecord], None]) -> None:
         """Prepare it; `note` takes every slot that is over."""
-        self._crew, self._gates, self._note = crew, gates, note
+        self._epoch_workers, self._gates, self._note = epoch_workers, gates, note
         self._sent = 0
         self._noted = asyncio.Event()
 
@@ -49,9 +49,9 @@ class SlotClock:
             begun = clock()
             self._noted.clear()
             # Whoever listens hears of the slot; a worker that is about to be, for a move, is in the next.
-            workers = set(self._crew.ports)
-            await self._crew.tell(TimeSlot(epoch=self._crew.spec.epoch, number=number))
-            if not await self._crew.within(SLOT_S, lambda: self._is_over(number, workers)):  # noqa: B023 - not kept
+            workers = set(self._epoch_workers.ports)
+            await self._epoch_workers.tell(TimeSlot(epoch=self._epoch_workers.spec.epoch, number=number))
+            if not await self._epoch_workers.within(SLOT_S, lambda: self._is_over(number, workers)):  # noqa: B023 - not kept
                 raise RunError(f"time slot {number} was not over within {SLOT_S:.0f} s; {self._why(number, workers)}")
             record = self._record(number, round((clock() - begun) * NS))
             self._note(record)
@@ -65,23 +65,23 @@ class SlotClock:
             await asyncio.wait_for(self._noted.wait(), LAST_S)
 
     def _is_over(self, number: int, workers: Collection[Place]) -> bool:
-        said = self._crew.slots
+        said = self._epoch_workers.slots
         if any(place not in said or said[place].number != number for place in workers):
             return False
         return self._on_the_way == 0
 
     @property
     def _on_the_way(self) -> int:
-        return sum(done.sent - done.received for done in self._crew.slots.values())
+        return sum(done.sent - done.received for done in self._epoch_workers.slots.values())
 
     def _why(self, number: int, workers: Collection[Place]) -> str:
-        said = self._crew.slots
+        said = self._epoch_workers.slots
         late = [place for place in workers if place not in said or said[place].number != number]
         return f"missing: {listed(late)}" if late else f"{self._on_the_way} rows have not come to their end"
 
     def _record(self, number: int, lasted_ns: int) -> SlotRecord:
         """What the workers say together."""
-        done = list(self._crew.slots.values())
+        done = list(self._epoch_workers.slots.values())
         parts: Counter[int] = Counter()
         for each in done:
             parts.update(each.parts)
@@ -89,7 +89,7 @@ class SlotClock:
         largest = max(parts.values(), default=0)
         h_ns, stall_ns = _times(done)
         return SlotRecord(
-            epoch=self._crew.spec.epoch,
+            epoch=self._epoch_workers.spec.epoch,
             number=number,
             steps=" ".join("-" if step is None else str(step) for step in self._gates.steps_in(number)),
             lasted_ns=lasted_ns,

@@ -86,4 +86,4 @@ class EmulatedBackend(SshBackend):
 
     @property
     def _folder(self) -> Path:
-        return Path(self._up.wish.folder)
+        return Path(self._up.request.folder)

@@ -71,7 +71,7 @@ def calibrate_cpu(description: Description) -> list[Calibrated]:
     Raises:
         RunError: the cluster does not answer, or a node has ended.
     """
-    answer = ask(Path(description.wish.folder), "limit")
+    answer = ask(Path(description.request.folder), "limit")
     if answer.faults:
         raise RunError("; ".join(answer.faults))
     groups = groups_of(description)

@@ -56,7 +56,7 @@ def why_not() -> str | None:
     return None
 
 
-def bring_up(wish: ClusterRequest, tell: Callable[[str], None]) -> EmulatedCluster:
+def bring_up(request: ClusterRequest, tell: Callable[[str], None]) -> EmulatedCluster:
     """Bring a cluster up; `tell` hears the name of every part that is there.
 
     Raises:
@@ -65,8 +65,8 @@ def bring_up(wish: ClusterRequest, tell: Callable[[str], None]) -> EmulatedClust
     """
     if reason := why_not():
         raise UnfitError(f"an emulated cluster: {reason}")
-    _check_share(wish)
-    folder = Path(wish.folder)
+    _check_share(request)
+    folder = Path(request.folder)
     if there := description_in(folder):
         raise UnfitError(f"{there} is up already")
     try:
@@ -83,7 +83,7 @@ def bring_up(wish: ClusterRequest, tell: Callable[[str], None]) -> EmulatedClust
             start_new_session=True,
         )
     stream = cast("IO[bytes]", keeper.stdin)
-    stream.write(msgspec.json.encode(wish) + b"\n")
+    stream.write(msgspec.json.encode(request) + b"\n")
     stream.flush()
     said = ""
     with cast("IO[bytes]", keeper.stdout) as output:
@@ -114,9 +114,9 @@ def take_down(keeper: ProcessIdentity) -> None:
         raise RunError(f"process {keeper.pid}, which keeps the emulated cluster, does not end")
 
 
-def _check_share(wish: ClusterRequest) -> None:
+def _check_share(request: ClusterRequest) -> None:
     cores = len(os.sched_getaffinity(0))
-    asked = sum(machine.share for machine in wish.machines.values())
+    asked = sum(machine.share for machine in request.machines.values())
     if asked > cores:
         raise InputError(
             f"the nodes are worth {asked:g} cores of this host together (cores x share_per_core), and it has {cores}; "

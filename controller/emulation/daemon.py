@@ -1,9 +1,10 @@
 """The process that keeps an emulated cluster: it brings it up, stands behind its nodes' files, and takes it down.
 
-`python -P -m controller.emulation.daemon` reads one line, a `ClusterRequest`, and says line by line how far it is, then `ready` or
-why it cannot be. The cluster goes down with the end of the input, so that it ends with whoever started it, unless the
-line `keep` comes first; SIGTERM takes it down in any case. While it is up, programs of the same user talk to it over a
-socket in the cluster's folder: one JSON object a line, one answer each (`controller.emulation.daemon_client`).
+`python -P -m controller.emulation.daemon` reads one line, a `ClusterRequest`, and says line by line how far it is,
+then `ready` or why it cannot be. The cluster goes down with the end of the input, so that it ends with whoever started
+it, unless the line `keep` comes first; SIGTERM takes it down in any case. While it is up, programs of the same user
+talk to it over a socket in the cluster's folder: one JSON object a line, one answer each
+(`controller.emulation.daemon_client`).
 """
 
 import os
@@ -49,10 +50,10 @@ _SHELL_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 class EmulationDaemon:
     """A cluster, from `up` until the block around it ends."""
 
-    def __init__(self, wish: ClusterRequest, tell: Callable[[str], None]) -> None:
+    def __init__(self, request: ClusterRequest, tell: Callable[[str], None]) -> None:
         """Plan it; `tell` hears how far it is."""
-        self.wish, self._tell = wish, tell
-        self.folder = Path(wish.folder)
+        self.request, self._tell = request, tell
+        self.folder = Path(request.folder)
         self._stack = ExitStack()
         self._effects: dict[str, SysfsEffects] = {}
         self._nodes: dict[str, EmulatedNode] = {}
@@ -69,7 +70,7 @@ class EmulationDaemon:
         self._stack.close()
 
     def _leave(self, states: Path) -> None:
-        clear(self.folder, Path(self.wish.key))
+        clear(self.folder, Path(self.request.key))
         if not any(log.stat().st_size for log in logs_in(self.folder)):
             forget(self.folder, states)
 
@@ -79,12 +80,12 @@ class EmulationDaemon:
         Raises:
             MillraceError: this host cannot do it, or something went wrong; leaving the block removes what was made.
         """
-        clear(self.folder, Path(self.wish.key))
+        clear(self.folder, Path(self.request.key))
         states = state_folder()
         remember(self.folder, states)
         self._stack.callback(self._leave, states)
         state = self._stack.enter_context(CleanupLog(self.folder))
-        plan = NetworkPlan(new_prefix(), tuple(self.wish.machines), self.wish.links)
+        plan = NetworkPlan(new_prefix(), tuple(self.request.machines), self.request.links)
         hierarchy = find_hierarchy()
         groups = {name: Group(hierarchy, f"{plan.prefix}/{name}") for name in plan.nodes}
         everybody = Group(hierarchy, plan.prefix)
@@ -100,7 +101,7 @@ class EmulationDaemon:
         keys = {name: self.folder / NODES / name / "host_key" for name in plan.nodes}
         for key in keys.values():
             (key.parent / "root").mkdir(parents=True)
-        make_keys(Path(self.wish.key), keys)
+        make_keys(Path(self.request.key), keys)
         addresses = {name: end.address for name, end in network.nodes.items()}
         known = known_hosts(keys, addresses)
         (self.folder / KNOWN_HOSTS).write_text(known)
@@ -109,7 +110,7 @@ class EmulationDaemon:
         sshd = shutil.which("sshd", path=_SHELL_PATH)
         if sshd is None:
             raise UnfitError("there is no 'sshd' on this host (package openssh-server)")
-        for name, machine in self.wish.machines.items():
+        for name, machine in self.request.machines.items():
             node = NodePlan(
                 name=name,
                 machine=machine,
@@ -119,7 +120,7 @@ class EmulationDaemon:
                 account=str(groups[name].account),
                 place=str(keys[name].parent / "root"),
                 host_key=str(keys[name]),
-                authorized=public(Path(self.wish.key)) + "\n",
+                authorized=public(Path(self.request.key)) + "\n",
                 known_hosts=known,
                 hosts=hosts,
                 sshd=sshd,
@@ -130,8 +131,8 @@ class EmulationDaemon:
         members = {}
         for name, running in self._nodes.items():
             pid = running.wait()
-            members[name] = Member(pid, groups[name].name, self.wish.machines[name])
-            machine, root = self.wish.machines[name], files_of_node(pid)
+            members[name] = Member(pid, groups[name].name, self.request.machines[name])
+            machine, root = self.request.machines[name], files_of_node(pid)
             self._effects[name] = SysfsEffects(name, machine, root, groups[name], self._refused.append)
             self._watch.add(name, self._effects[name].folders)
             self._tell(name)
@@ -139,7 +140,7 @@ class EmulationDaemon:
         self._server.listen()
         me = this_owner(self.folder)
         origin = Origin(identify(os.getppid()) or me.process, str(Path(__file__).parents[2]), me.since)
-        Description(self.wish, origin, plan, shaping, me.process, members).write()
+        Description(self.request, origin, plan, shaping, me.process, members).write()
 
     def keep(self, must_end: Callable[[], bool]) -> None:
         """Stand behind the nodes' files, and answer, until the end."""

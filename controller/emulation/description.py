@@ -75,7 +75,7 @@ class Description(Struct, frozen=True):
     """A cluster that is up.
 
     Attributes:
-        wish: what it was asked to be.
+        request: what it was asked to be.
         origin: who asked for it.
         network: names and addresses.
         shaping: what shapes its links.
@@ -83,7 +83,7 @@ class Description(Struct, frozen=True):
         members: node, by name -> how it is found.
     """
 
-    wish: ClusterRequest
+    request: ClusterRequest
     origin: Origin
     network: NetworkPlan
     shaping: str
@@ -91,11 +91,11 @@ class Description(Struct, frozen=True):
     members: dict[str, Member]
 
     def __str__(self) -> str:
-        return f"the emulated cluster in {self.wish.folder} ({self.origin})"
+        return f"the emulated cluster in {self.request.folder} ({self.origin})"
 
     def write(self) -> None:
         """Put it into the cluster's folder, in one piece."""
-        path = Path(self.wish.folder) / _DESCRIPTION
+        path = Path(self.request.folder) / _DESCRIPTION
         partial = path.with_suffix(".partial")
         partial.write_bytes(msgspec.json.format(msgspec.json.encode(self)))
         partial.replace(path)
@@ -142,7 +142,7 @@ def abandon(folder: Path) -> None:
     """Remove what a cluster whose keeper was killed has left in its folder; logs stay."""
     with suppress(OSError, msgspec.DecodeError):
         found = msgspec.json.decode((folder / _DESCRIPTION).read_bytes(), type=Description)
-        clear(folder, Path(found.wish.key))
+        clear(folder, Path(found.request.key))
     forget_description(folder)
 
 
@@ -165,14 +165,14 @@ def request_of(hosts: Hosts) -> ClusterRequest:
     for host in hosts.workers:
         _check_way(hosts, host, first)
         machines[host.name] = _machine(hosts, host)
-    wish = ClusterRequest(str(folder), str(first.ssh_key), machines, links_wished(hosts.document, list(machines)))
+    request = ClusterRequest(str(folder), str(first.ssh_key), machines, links_wished(hosts.document, list(machines)))
     network = NetworkPlan("mr", tuple(machines))
     for host in hosts.workers:
         address = network.endpoint(host.name).address
         if host.ssh_host != address:
             message = f"{host.ssh_host}: the address of this node is {address}: they are numbered in their order"
             raise hosts.document.error((host.name, "ansible_host"), message)
-    return wish
+    return request
 
 
 def _check_way(hosts: Hosts, host: Host, first: Host) -> None:

@@ -40,9 +40,11 @@ def cluster_of(hosts: Hosts, as_asked: bool = True) -> Description | None:
         InputError: the inventory does not describe one.
         UnfitError: another one is up in the same folder.
     """
-    wish = request_of(hosts)
-    found = description_in(Path(wish.folder))
-    if found is not None and (found.wish != wish if as_asked else found.wish.machines.keys() != wish.machines.keys()):
+    request = request_of(hosts)
+    found = description_in(Path(request.folder))
+    if found is not None and (
+        found.request != request if as_asked else found.request.machines.keys() != request.machines.keys()
+    ):
         raise UnfitError(
             f"{found} is not the one of {hosts.path}, which has been changed since or is another file; take it down "
             "with: millrace clean; or give the inventory a folder of its own"
@@ -98,12 +100,12 @@ def standing_for(playbook: str, hosts: Hosts, check: bool, partial: bool, quiet:
         if description is None:
             raise _not_up(hosts)
         try:
-            with unlimited(Path(description.wish.folder)) if playbook in _UNLIMITED else nullcontext():
+            with unlimited(Path(description.request.folder)) if playbook in _UNLIMITED else nullcontext():
                 yield
         finally:
             if playbook == "restore" and not check and not partial:
                 take_down(description.keeper)
-                if not quiet and (logs := logs_in(Path(description.wish.folder))):
+                if not quiet and (logs := logs_in(Path(description.request.folder))):
                     click.echo(printable(f"logs, until millrace clean: {', '.join(map(str, logs))}"), err=True)
             elif started is not None and check:
                 started.down()

@@ -53,7 +53,7 @@ class LinksBackend(LoopbackBackend):
     def up(self, state: CleanupLog) -> Iterator[None]:
         """See `Reach.up`: the network exists as long as the process that keeps it."""
         log = state.path.with_suffix(".relay.log")
-        wish = LinksRequest(self._plan, str(log))
+        request = LinksRequest(self._plan, str(log))
         with subprocess.Popen(
             [sys.executable, "-P", "-m", "controller.emulation.unprivileged"],
             stdin=subprocess.PIPE,
@@ -63,7 +63,7 @@ class LinksBackend(LoopbackBackend):
             try:
                 state.started(keeper.pid, "the network of an emulated cluster")
                 self._keeper = keeper
-                self._ask(msgspec.json.encode(wish))
+                self._ask(msgspec.json.encode(request))
                 click.echo(f"millrace: {NOTICE}", err=True)
                 yield
             finally:
@@ -89,8 +89,8 @@ class LinksBackend(LoopbackBackend):
 
     @cached_property
     def _plan(self) -> NetworkPlan:
-        wish = request_of(self._hosts)
-        return NetworkPlan(new_prefix(), tuple(wish.machines), wish.links)
+        request = request_of(self._hosts)
+        return NetworkPlan(new_prefix(), tuple(request.machines), request.links)
 
     def _through(self, node: str) -> list[str]:
         """The command that runs another one in the network namespace of a node."""

@@ -3,10 +3,10 @@
     python -P -m controller.emulation.unprivileged
 
 In a user namespace of its own a process may make network namespaces, join and shape them. They are known by name only
-to the process itself, by way of a `/run` of its own, and to others by `/proc/PID/root/run/netns`. It reads a `LinksRequest` as
-a line of JSON from its standard input, brings the network up, and answers with a line of JSON, an `LinksReply`. For every
-further line it measures the links and answers again; at the end of its input it takes the network down. Nothing
-outlives it but what runs in the network.
+to the process itself, by way of a `/run` of its own, and to others by `/proc/PID/root/run/netns`. It reads a
+`LinksRequest` as a line of JSON from its standard input, brings the network up, and answers with a line of JSON, an
+`LinksReply`. For every further line it measures the links and answers again; at the end of its input it takes the
+network down. Nothing outlives it but what runs in the network.
 """
 
 import os
@@ -80,10 +80,10 @@ def keep(lines: int, answers: int) -> int:
         first = asked.readline()
         if not first.endswith(b"\n"):
             return 0
-        wish = msgspec.json.decode(first, type=LinksRequest)
+        request = msgspec.json.decode(first, type=LinksRequest)
         try:
             become_own_root()
-            network = EmulatedNetwork(wish.network, Unwritten(), Path(wish.log))
+            network = EmulatedNetwork(request.network, Unwritten(), Path(request.log))
             shaping = network.up()
         except MillraceError as fault:
             answer(LinksReply(error=str(fault), exit_status=fault.exit_status))
@@ -92,7 +92,7 @@ def keep(lines: int, answers: int) -> int:
             answer(LinksReply(shaping))
             for _ in asked:
                 try:
-                    answer(LinksReply(shaping, tuple(calibrate_links(wish.network))))
+                    answer(LinksReply(shaping, tuple(calibrate_links(request.network))))
                 except MillraceError as fault:
                     answer(LinksReply(error=str(fault), exit_status=fault.exit_status))
         finally:

@@ -1,7 +1,7 @@
 """What a campaign has started on this host, written down so that a later `millrace clean` can undo it.
 
-Every campaign owns one state file in the user's state folder (`controller.host.state_folder`), from before its first process
-until after its last. A file whose campaign is dead therefore lists what may have been left behind:
+Every campaign owns one state file in the user's state folder (`controller.host.state_folder`), from before its first
+process until after its last. A file whose campaign is dead therefore lists what may have been left behind:
 
 - processes: every one that carries the campaign's random marker in its environment, which children inherit, and
   those recorded by pid and start time. The marker is on disk before anything is started, so that no process can

@@ -70,36 +70,36 @@ class ErStream:
 
     def place(self, problem: Problem) -> Plan:
         """Topologies in order; each finds the places that the earlier ones left."""
-        housing = NodeAssignment(problem)
-        places = _places(problem, housing)
+        assignment = NodeAssignment(problem)
+        places = _places(problem, assignment)
         placements: dict[str, Placement] = {}
-        for lodging in housing.lodgings:
-            message = self._partition(problem, housing, lodging, places)
-            placements[lodging.topology.id] = concluded(lodging.topology, lodging.assignments, message)
+        for usage in assignment.lodgings:
+            message = self._partition(problem, assignment, usage, places)
+            placements[usage.topology.id] = concluded(usage.topology, usage.assignments, message)
         return Plan(placements, details=_details(problem, placements))
 
-    def _partition(self, problem: Problem, housing: NodeAssignment, lodging: NodeUsage, places: list[int]) -> str:
+    def _partition(self, problem: Problem, assignment: NodeAssignment, usage: NodeUsage, places: list[int]) -> str:
         """Give the executors of one topology that wait their nodes; answers what there is to say of it."""
-        waiting = lodging.waiting
+        waiting = usage.waiting
         if not waiting:
             return ""
-        used, room = _fewest_nodes(housing, lodging, places)
+        used, room = _fewest_nodes(assignment, usage, places)
         if room < len(waiting):
             return f"{len(waiting)} executors wait, and the cluster has places for {room} of them"
-        chosen, message = self._search(problem, housing, lodging, used, places)
+        chosen, message = self._search(problem, assignment, usage, used, places)
         for executor, node in zip(waiting, chosen, strict=True):
-            lodging.add(executor, node)
+            usage.add(executor, node)
             places[node] -= 1
         return message
 
     def _search(
-        self, problem: Problem, housing: NodeAssignment, lodging: NodeUsage, used: Sequence[int], places: Sequence[int]
+        self, problem: Problem, assignment: NodeAssignment, usage: NodeUsage, used: Sequence[int], places: Sequence[int]
     ) -> tuple[list[int], str]:
         """Executor that waits -> node."""
         import numpy as np
 
-        topology, params = lodging.topology, self._params
-        many = len(lodging.waiting)
+        topology, params = usage.topology, self._params
+        many = len(usage.waiting)
         sizes = [min(places[node], many) for node in used]
         inside = inside_of(topology, observed(topology, problem.traffic), len(used))
         work = params.population * (CHROMOSOME_WORK + GENE_WORK * sum(sizes) + inside.work)
@@ -112,11 +112,11 @@ class ErStream:
             message = f"too large for the whole search: {generations} of {params.generations} generations"
 
         position = np.repeat(np.arange(len(used)), sizes)
-        number = {housing.nodes[node]: at for at, node in enumerate(used)}
+        number = {assignment.nodes[node]: at for at, node in enumerate(used)}
         nodes = np.zeros(len(topology.executors), dtype=np.int64)
-        for executor, slot in lodging.assignments.items():
+        for executor, slot in usage.assignments.items():
             nodes[topology.number_of[executor]] = number[slot.node]
-        waiting = np.array([topology.number_of[executor] for executor in lodging.waiting])
+        waiting = np.array([topology.number_of[executor] for executor in usage.waiting])
         node_of_gene = np.empty(len(position), dtype=np.int64)
 
         def fitness(chromosome: "Integers") -> int:
@@ -129,28 +129,28 @@ class ErStream:
         return [used[at] for at in node_of_gene[:many].tolist()], message
 
 
-def _places(problem: Problem, housing: NodeAssignment) -> list[int]:
+def _places(problem: Problem, assignment: NodeAssignment) -> list[int]:
     """Node -> executors that still find a place: its capacity, else its slots, less those that run."""
-    running = dict.fromkeys(housing.nodes, 0)
+    running = dict.fromkeys(assignment.nodes, 0)
     for worker in problem.existing:
         if worker.node in running:
             running[worker.node] += len(worker.executors)
-    nodes = [problem.cluster.by_id[name] for name in housing.nodes]
+    nodes = [problem.cluster.by_id[name] for name in assignment.nodes]
     return [max(0, (node.slots if node.capacity is None else int(node.capacity)) - running[node.id]) for node in nodes]
 
 
-def _fewest_nodes(housing: NodeAssignment, lodging: NodeUsage, places: Sequence[int]) -> tuple[list[int], int]:
+def _fewest_nodes(assignment: NodeAssignment, usage: NodeUsage, places: Sequence[int]) -> tuple[list[int], int]:
     """The fewest nodes with places for all that wait, most places first (Eq. 20), and the places there are on them.
 
     Nodes on which the topology runs are used in any case and come first.
     """
-    occupied = {slot.node for slot in lodging.assignments.values()}
-    candidates = [node for node in range(len(housing.nodes)) if lodging.has_room(node)]
-    candidates.sort(key=lambda node: (housing.nodes[node] not in occupied, -places[node], housing.nodes[node]))
+    occupied = {slot.node for slot in usage.assignments.values()}
+    candidates = [node for node in range(len(assignment.nodes)) if usage.has_room(node)]
+    candidates.sort(key=lambda node: (assignment.nodes[node] not in occupied, -places[node], assignment.nodes[node]))
     used: list[int] = []
     room = 0
     for node in candidates:
-        if housing.nodes[node] not in occupied and room >= len(lodging.waiting):
+        if assignment.nodes[node] not in occupied and room >= len(usage.waiting):
             break
         used.append(node)
         room += places[node]

@@ -1,9 +1,10 @@
 """`i-scheduler`: fuse executors that communicate, then place what is left optimally.
 
 "I-Scheduler: Iterative scheduling for distributed stream processing systems" (Eskandari, Mair, Huang, Eyers, 2020).
-First level: executors to nodes (`scheduler.partitioning.fusing`), with an optimiser for at most `phi` vertices and a direct
-mapping as the fallback; ours answers with the better of the two. Second level: the executors of a node to workers of
-at most `T`. Topologies come one after the other; each gets the capacity and the slots that the earlier ones leave.
+First level: executors to nodes (`scheduler.partitioning.fusing`), with an optimiser for at most `phi` vertices and a
+direct mapping as the fallback; ours answers with the better of the two. Second level: the executors of a node to
+workers of at most `T`. Topologies come one after the other; each gets the capacity and the slots that the earlier ones
+leave.
 """
 
 from collections.abc import Mapping, Sequence

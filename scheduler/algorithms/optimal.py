@@ -2,8 +2,8 @@
 
 The objective is W of I-Scheduler (Eskandari, Mair, Huang, Eyers, 2020): the rate between executors on different
 nodes, over all topologies of the round together, under the nodes' capacities. The method is ours: a tabu search
-finds a placement, an exact search (`scheduler.partitioning.exact_by_node` or `scheduler.partitioning.exact`) proves it or finds a
-better one.
+finds a placement, an exact search (`scheduler.partitioning.exact_by_node` or `scheduler.partitioning.exact`) proves it
+or finds a better one.
 """
 
 from dataclasses import dataclass, replace

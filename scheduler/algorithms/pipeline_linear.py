@@ -47,14 +47,14 @@ class PipelineLinear:
 
     def place(self, problem: Problem) -> Plan:
         """All topologies together, their components numbered one after the other."""
-        housing = NodeAssignment(problem)
-        check_nodes(len(housing.nodes))
+        assignment = NodeAssignment(problem)
+        check_nodes(len(assignment.nodes))
         flow = flow_of(sum(len(t.components) for t in problem.topologies), _links(problem.topologies))
         largest = max((c.parallelism for t in problem.topologies for c in t.components), default=1)
-        grid = Distribution.padded(len(housing.nodes), largest) if housing.nodes else None
+        grid = Distribution.padded(len(assignment.nodes), largest) if assignment.nodes else None
         layers = self._layers(grid, flow) if grid else []
         origins = [_inverse(labels) for labels, _ in layers]
-        placements = {lodging.topology.id: _seat(lodging, grid, origins) for lodging in housing.lodgings}
+        placements = {usage.topology.id: _seat(usage, grid, origins) for usage in assignment.lodgings}
         schedule: list[tuple[int, ...]] = []
         if grid:
             schedule = [tuple(row) for row in relabelled(grid.rows(grid.nodes), layers[0][0])]
@@ -63,10 +63,10 @@ class PipelineLinear:
             "G": grid.block if grid else None,
             **_matrices(grid, layers),
             "schedule": schedule,
-            "timeline": timeline(flow, housing.counts, schedule) if grid else [],
-            "node_loads": housing.loads,
+            "timeline": timeline(flow, assignment.counts, schedule) if grid else [],
+            "node_loads": assignment.loads,
         }
-        communication = CommunicationSchedule(housing.nodes, tuple(schedule), flow.stages) if grid else None
+        communication = CommunicationSchedule(assignment.nodes, tuple(schedule), flow.stages) if grid else None
         return Plan(placements, schedule=communication, details=details)
 
     def _layers(self, grid: Distribution, flow: Flow) -> list[tuple[list[int], list[Swap]]]:
@@ -108,28 +108,28 @@ def _matrices(grid: Distribution | None, layers: Sequence[tuple[list[int], list[
     }
 
 
-def _seat(lodging: NodeUsage, grid: Distribution | None, origins: Sequence[Sequence[int]]) -> Placement:
+def _seat(usage: NodeUsage, grid: Distribution | None, origins: Sequence[Sequence[int]]) -> Placement:
     """Executors that wait onto the nodes whose cells hold them.
 
     Args:
-        lodging: the topology on the nodes.
+        usage: the topology on the nodes.
         grid: the matrix before refinement; None without nodes.
         origins: layer -> final label -> what it was in `grid`.
     """
     left: list[Executor] = []
-    for executor in lodging.waiting:
+    for executor in usage.waiting:
         node = None
         if grid is not None:
-            layer, label = divmod(lodging.number[executor.component], grid.nodes)
+            layer, label = divmod(usage.number[executor.component], grid.nodes)
             node = grid.column(executor.index, origins[layer][label])
-        if node is not None and lodging.has_room(node):
-            lodging.add(executor, node)
+        if node is not None and usage.has_room(node):
+            usage.add(executor, node)
         else:
             left.append(executor)
-    if not lodging.settle(left):
-        return concluded(lodging.topology, lodging.assignments, f"no free slot: {len(left)} executors wait")
+    if not usage.settle(left):
+        return concluded(usage.topology, usage.assignments, f"no free slot: {len(left)} executors wait")
     message = f"{len(left)} executors are not on the node of their cell, which has no free slot" if left else ""
-    return concluded(lodging.topology, lodging.assignments, message)
+    return concluded(usage.topology, usage.assignments, message)
 
 
 def _inverse(permutation: Sequence[int]) -> list[int]:

@@ -56,19 +56,19 @@ class Pmod:
 
     def place(self, problem: Problem) -> Plan:
         """All topologies together, one after the other; what runs does not move."""
-        housing = NodeAssignment(problem)
-        check_nodes(len(housing.nodes))
-        placements = {lodging.topology.id: _settled(lodging) for lodging in housing.lodgings}
-        dropped = {(lodging.topology.id, executor.name) for lodging in housing.lodgings for executor in lodging.dropped}
+        assignment = NodeAssignment(problem)
+        check_nodes(len(assignment.nodes))
+        placements = {usage.topology.id: _settled(usage) for usage in assignment.lodgings}
+        dropped = {(usage.topology.id, executor.name) for usage in assignment.lodgings for executor in usage.dropped}
         freed = [w for w in problem.existing if any((w.topology, name) in dropped for name in w.executors)]
-        if not housing.nodes:
+        if not assignment.nodes:
             return Plan(placements, freed=freed, details=_nothing(self._params))
-        change = self._change(problem, len(housing.nodes))
+        change = self._change(problem, len(assignment.nodes))
         matrix = change.steps()
         details = _details(change, matrix, self._params)
         if change.old_nodes != change.nodes:
             matrix = Change(change.nodes, change.old_tasks, change.nodes, change.tasks).steps()
-        schedule = CommunicationSchedule(housing.nodes, tuple(map(tuple, matrix)), 1)
+        schedule = CommunicationSchedule(assignment.nodes, tuple(map(tuple, matrix)), 1)
         return Plan(placements, freed=freed, schedule=schedule, details=details)
 
     def _change(self, problem: Problem, nodes: int) -> Change:
@@ -88,10 +88,10 @@ class Pmod:
         return Change(old_nodes, old_tasks, nodes, tasks)
 
 
-def _settled(lodging: NodeUsage) -> Placement:
+def _settled(usage: NodeUsage) -> Placement:
     """Executors that wait, component by component, onto nodes where their component is rarest."""
-    message = "" if lodging.settle(lodging.waiting) else f"no free slot: {len(lodging.waiting)} executors wait"
-    return concluded(lodging.topology, lodging.assignments, message)
+    message = "" if usage.settle(usage.waiting) else f"no free slot: {len(usage.waiting)} executors wait"
+    return concluded(usage.topology, usage.assignments, message)
 
 
 def _details(change: Change, matrix: list[Step], params: PmodParams) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """Annealing of a few parts at a time, in the part of Python that Numba turns into machine code.
 
-Nothing is allocated here, and arrays come as pointers (`scheduler.partitioning.jit_cache`): so compiling takes little, and
-the code needs nothing of Numba when it runs. The functions run as they are on lists, slowly, with the same answers.
-Graphs come in compressed rows: the neighbours of vertex v are adj[xadj[v]:xadj[v+1]], the rates to them stand at the
-same places of `wgt`; vertices have a load `vw` and a memory `vm`, parts hold `cap` and `room`. All these are whole.
+Nothing is allocated here, and arrays come as pointers (`scheduler.partitioning.jit_cache`): so compiling takes little,
+and the code needs nothing of Numba when it runs. The functions run as they are on lists, slowly, with the same
+answers. Graphs come in compressed rows: the neighbours of vertex v are adj[xadj[v]:xadj[v+1]], the rates to them stand
+at the same places of `wgt`; vertices have a load `vw` and a memory `vm`, parts hold `cap` and `room`. All these are
+whole.
 """
 
 from scheduler.partitioning.rows import Floats, Ints

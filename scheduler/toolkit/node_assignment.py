@@ -61,9 +61,9 @@ class NodeUsage:
     """
 
     def __init__(
-        self, housing: NodeAssignment, topology: Topology, workers: Workers, joined: dict[int, Slot], first: int
+        self, assignment: NodeAssignment, topology: Topology, workers: Workers, joined: dict[int, Slot], first: int
     ) -> None:
-        self._housing = housing
+        self._assignment = assignment
         self._joined = joined
         self.topology = topology
         self.number = {component.id: first + at for at, component in enumerate(topology.components)}
@@ -74,28 +74,28 @@ class NodeUsage:
 
     def has_room(self, node: int) -> bool:
         """Whether an executor of the topology may go to `node`."""
-        return node in self._joined or self._housing.free.count(self._housing.nodes[node]) > 0
+        return node in self._joined or self._assignment.free.count(self._assignment.nodes[node]) > 0
 
     def add(self, executor: Executor, node: int) -> None:
         """Put `executor` on `node`, which must have room."""
         slot = self._joined.get(node)
         if slot is None:
-            slot = self._housing.free.lowest(self._housing.nodes[node])
+            slot = self._assignment.free.lowest(self._assignment.nodes[node])
             if slot is None:
-                raise ValueError(f"{self._housing.nodes[node]} has no room")
-            self._housing.free.take(slot)
+                raise ValueError(f"{self._assignment.nodes[node]} has no room")
+            self._assignment.free.take(slot)
             self._joined[node] = slot
         self.assignments[executor] = slot
-        self._housing.count(self.number[executor.component], node)
+        self._assignment.count(self.number[executor.component], node)
 
     def settle(self, executors: Sequence[Executor]) -> bool:
         """Find a node with room for each of `executors`, which come component by component; False: there is none."""
-        spread = Spread(self._housing.loads, filter(self.has_room, range(len(self._housing.nodes))))
+        spread = Spread(self._assignment.loads, filter(self.has_room, range(len(self._assignment.nodes))))
         if executors and not spread:
             return False
         for component, group in groupby(executors, key=lambda executor: executor.component):
             mine = list(group)
-            nodes = spread.choose(self._housing.counts[self.number[component]], len(mine))
+            nodes = spread.choose(self._assignment.counts[self.number[component]], len(mine))
             for executor, node in zip(mine, nodes, strict=True):
                 self.add(executor, node)
         return True

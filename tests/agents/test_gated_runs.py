@@ -87,7 +87,7 @@ class Gatekeeper:
             assert command.number == keeper._last.get(share, command.number - 1) + 1, "a time slot was left out"
             if share.epoch == 1 and command.number > max(keeper._last.values(), default=-1):
                 assert not keeper.on_the_way, "a time slot began before the last one was over"
-                bolts = [bolt for other in keeper._last for bolt in other.assembly.bolts]
+                bolts = [bolt for other in keeper._last for bolt in other.registry.bolts]
                 idle = all(bolt.router.blocked or not bolt.inputs.rows for bolt in bolts)
                 assert keeper._marks or idle, "a time slot began before all rows of the last one were processed"
             keeper._last[share] = command.number

@@ -61,8 +61,8 @@ class LiveWorker:
     lost: list[LinkError] = field(default_factory=list)
 
     @property
-    def assembly(self) -> TaskRegistry:
-        return self.share.assembly
+    def registry(self) -> TaskRegistry:
+        return self.share.registry
 
     @property
     def links(self) -> dict[int, Link]:
@@ -75,7 +75,7 @@ class LiveWorker:
 
     @property
     def drained(self) -> bool:
-        return self.assembly.drained and not self.by_peer.backlog
+        return self.registry.drained and not self.by_peer.backlog
 
     def step(self) -> None:
         self.loop.run_pass()
@@ -248,7 +248,7 @@ def test_a_worker_that_goes_away_is_noticed_by_all_its_peers(closing: ExitStack)
     run = live(closing, ledger)
     run.connect()
     run.start()
-    run.until(lambda: any(bolt.meter.processed for bolt in run.workers[2].assembly.bolts))
+    run.until(lambda: any(bolt.meter.processed for bolt in run.workers[2].registry.bolts))
     gone = run.workers.pop(2)
     for link in gone.links.values():
         link.close()

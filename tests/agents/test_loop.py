@@ -31,7 +31,7 @@ class Clock(selectors.SelectSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now_ns = 5_000_000_000
-        self.assembly = TaskRegistry()
+        self.registry = TaskRegistry()
         self.slept: list[float] = []
         self.before_select: Callable[[], None] = lambda: None
         self.after_turns: Callable[[], None] = lambda: None
@@ -43,7 +43,7 @@ class Clock(selectors.SelectSelector):
         assert timeout is not None
         self.before_select()
         if timeout > 0:
-            assert not any(bolt.queued for bolt in self.assembly.bolts), "asleep over queued rows"
+            assert not any(bolt.queued for bolt in self.registry.bolts), "asleep over queued rows"
             self.slept.append(timeout)
         self.now_ns += round(timeout * 1e9)
         return super().select(0)
@@ -80,7 +80,7 @@ def share_of(
     spec = run_spec(topology, places, rate=rate)
     store = StateStore(Path("nowhere"), spec.run)
     share = EpochTasks(spec, HERE, operator, {}, ager, network, store, clocks, lambda _: None)
-    clock.assembly = share.assembly
+    clock.registry = share.registry
     store.close()
     return share
 
@@ -115,15 +115,15 @@ def looped(
     share = share_of(topology, [HERE] * len(topology.executors), records, clock, ager, Alone(), rate)
     no_link = "no link can break here"
     loop = EventLoop(clock, share, ager, reports.append, lambda *_: pytest.fail(no_link), lambda: clock.after_turns())
-    return loop, share.assembly, reports
+    return loop, share.registry, reports
 
 
 @pytest.mark.parametrize("length", [1, 2, 5])
 def test_a_row_waits_for_its_age_on_every_hop_and_for_nothing_else(clock: Clock, length: int) -> None:
-    loop, assembly, _ = looped(clock, line(length), every(50_000_000), 1_000)
+    loop, registry, _ = looped(clock, line(length), every(50_000_000), 1_000)
     start = clock.now_ns + 10_000_000
-    assembly.spouts[0].start(start)
-    sink = assembly.bolts[-1]
+    registry.spouts[0].start(start)
+    sink = registry.bolts[-1]
     seen: list[int] = []
     while len(seen) < 10:
         now = clock.now_ns
@@ -136,23 +136,23 @@ def test_a_row_waits_for_its_age_on_every_hop_and_for_nothing_else(clock: Clock,
 
 
 def test_nothing_is_polled_while_nothing_is_due(clock: Clock) -> None:
-    loop, assembly, _ = looped(clock, line(2), every(400_000_000), 3)
-    assembly.spouts[0].start(clock.now_ns)
+    loop, registry, _ = looped(clock, line(2), every(400_000_000), 3)
+    registry.spouts[0].start(clock.now_ns)
     passes = 0
-    while not all(running.drained for running in assembly.executors):
+    while not all(running.drained for running in registry.executors):
         loop.run_pass()
         passes += 1
-    assert assembly.bolts[-1].meter.processed == 3
+    assert registry.bolts[-1].meter.processed == 3
     # Per record: it is emitted, and its batch grows old twice on its way; and one pass for the report.
     assert passes <= 3 * 3 + 2
     assert max(clock.slept) > 0.3
 
 
 def test_what_the_last_turns_bring_is_seen_to_before_the_loop_sleeps(clock: Clock) -> None:
-    loop, assembly, _ = looped(clock, line(2), None, 3)
+    loop, registry, _ = looped(clock, line(2), None, 3)
     over: list[int] = []
-    clock.after_turns = lambda: over.extend([clock.now_ns] * all(running.drained for running in assembly.executors))
-    assembly.spouts[0].start(clock.now_ns)
+    clock.after_turns = lambda: over.extend([clock.now_ns] * all(running.drained for running in registry.executors))
+    registry.spouts[0].start(clock.now_ns)
     while not over:
         began = clock.now_ns
         loop.run_pass()
@@ -161,8 +161,8 @@ def test_what_the_last_turns_bring_is_seen_to_before_the_loop_sleeps(clock: Cloc
 
 def test_a_source_that_is_a_little_behind_waits_for_more_and_one_that_is_far_behind_does_not(clock: Clock) -> None:
     quantum = loop_module._SOURCE_QUANTUM_NS
-    loop, assembly, _ = looped(clock, line(1), every(quantum // 10), 100_000)
-    spout = assembly.spouts[0]
+    loop, registry, _ = looped(clock, line(1), every(quantum // 10), 100_000)
+    spout = registry.spouts[0]
     spout.start(clock.now_ns)
     loop.run_pass()
     emitted = spout.meter.emitted
@@ -178,20 +178,20 @@ def test_a_source_that_is_a_little_behind_waits_for_more_and_one_that_is_far_beh
 
 
 def test_sources_without_a_schedule_start_when_they_are_told_to(clock: Clock) -> None:
-    loop, assembly, _ = looped(clock, line(1), None, 10)
+    loop, registry, _ = looped(clock, line(1), None, 10)
     start = clock.now_ns + 30_000_000
-    assembly.spouts[0].start(start)
+    registry.spouts[0].start(start)
     now = clock.now_ns
-    while not assembly.spouts[0].meter.emitted:
+    while not registry.spouts[0].meter.emitted:
         now = clock.now_ns
         loop.run_pass()
     assert now - start <= loop_module._SOURCE_QUANTUM_NS
 
 
 def test_reports_come_once_a_second_also_after_a_long_turn(clock: Clock) -> None:
-    loop, assembly, reports = looped(clock, line(1), every(10_000_000), 10_000)
+    loop, registry, reports = looped(clock, line(1), every(10_000_000), 10_000)
     start = clock.now_ns
-    assembly.spouts[0].start(start)
+    registry.spouts[0].start(start)
     while len(reports) < 3:
         loop.run_pass()
     # An operator that takes six seconds for a batch.
@@ -266,7 +266,7 @@ def test_a_full_socket_wakes_the_loop_when_it_takes_more_and_not_otherwise(linke
 def test_frames_that_came_with_the_handshake_are_taken_at_once(clock: Clock) -> None:
     row = Codec(SCHEMA).encode([(0, "s0", 0, 0, 0)])
     linked = Linked(clock, b"".join(frame.data(0, 1, 0, 1, 1, row)))
-    assert clock.assembly.bolts[0].queued == 1
+    assert clock.registry.bolts[0].queued == 1
     linked.close()
 
 
@@ -285,9 +285,9 @@ def test_a_link_that_breaks_is_lost_once_though_reading_and_writing_fail_togethe
 
 def test_a_halted_loop_gives_no_turns_and_sends_nothing_but_reads_so_that_it_can_sleep(linked: Linked) -> None:
     linked.loop.halted = True
-    clock, sink = linked.clock, linked.share.assembly.bolts[0]
+    clock, sink = linked.clock, linked.share.registry.bolts[0]
     # Over queued rows it sleeps, too.
-    clock.assembly = TaskRegistry()
+    clock.registry = TaskRegistry()
     linked.far.send(b"".join(frame.data(0, 1, 0, 1, 1, Codec(SCHEMA).encode([(0, "s0", 0, 0, 0)]))))
     linked.link.write([b"later"])
     for _ in range(30):

@@ -101,11 +101,11 @@ def test_all_workers_together_build_both_ends_of_every_channel_once(places: list
         planned = [c.id for c in run.plan.channels]
         assert sorted(key for key, _, _ in run.channels()) == sorted(planned)
         remote = [key for key, outgoing, _ in run.channels() if isinstance(outgoing, RemoteOutgoing)]
-        incoming = [ends for worker in run.workers.values() for ends in worker.assembly.incoming.items()]
+        incoming = [ends for worker in run.workers.values() for ends in worker.registry.incoming.items()]
         assert sorted(key for key, _ in incoming) == sorted(planned)
         assert sorted(key for key, end in incoming if isinstance(end, RemoteIncoming)) == sorted(remote)
         assert all(places[sender] != places[receiver] for sender, receiver, _ in remote)
-        names = [e.executor.name for worker in run.workers.values() for e in worker.assembly.executors]
+        names = [e.executor.name for worker in run.workers.values() for e in worker.registry.executors]
         assert sorted(names) == sorted(executor.name for executor in DIAMOND.executors)
         for number, place in enumerate(run.plan.places):
             ends = {places[at] for key in remote for at in key[:2] if place in (places[key[0]], places[key[1]])}

@@ -55,19 +55,19 @@ class Counted(Ledger):
 def wiring_of(run: ScriptedRun) -> Iterator[object]:
     """Everything that says who sends what to whom, by identity."""
     for place, worker in run.workers.items():
-        assembly = worker.assembly
+        registry = worker.registry
         yield place, worker.share.plan.place
-        yield {number: id(running) for number, running in assembly.running.items()}
-        yield [id(running) for running in assembly.executors]
-        for ends in (assembly.outgoing, assembly.incoming, assembly._to, assembly._from):
+        yield {number: id(running) for number, running in registry.running.items()}
+        yield [id(running) for running in registry.executors]
+        for ends in (registry.outgoing, registry.incoming, registry._to, registry._from):
             yield {key: id(end) for key, end in ends.items()}
-        yield list(assembly.retired), list(assembly.departed)
-        for running in assembly.executors:
+        yield list(registry.retired), list(registry.departed)
+        for running in registry.executors:
             yield [id(channel) for channel in running.router.channels]
             yield running.live
-        for bolt in assembly.bolts:
+        for bolt in registry.bolts:
             # Some may have come to their end meanwhile.
-            yield bolt.inputs.channels <= set(assembly.incoming.values())
+            yield bolt.inputs.channels <= set(registry.incoming.values())
             yield len(bolt.inputs._replaced)
 
 
@@ -180,7 +180,7 @@ def test_where_an_executor_has_ended_moves_are_refused_and_barriers_that_store_a
         while not any(spout.ending for spout in run.spouts):
             run.sweep(Random(1))  # noqa: S311 - it must be repeatable
         run.command(SLOTS[0], Prepare(epoch=1, barrier=1, moves=(Move("b[1]", SLOTS[1]),), workers=tuple(SLOTS)))
-        ended = [place for place, worker in run.workers.items() if any(s.ending for s in worker.assembly.spouts)]
+        ended = [place for place, worker in run.workers.items() if any(s.ending for s in worker.registry.spouts)]
         for place in ended:
             if place != SLOTS[0]:
                 run.command(place, Prepare(epoch=1, barrier=1, moves=(Move("b[1]", SLOTS[1]),), workers=tuple(SLOTS)))
@@ -210,7 +210,7 @@ def test_an_executor_without_inputs_neither_prevents_moves_nor_stays_behind() ->
             assert run.sweep(random) or run.sweep(random, 10**9)
             told = [report for worker in run.workers.values() for report in worker.reports]
         assert sorted(report.executor for report in told if isinstance(report, Moved)) == ["__acker[0]", "b[0]"]
-        assert "__acker[0]" in {running.executor.name for running in run.workers[SLOTS[2]].assembly.executors}
+        assert "__acker[0]" in {running.executor.name for running in run.workers[SLOTS[2]].registry.executors}
         run.run([], 0)
     ledger.check()
 
@@ -221,7 +221,7 @@ def test_what_arrives_is_made_beside_what_works_and_is_closed_when_the_worker_is
         before = ledger.open
         run.command(SLOTS[0], Prepare(epoch=1, barrier=1, moves=(Move("b[0]", SLOTS[0]),), workers=tuple(SLOTS)))
         assert ledger.open == before + 1
-        assert "b[0]" not in {running.executor.name for running in run.workers[SLOTS[0]].assembly.executors}
+        assert "b[0]" not in {running.executor.name for running in run.workers[SLOTS[0]].registry.executors}
         for worker in run.workers.values():
             worker.share.close()
         assert ledger.open == 0

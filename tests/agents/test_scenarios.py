@@ -1,7 +1,7 @@
 """Kills, lost nodes, broken links, moves and stops at any moment: the answer is the right one, every row once.
 
-The session of `controller.coordinator` and the shares of all workers are the real ones; wires, disks, processes and time are
-scripted. `--scenarios N` asks for more of them, and `--seed S`, which a failure names, repeats them exactly.
+The session of `controller.coordinator` and the shares of all workers are the real ones; wires, disks, processes and
+time are scripted. `--scenarios N` asks for more of them, and `--seed S`, which a failure names, repeats them exactly.
 """
 
 import asyncio

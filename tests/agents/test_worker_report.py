@@ -38,14 +38,14 @@ def test_what_has_left_before_a_channels_receiver_moved_is_counted_although_the_
         worker = run.workers[HERE]
         traces = TraceWriter(tmp_path, "r", "n1", 0)
         reporter = MetricsReporter(worker.share, traces, 0)
-        (channel,) = worker.assembly.outgoing.values()
+        (channel,) = worker.registry.outgoing.values()
         run.turn(0)
         channel.flush()
         assert channel.tuples > 0
         channel.closed = True
-        del worker.assembly.outgoing[channel.id]
-        worker.assembly.retire([channel])
-        worker.assembly.let_go()
+        del worker.registry.outgoing[channel.id]
+        worker.registry.retire([channel])
+        worker.registry.let_go()
         reports = [reporter.report(at * 1_000_000_000) for at in (1, 2)]
         assert [report.sent[0].tuples for report in reports] == [channel.tuples] * 2
         traces.close()

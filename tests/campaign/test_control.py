@@ -39,11 +39,11 @@ def test_a_run_that_nothing_disturbs_takes_its_checkpoints_and_ends() -> None:
     assert [message.complete for message in nodes.got(Prepare, "n3")] == [0, 1, 2, 3]
     assert [subject for subject, _, _ in nodes.noted("checkpoint")] == ["1", "2", "3", "4"]
     assert {detail for _, detail, _ in nodes.noted("checkpoint")} == {"bytes=30"}
-    assert nodes.session.journal.checkpoints == 4
+    assert nodes.coordinator.journal.checkpoints == 4
     kept = sorted(name for name in nodes.copies.files if name.startswith("checkpoints"))
     assert kept == ["checkpoints/4/mid[0]", "checkpoints/4/sink[0]", "checkpoints/4/src[0]"]
     assert parts(nodes) == ["settled at 1", "settled at 2", "settled at 3", "settled at 4", "last of epoch 1"]
-    assert nodes.session.positions == {"src[0]": 100}
+    assert nodes.coordinator.positions == {"src[0]": 100}
     assert len(nodes.got(Start)) == len(nodes.got(Stop)) == len(nodes.got(Finish)) == 3
 
 
@@ -106,7 +106,7 @@ def test_a_checkpoint_without_second_copies_is_not_complete_and_the_run_goes_bac
     assert ("2", "no second copy of checkpoint 2: no", None) in nodes.noted("barrier_abandoned")
     assert not any(name.startswith(("checkpoints/2", "answers/2")) for name in nodes.copies.files)
     assert parts(nodes) == ["settled at 1", "settled at 3", "last of epoch 2"]
-    assert nodes.session.journal.recoveries[0]["cause"] == "no second copy of checkpoint 2: no"
+    assert nodes.coordinator.journal.recoveries[0]["cause"] == "no second copy of checkpoint 2: no"
 
 
 def test_a_run_that_is_told_to_stop_ends_where_it_had_stopped_whatever_dies() -> None:
@@ -122,7 +122,7 @@ def test_a_run_that_is_told_to_stop_ends_where_it_had_stopped_whatever_dies() ->
     assert nodes.got(Start, "n1")[-1].spec.until == {"src[0]": 100}
     # Sources with a known end need not be told.
     assert len(nodes.got(Stop, "n1")) == 1
-    assert nodes.session.positions == {"src[0]": 100}
+    assert nodes.coordinator.positions == {"src[0]": 100}
     assert parts(nodes)[-1] == "last of epoch 2"
 
 
@@ -136,18 +136,18 @@ def test_a_run_can_be_told_to_stop_while_it_recovers() -> None:
         nodes.kill_worker(MID, epoch=2)
 
     nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 5, kill)
-    assert (nodes.epoch, nodes.session.positions) == (3, {"src[0]": 100})
+    assert (nodes.epoch, nodes.coordinator.positions) == (3, {"src[0]": 100})
 
 
 def test_once_the_answer_is_complete_deaths_change_nothing() -> None:
     async def run() -> Obedient:
         nodes = Obedient(Course(checkpoint_s=2))
-        async with nodes.session as session:
-            await session.start()
-            await session.stop()
+        async with nodes.coordinator as coordinator:
+            await coordinator.start()
+            await coordinator.stop()
             nodes.kill_worker(MID)
             nodes.lose("n2")
-            await session.finish()
+            await coordinator.finish()
         return nodes
 
     nodes = virtual_time.run(run())
@@ -159,8 +159,8 @@ def test_steps_that_take_too_long_name_who_is_missing() -> None:
     async def run() -> None:
         nodes = Obedient(Course(checkpoint_s=2))
         nodes.mute.add(Start)
-        async with nodes.session as session:
-            await session.start()
+        async with nodes.coordinator as coordinator:
+            await coordinator.start()
 
     with pytest.raises(RunError, match="the workers did not all start within 120 s; missing: n1/0, n1/1, n2/0"):
         virtual_time.run(run())
@@ -170,14 +170,14 @@ def test_a_topology_may_drain_as_long_as_something_moves() -> None:
     async def run() -> None:
         nodes = Obedient(Course())
         nodes.mute.add(Drained)
-        async with nodes.session as session:
-            await session.start()
-            await session.stop()
-            waiting = asyncio.create_task(session.finish())
+        async with nodes.coordinator as coordinator:
+            await coordinator.start()
+            await coordinator.stop()
+            waiting = asyncio.create_task(coordinator.finish())
             for second in range(500):
                 await asyncio.sleep(1)
                 work = {"mid[0]": Work(emitted=0, processed=second, queued=9, busy_ns=0, blocked_ns=0)}
-                session.take("n1", Progress(epoch=1, slot=1, at_ns=second * NS, emitted=0, sunk=0, executors=work))
+                coordinator.take("n1", Progress(epoch=1, slot=1, at_ns=second * NS, emitted=0, sunk=0, executors=work))
             assert not waiting.done()
             assert await asyncio.wait_for(asyncio.wait([waiting]), 2 * DRAIN_S)
             await waiting
@@ -189,8 +189,8 @@ def test_a_topology_may_drain_as_long_as_something_moves() -> None:
 def test_a_session_that_is_left_in_the_middle_leaves_nothing_running() -> None:
     async def run() -> set[asyncio.Task[Any]]:
         nodes = Obedient(Course(checkpoint_s=0.05))
-        async with nodes.session as session:
-            await session.start()
+        async with nodes.coordinator as coordinator:
+            await coordinator.start()
             await asyncio.sleep(1.03)
         return asyncio.all_tasks() - {asyncio.current_task()}
 
@@ -241,7 +241,7 @@ def test_whatever_happens_the_protocol_is_kept_and_the_run_ends(
             elif what == "lose" and not nodes.dead:
                 nodes.lose(place.node)
             elif what == "break link":
-                nodes.session.take(place.node, Lost(epoch=nodes.epoch, slot=place.slot, peer=SINK, reason="reset"))
+                nodes.coordinator.take(place.node, Lost(epoch=nodes.epoch, slot=place.slot, peer=SINK, reason="reset"))
             else:
                 nodes.refuses = "not now"
                 await asyncio.sleep(0.2)
@@ -251,5 +251,5 @@ def test_whatever_happens_the_protocol_is_kept_and_the_run_ends(
     complete = [int(subject) for subject, _, _ in nodes.noted("checkpoint")]
     assert parts(nodes) == [*(f"settled at {number}" for number in complete), f"last of epoch {nodes.epoch}"]
     asked = [wish.executor for plan in plans for wish in plan.wishes]
-    told = [move["executor"] for move in nodes.session.journal.moves]
+    told = [move["executor"] for move in nodes.coordinator.journal.moves]
     assert all(told.count(executor) <= asked.count(executor) for executor in PLACES)

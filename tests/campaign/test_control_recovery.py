@@ -31,12 +31,12 @@ def test_a_killed_worker_begins_the_next_epoch_from_the_last_complete_checkpoint
     async def kill(nodes: Obedient) -> None:
         await asyncio.sleep(3)
         executors = {"src[0]": Work(emitted=130, processed=None, queued=None, busy_ns=0, blocked_ns=0, position=130)}
-        nodes.session.take("n1", Progress(epoch=1, slot=0, at_ns=0, emitted=130, sunk=0, executors=executors))
+        nodes.coordinator.take("n1", Progress(epoch=1, slot=0, at_ns=0, emitted=130, sunk=0, executors=executors))
         nodes.kill_worker(MID)
         # One that lives goes on until it begins anew, and what it writes down then counts as well.
         await asyncio.sleep(0.105)
         executors = {"src[0]": Work(emitted=135, processed=None, queued=None, busy_ns=0, blocked_ns=0, position=135)}
-        nodes.session.take("n1", Progress(epoch=1, slot=0, at_ns=0, emitted=135, sunk=0, executors=executors))
+        nodes.coordinator.take("n1", Progress(epoch=1, slot=0, at_ns=0, emitted=135, sunk=0, executors=executors))
 
     nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 9, kill)
     first, second = nodes.got(Start, "n1")
@@ -45,12 +45,12 @@ def test_a_killed_worker_begins_the_next_epoch_from_the_last_complete_checkpoint
     assert second.spec.until == {}
     assert second.spec.executors == first.spec.executors
     assert len({message.at_ns for message in nodes.got(Go, "n1")}) == 1
-    (recovery,) = nodes.session.journal.recoveries
+    (recovery,) = nodes.coordinator.journal.recoveries
     assert recovery["cause"] == "node n1, slot 1: was killed"
     assert (recovery["checkpoint"], recovery["replayed_tuples"]) == (1, 35)
     # It ends where it had been, although it was restored at 100.
     assert nodes.got(Stop, "n1")[-1].positions == {"src[0]": 135}
-    assert nodes.session.positions == {"src[0]": 135}
+    assert nodes.coordinator.positions == {"src[0]": 135}
     # It waits for other deaths a tenth of a second, and nodes answer at once.
     assert 0.1 < recovery["took_s"] < START_S
     assert parts(nodes)[-1] == "last of epoch 2"
@@ -66,36 +66,36 @@ def test_a_stop_names_the_highest_position_that_any_epoch_reached_wherever_it_wa
 
     async def kill(nodes: Obedient) -> None:
         await asyncio.sleep(3)
-        nodes.session.take("n1", report(1, 180))
+        nodes.coordinator.take("n1", report(1, 180))
         nodes.kill_worker(MID)
         await asyncio.sleep(1)
-        nodes.session.take("n1", report(2, 120))
+        nodes.coordinator.take("n1", report(2, 120))
         # What a worker had said in an older epoch may be late.
-        nodes.session.take("n1", report(1, 200))
-        nodes.session.take("n1", report(2, 130))
+        nodes.coordinator.take("n1", report(1, 200))
+        nodes.coordinator.take("n1", report(2, 130))
         nodes.kill_worker(MID)
 
     nodes = conduct(lambda: Obedient(Course(checkpoint_s=60)), 4.5, kill)
     assert nodes.epoch == 3
     assert nodes.got(Stop, "n1")[-1].positions == {"src[0]": 200}
-    assert nodes.session.positions == {"src[0]": 200}
+    assert nodes.coordinator.positions == {"src[0]": 200}
 
 
 def test_a_source_that_ends_before_what_it_had_reached_is_judged_by_what_it_had_reached() -> None:
     async def kill(nodes: Obedient) -> None:
         work = Work(emitted=500, processed=None, queued=None, busy_ns=0, blocked_ns=0, position=500)
-        nodes.session.take("n1", Progress(epoch=1, slot=0, at_ns=0, emitted=5, sunk=0, executors={"src[0]": work}))
+        nodes.coordinator.take("n1", Progress(epoch=1, slot=0, at_ns=0, emitted=5, sunk=0, executors={"src[0]": work}))
         nodes.deaf_to_positions = True
 
     nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 5, kill)
-    assert nodes.session.positions == {"src[0]": 500}
+    assert nodes.coordinator.positions == {"src[0]": 500}
 
 
 def test_what_a_worker_says_itself_fails_the_run_although_its_consequences_came_first() -> None:
     async def fail(nodes: Obedient) -> None:
-        nodes.session.take("n2", Lost(epoch=1, slot=0, peer=MID, reason="reset"))
+        nodes.coordinator.take("n2", Lost(epoch=1, slot=0, peer=MID, reason="reset"))
         await asyncio.sleep(0.5)
-        nodes.session.take("n1", Failed(epoch=1, slot=1, reason="ValueError: no", log="/worker-1.log"))
+        nodes.coordinator.take("n1", Failed(epoch=1, slot=1, reason="ValueError: no", log="/worker-1.log"))
 
     with pytest.raises(RunFailedError, match=r"^node n1, slot 1: ValueError: no \(and 1 more\)$") as caught:
         conduct(lambda: Obedient(Course(checkpoint_s=2)), 9, fail)
@@ -104,10 +104,10 @@ def test_what_a_worker_says_itself_fails_the_run_although_its_consequences_came_
 
 def test_a_link_that_breaks_for_no_known_reason_is_mended_too() -> None:
     async def cut(nodes: Obedient) -> None:
-        nodes.session.take("n2", Lost(epoch=1, slot=0, peer=MID, reason="reset"))
+        nodes.coordinator.take("n2", Lost(epoch=1, slot=0, peer=MID, reason="reset"))
 
     nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 9, cut)
-    (recovery,) = nodes.session.journal.recoveries
+    (recovery,) = nodes.coordinator.journal.recoveries
     assert recovery["cause"] == "node n2, slot 0: the link to slot 1 of n1 broke: reset"
 
 
@@ -132,7 +132,7 @@ def test_a_failure_during_recovery_begins_the_next_epoch() -> None:
 
     nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 12, kill)
     assert nodes.epoch == 3
-    (recovery,) = nodes.session.journal.recoveries
+    (recovery,) = nodes.coordinator.journal.recoveries
     assert recovery["cause"] == "node n1, slot 1: was killed"
     assert recovery["took_s"] > 5
 
@@ -156,7 +156,7 @@ def test_a_link_that_is_refused_for_ten_seconds_is_outlived() -> None:
         nodes.cut = False
 
     nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 40, refuse)
-    (recovery,) = nodes.session.journal.recoveries
+    (recovery,) = nodes.coordinator.journal.recoveries
     assert recovery["took_s"] > 10
     assert nodes.epoch <= 1 + MOST_RECOVERIES
 
@@ -168,8 +168,8 @@ def test_a_recovery_that_comes_long_after_the_last_one_is_not_delayed() -> None:
             nodes.kill_worker(MID)
 
     nodes = conduct(lambda: Obedient(Course(checkpoint_s=1000)), 110, kill)
-    assert len(nodes.session.journal.recoveries) == MOST_RECOVERIES
-    assert all(recovery["took_s"] < START_S for recovery in nodes.session.journal.recoveries)
+    assert len(nodes.coordinator.journal.recoveries) == MOST_RECOVERIES
+    assert all(recovery["took_s"] < START_S for recovery in nodes.coordinator.journal.recoveries)
 
 
 def test_what_dies_in_the_pause_before_a_recovery_is_mended_by_that_one() -> None:
@@ -182,7 +182,7 @@ def test_what_dies_in_the_pause_before_a_recovery_is_mended_by_that_one() -> Non
         nodes.kill_worker(PLACES["src[0]"])
 
     nodes = conduct(lambda: Obedient(Course(checkpoint_s=1000)), 10, kill)
-    assert len(nodes.session.journal.recoveries) == 2
+    assert len(nodes.coordinator.journal.recoveries) == 2
     assert nodes.epoch == 3
 
 
@@ -192,7 +192,7 @@ def test_what_a_worker_says_in_the_pause_before_a_recovery_fails_the_run() -> No
         await asyncio.sleep(0.3)
         nodes.kill_worker(MID)
         await asyncio.sleep(0.3)
-        nodes.session.take("n1", Failed(epoch=2, slot=0, reason="ValueError: no"))
+        nodes.coordinator.take("n1", Failed(epoch=2, slot=0, reason="ValueError: no"))
 
     with pytest.raises(RunFailedError, match=r"^node n1, slot 0: ValueError: no$"):
         conduct(lambda: Obedient(Course(checkpoint_s=1000)), 10, fail)
@@ -205,7 +205,7 @@ def test_any_number_of_deaths_is_outlived_when_checkpoints_lie_between_them() ->
             await asyncio.sleep(4)
 
     nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 45, kill)
-    assert len(nodes.session.journal.recoveries) == 2 * MOST_RECOVERIES
+    assert len(nodes.coordinator.journal.recoveries) == 2 * MOST_RECOVERIES
 
 
 def test_a_killed_agent_is_started_again_and_gets_its_snapshots_anew() -> None:
@@ -213,11 +213,11 @@ def test_a_killed_agent_is_started_again_and_gets_its_snapshots_anew() -> None:
         await asyncio.sleep(3)
         nodes.disks["n2"].clear()
         nodes.kill_agent("n2")
-        await nodes.session.mark("measure_start")
+        await nodes.coordinator.mark("measure_start")
 
     nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 9, kill)
     assert nodes.got(Start, "n2")[-1].spec.restore == 1
-    assert nodes.session.journal.recoveries[0]["cause"] == "node n2: the agent of n2 was killed"
+    assert nodes.coordinator.journal.recoveries[0]["cause"] == "node n2: the agent of n2 was killed"
     assert not nodes.noted("node_lost")
 
 
@@ -228,7 +228,7 @@ def test_a_lost_nodes_executors_are_placed_again_and_it_may_come_back() -> None:
         await asyncio.sleep(3)
         nodes.lose("n2")
         await asyncio.sleep(10)
-        assert nodes.session.lost_nodes == {"n2"}
+        assert nodes.coordinator.lost_nodes == {"n2"}
         nodes.dead.clear()
 
     nodes = conduct(lambda: Obedient(Course(checkpoint_s=2, moves=(back,))), 25, lose)
@@ -237,11 +237,11 @@ def test_a_lost_nodes_executors_are_placed_again_and_it_may_come_back() -> None:
     assert nodes.disks["n3"]["r/checkpoints/1/mid[0]"] == "1"
     assert [subject for subject, _, _ in nodes.noted("node_lost")] == ["n2"]
     assert [subject for subject, _, _ in nodes.noted("node_returned")] == ["n2"]
-    assert nodes.session.lost_nodes == set()
+    assert nodes.coordinator.lost_nodes == set()
     # It takes part in the epoch under way, so that executors can move to it.
     assert nodes.epoch == 2
     assert [message.spec.workers[-1] for message in nodes.got(Grow, "n2")] == [Place("n2", 0)]
-    assert nodes.session.journal.moves[0]["to"] == "n2/0"
+    assert nodes.coordinator.journal.moves[0]["to"] == "n2/0"
 
 
 def test_a_run_fails_when_there_is_no_placement_without_the_lost_nodes() -> None:
@@ -264,7 +264,7 @@ def test_a_plan_of_moves_comes_about_at_one_barrier_with_new_workers_ready_befor
     assert grow.at_ns == nodes.got(Go, "n3")[0].at_ns
     assert prepare.moves == (Move("mid[0]", Place("n3", 1)), Move("sink[0]", Place("n1", 0)))
     assert prepare.ports.keys() == {"n1/0", "n1/1", "n2/0", "n3/1"}
-    first, second = nodes.session.journal.moves
+    first, second = nodes.coordinator.journal.moves
     assert (first["executor"], first["from"], first["to"]) == ("mid[0]", "n1/1", "n3/1")
     assert (second["executor"], second["from"], second["to"]) == ("sink[0]", "n2/0", "n1/0")
     # Nodes' clocks differ by seconds, and the pause is 7 ms all the same.
@@ -300,7 +300,7 @@ def test_moves_that_a_death_interrupts_are_given_up_as_a_whole(moment: str) -> N
 
     nodes = conduct(lambda: Obedient(Course(checkpoint_s=60, moves=(plan,))), 9, kill)
     assert nodes.got(Start, "n1")[-1].spec.executors == spec_of(PLACES).executors
-    assert [move["abandoned"] for move in nodes.session.journal.moves] == [
+    assert [move["abandoned"] for move in nodes.coordinator.journal.moves] == [
         "the run broke: node n2, slot 0: was killed"
     ] * 2
 
@@ -312,7 +312,7 @@ def test_a_move_to_a_lost_node_is_given_up() -> None:
         nodes.lose("n2")
 
     nodes = conduct(lambda: Obedient(Course(checkpoint_s=2, moves=(plan,))), 15, lose)
-    assert nodes.session.journal.moves == [
+    assert nodes.coordinator.journal.moves == [
         {"executor": "mid[0]", "to": "n2", "at_s": 10, "abandoned": "node n2 is lost"}
     ]
 
@@ -320,4 +320,4 @@ def test_a_move_to_a_lost_node_is_given_up() -> None:
 def test_moves_that_would_come_after_the_end_of_the_input_are_told() -> None:
     plan = MovePlan(10, (MoveRequest("mid[0]", "n3/1"),))
     nodes = conduct(lambda: Obedient(Course(moves=(plan,))), 5)
-    assert nodes.session.journal.moves[0]["abandoned"] == "the sources had ended"
+    assert nodes.coordinator.journal.moves[0]["abandoned"] == "the sources had ended"

@@ -56,7 +56,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Description]:
     yield description
     running.down()
     assert left_of(description.network.prefix) == []
-    assert description_in(Path(description.wish.folder)) is None
+    assert description_in(Path(description.request.folder)) is None
     assert host_state() == before
 
 
@@ -65,7 +65,7 @@ def group_of(cluster: Description, node: str) -> Group:
 
 
 def shares(cluster: Description) -> dict[str, float]:
-    return {name: round(share, 6) for name, share in ask(Path(cluster.wish.folder), "status").shares.items()}
+    return {name: round(share, 6) for name, share in ask(Path(cluster.request.folder), "status").shares.items()}
 
 
 def test_a_node_has_its_own_name_address_processes_and_host_key(cluster: Description) -> None:
@@ -109,7 +109,7 @@ def test_a_node_shows_the_machine_that_it_stands_for(cluster: Description) -> No
 
 
 def test_cores_off_and_slower_clocks_shrink_the_quota_at_once(cluster: Description) -> None:
-    folder = Path(cluster.wish.folder)
+    folder = Path(cluster.request.folder)
     ask(folder, "limit")
     assert shares(cluster) == {"n1": 0.4, "n2": 0.24}
     said(cluster, 1, f"echo 0 > {CPU}/cpu3/online; echo 0 > {CPU}/cpu2/online")
@@ -148,7 +148,7 @@ def test_a_node_sees_the_cpu_time_of_its_own_control_group_and_can_not_change_it
 
 
 def test_nonsense_is_put_back_and_remembered(cluster: Description) -> None:
-    folder = Path(cluster.wish.folder)
+    folder = Path(cluster.request.folder)
     before = len(ask(folder, "status").refused)
     said(cluster, 2, f"echo banana > {CPU}/cpufreq/policy0/scaling_governor")
     assert eventually(lambda: said(cluster, 2, f"cat {CPU}/cpufreq/policy0/scaling_governor") == "performance")
@@ -165,7 +165,7 @@ def test_joules_advance_with_time_and_never_fall(cluster: Description) -> None:
 
 
 def test_quotas_and_limits_hold_and_come_off_while_a_node_is_provisioned(cluster: Description) -> None:
-    folder = Path(cluster.wish.folder)
+    folder = Path(cluster.request.folder)
     ask(folder, "limit")
     assert group_of(cluster, "n1").memory_limit() == 256 << 20
     assert short_of(calibrate_memory(cluster)) == ""
@@ -185,7 +185,7 @@ def test_every_node_gets_what_its_settings_are_worth_all_at_once(cluster: Descri
 
 def test_a_node_that_gets_less_than_it_asks_for_is_told(cluster: Description) -> None:
     group = group_of(cluster, "n1")
-    assert ask(Path(cluster.wish.folder), "limit").shares["n1"] == pytest.approx(0.4)
+    assert ask(Path(cluster.request.folder), "limit").shares["n1"] == pytest.approx(0.4)
     group.limit_cpu(0.2)
     try:
         found = calibrate_cpu(cluster)
@@ -196,7 +196,7 @@ def test_a_node_that_gets_less_than_it_asks_for_is_told(cluster: Description) ->
 
 
 def test_a_node_that_takes_more_memory_than_it_has_loses_that_process_only(cluster: Description) -> None:
-    ask(Path(cluster.wish.folder), "limit")
+    ask(Path(cluster.request.folder), "limit")
     assert said(cluster, 1, "python3 -c 'print(len(b\"1\" * (400 << 20)))'; echo ended by $?") == "ended by 137"
 
 
@@ -217,7 +217,7 @@ def test_a_connection_that_is_kept_open_serves_no_node_of_another_cluster(cluste
     try:
         kept = ["-o", "ControlMaster=auto", "-o", "ControlPersist=60", "root@10.77.0.1"]
         said(cluster, 1, "touch /run/first")
-        for folder, status in ((cluster.wish.folder, 0), (other.description.wish.folder, 1)):
+        for folder, status in ((cluster.request.folder, 0), (other.description.request.folder, 1)):
             command = [f"{folder}/ssh", *kept, "test -e /run/first"]
             assert subprocess.run(command, check=False, timeout=30, stderr=subprocess.DEVNULL).returncode == status
     finally:
@@ -301,7 +301,7 @@ def test_a_folder_holds_one_cluster_which_clean_takes_down_when_it_is_idle(
 def test_whoever_joins_a_cluster_of_another_process_is_told_whose_it_is(
     cluster: Description, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert joined(load_hosts(Path(cluster.wish.folder).parent / "emulated.yml"), quiet=False) == cluster
+    assert joined(load_hosts(Path(cluster.request.folder).parent / "emulated.yml"), quiet=False) == cluster
     assert capsys.readouterr().err == ""
     with brought_up(tmp_path, "go") as (starter, _):
         found = joined(load_hosts(tmp_path / "emulated.yml"), quiet=False)
@@ -347,10 +347,10 @@ def test_a_wrong_machine_is_named_with_its_file_and_host(tmp_path: Path, change:
 
 
 def test_a_cluster_that_is_being_played_on_is_left_alone_by_clean(cluster: Description) -> None:
-    hosts = load_hosts(Path(cluster.wish.folder).parent / "emulated.yml")
+    hosts = load_hosts(Path(cluster.request.folder).parent / "emulated.yml")
     with standing_for("verify", hosts, check=False, partial=False, quiet=True):
         (left,) = clean_all().running
-        assert left.startswith(f"the emulated cluster in {cluster.wish.folder} (up since ")
+        assert left.startswith(f"the emulated cluster in {cluster.request.folder} (up since ")
         assert f"this host is in use by pid {os.getpid()}" in left
         assert said(cluster, 1, "echo up") == "up"
         with pytest.raises(UnfitError, match="in use by pid"), standing_for("restore", hosts, False, False, True):

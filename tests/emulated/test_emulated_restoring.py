@@ -15,4 +15,4 @@ def test_restoring_gives_every_node_back_as_it_was_found(provisioned: Desk, bare
     assert done.returncode == 0, done.stderr[-3000:]
     assert changes(bare, provisioned.found()) == []
     assert millrace("restore", str(provisioned.inventory)).returncode == 0
-    assert description_in(Path(provisioned.description.wish.folder)) is None
+    assert description_in(Path(provisioned.description.request.folder)) is None

@@ -22,12 +22,12 @@ def conduct(
 
     async def run() -> Obedient:
         made = nodes()
-        async with made.session as session:
-            started = await session.start()
+        async with made.coordinator as coordinator:
+            started = await coordinator.start()
             happening = asyncio.create_task(during(made)) if during is not None else None
-            await session.wait_until(started + round(seconds * NS))
-            await session.stop()
-            await session.finish()
+            await coordinator.wait_until(started + round(seconds * NS))
+            await coordinator.stop()
+            await coordinator.finish()
             if happening is not None:
                 await happening
         assert not made.wrong
@@ -38,4 +38,4 @@ def conduct(
 
 def parts(nodes: Obedient) -> list[str]:
     """The answer, as the copies of its parts."""
-    return [nodes.copies.files[part.name] for part in nodes.session.answer]
+    return [nodes.copies.files[part.name] for part in nodes.coordinator.answer]

@@ -63,7 +63,7 @@ def up(hosts: Hosts) -> EmulatedCluster:
 
 def on(description: Description, node: int, command: str, seconds: float = 30) -> subprocess.CompletedProcess[str]:
     """Have the shell of root on a node do something, over SSH."""
-    words = [f"{description.wish.folder}/ssh", f"root@10.77.0.{node}", command]
+    words = [f"{description.request.folder}/ssh", f"root@10.77.0.{node}", command]
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=seconds)
 
 

@@ -128,7 +128,7 @@ class Obedient:
         self._lives = dict.fromkeys(NODES, 0)
         self._barrier: Prepare | None = None
         self._asked: set[str] = set()
-        world = Environment(
+        environment = Environment(
             nodes=NODES,
             tell=self._tell,
             restart=self._restart,
@@ -139,7 +139,7 @@ class Obedient:
             note=lambda *event: self.events.append(event),
             tables=("counts",),
         )
-        self.session = Coordinator(spec_of(places), world, course)
+        self.coordinator = Coordinator(spec_of(places), environment, course)
 
     # --- for tests -----------------------------------------------------------------------------------------------
 
@@ -165,13 +165,13 @@ class Obedient:
         epoch = self.epoch if epoch is None else epoch
         for peer in PLACES.values():
             if peer != place:
-                self.session.take(peer.node, Lost(epoch=epoch, slot=peer.slot, peer=place, reason="reset"))
-        self.session.take(place.node, Failed(epoch=epoch, slot=place.slot, reason="was killed", died=True))
+                self.coordinator.take(peer.node, Lost(epoch=epoch, slot=peer.slot, peer=place, reason="reset"))
+        self.coordinator.take(place.node, Failed(epoch=epoch, slot=place.slot, reason="was killed", died=True))
 
     def kill_agent(self, node: str) -> None:
         """An agent dies, with its workers."""
         self._lives[node] += 1
-        self.session.gone(node, f"the agent of {node} was killed")
+        self.coordinator.gone(node, f"the agent of {node} was killed")
 
     def lose(self, node: str) -> None:
         """A node is switched off, and forgets everything."""
@@ -357,7 +357,7 @@ class Obedient:
     def _say(self, node: str, report: Any) -> None:
         life = self._lives[node]
         if node not in self.hollow:
-            self._later(lambda: self.session.take(node, report) if life == self._lives[node] else None)
+            self._later(lambda: self.coordinator.take(node, report) if life == self._lives[node] else None)
 
     def _later(self, step: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(LAG_S, step)

@@ -116,9 +116,9 @@ class Worker:
     reports: list[Message] = field(default_factory=list)
 
     @property
-    def assembly(self) -> TaskRegistry:
+    def registry(self) -> TaskRegistry:
         """What runs in it."""
-        return self.share.assembly
+        return self.share.registry
 
 
 Ends = tuple[int, int, int]
@@ -212,7 +212,7 @@ class ScriptedRun:
 
     @property
     def _running(self) -> list[tuple[Worker, RunningExecutor]]:
-        return [(worker, running) for worker in self.workers.values() for running in worker.assembly.executors]
+        return [(worker, running) for worker in self.workers.values() for running in worker.registry.executors]
 
     @property
     def executors(self) -> dict[str, RunningExecutor]:
@@ -232,9 +232,9 @@ class ScriptedRun:
     def channels(self) -> Iterator[tuple[ChannelId, Outgoing, Incoming]]:
         """Both ends of every channel, wherever they are; while nothing moves."""
         for worker in self.workers.values():
-            for key, outgoing in worker.assembly.outgoing.items():
+            for key, outgoing in worker.registry.outgoing.items():
                 there = self.workers[self._places[worker.share.epoch][outgoing.peer]]
-                yield key, outgoing, there.assembly.incoming[key]
+                yield key, outgoing, there.registry.incoming[key]
 
     # --- what can happen -----------------------------------------------------------------------------------
 
@@ -250,7 +250,7 @@ class ScriptedRun:
         """Give every executor of a worker a turn, in random order."""
         worker = self.workers[place]
         worker.ager.now_ns = self.now_ns
-        executors = list(worker.assembly.executors)
+        executors = list(worker.registry.executors)
         random.shuffle(executors)
         ran = sum(running.turn(self.now_ns) for running in executors) > 0
         self._after(worker)
@@ -261,10 +261,10 @@ class ScriptedRun:
         self.now_ns += by_ns
         worker = self.workers[place]
         worker.ager.now_ns = self.now_ns
-        before = sum(outgoing.tuples for outgoing in worker.assembly.senders)
+        before = sum(outgoing.tuples for outgoing in worker.registry.senders)
         worker.ager.flush_old()
         self._after(worker)
-        return before != sum(outgoing.tuples for outgoing in worker.assembly.senders)
+        return before != sum(outgoing.tuples for outgoing in worker.registry.senders)
 
     def carry(self, epoch: int, source: int, target: int, most: int) -> bool:
         """Move at most so many bytes from one worker to another, by number, once that one is in the epoch."""

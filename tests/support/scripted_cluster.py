@@ -124,7 +124,7 @@ class ScriptedCluster:
         async def placing(lost: Set[str]) -> Seats:
             return Seats(self._place(lost), gates(lost))
 
-        world = Environment(
+        environment = Environment(
             nodes=frozenset(self.nodes),
             tell=self._tell,
             restart=self._restart,
@@ -136,7 +136,7 @@ class ScriptedCluster:
             note_slot=self.slots.append,
             tables={table.answer_table for bolt in bolts for table in bolt.tables()},
         )
-        self.session = Coordinator(spec, world, course)
+        self.coordinator = Coordinator(spec, environment, course)
 
     # --- what the control can do ---------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ class ScriptedCluster:
             return False
         report = node.reports.popleft()
         self._note_positions(report)
-        self.session.take(name, report)
+        self.coordinator.take(name, report)
         return True
 
     def _note_positions(self, report: Report) -> None:
@@ -262,7 +262,7 @@ class ScriptedCluster:
         node.up = False
         node.commands.clear()
         node.reports.clear()
-        self.session.gone(name, "its agent was killed by SIGKILL")
+        self.coordinator.gone(name, "its agent was killed by SIGKILL")
 
     def lose_node(self, name: str) -> None:
         """A node and everything stored on it is gone."""
@@ -296,13 +296,13 @@ class ScriptedCluster:
         """What the run is doing; one of `PHASES`."""
         shares = [worker.share for worker in self.run.workers.values()]
         passages = [share._passage for share in shares if share._passage is not None]
-        if self.session._broken is not None:
+        if self.coordinator._broken is not None:
             return "in a recovery"
-        if self.session._start_ns is None:
+        if self.coordinator._start_ns is None:
             return "while starting"
         if passages:
             return "in a checkpoint" if passages[0].store else "in a move"
-        return "while draining" if self.session._stop_asked else "while steady"
+        return "while draining" if self.coordinator._stop_asked else "while steady"
 
     # --- what happens --------------------------------------------------------------------------------------
 
@@ -329,4 +329,4 @@ class ScriptedCluster:
 
     def answer(self) -> list[Settled]:
         """The parts of the answer that the session has found in the end."""
-        return [part for part in (self.copies.files[part.name] for part in self.session.answer) if part is not None]
+        return [part for part in (self.copies.files[part.name] for part in self.coordinator.answer) if part is not None]

@@ -61,7 +61,7 @@ class EventLoop:
         if not self.halted:
             # Before the turns: what leaves for an executor of this worker must not lie in its queue while we sleep.
             self._ager.flush_old()
-            for executor in self._share.assembly.executors:
+            for executor in self._share.registry.executors:
                 executor.turn(now)
             self._share.after_turns()
             for link in list(self._links):
@@ -80,12 +80,12 @@ class EventLoop:
         wake = self._next_report_ns
         now = time.monotonic_ns()
         if not self.halted:
-            assembly = self._share.assembly
-            if any(bolt.ready for bolt in assembly.bolts):
+            registry = self._share.registry
+            if any(bolt.ready for bolt in registry.bolts):
                 return 0.0
             if self._ager.next_ns is not None:
                 wake = min(wake, self._ager.next_ns)
-            for spout in assembly.spouts:
+            for spout in registry.spouts:
                 due = spout.next_ns
                 if due is not None:
                     wake = min(wake, due if due <= now - _SOURCE_QUANTUM_NS else max(due, now + _SOURCE_QUANTUM_NS))

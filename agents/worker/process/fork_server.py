@@ -7,10 +7,10 @@ input is a socket to the agent that keeps messages apart. It says `READY` once. 
 descriptors (standard input, output and error, and working directory), is answered by the process id of a new worker, or
 by `NOT` and the reason why there is none.
 
-A worker is forked by a process in between that ends at once, while the agent (`agents.agent.spawner`) is the reaper of its
-descendants: so it becomes a child of the agent itself. The agent hears at once how it ended, and a server that dies
-takes no worker with it. Before a worker runs anything, it leads a session of its own and the kernel has promised to
-kill it when the agent dies.
+A worker is forked by a process in between that ends at once, while the agent (`agents.agent.spawner`) is the reaper of
+its descendants: so it becomes a child of the agent itself. The agent hears at once how it ended, and a server that
+dies takes no worker with it. Before a worker runs anything, it leads a session of its own and the kernel has promised
+to kill it when the agent dies.
 
 The libraries that keep threads in here (OpenBLAS, jemalloc) have handlers that make them fit for fork.
 """

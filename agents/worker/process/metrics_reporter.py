@@ -33,8 +33,8 @@ class MetricsReporter:
         """Write one row per executor, busy channel and latency bucket; return the line for the display."""
         shown: dict[str, Work] = {}
         latencies: list[tuple[int, int]] = []
-        assembly = self._share.assembly
-        for running in [*assembly.departed, *assembly.executors]:
+        registry = self._share.registry
+        for running in [*registry.departed, *registry.executors]:
             name, meter = running.executor.name, running.meter
             queued = 0
             role = "spout"
@@ -73,10 +73,10 @@ class MetricsReporter:
                 meter.late_ns,
                 running.position if isinstance(running, SpoutExecutor) else None,
             )
-        for running in assembly.departed:
+        for running in registry.departed:
             # It may come back, with a meter that starts from nothing.
             del self._last[running.executor.name]
-        assembly.departed.clear()
+        registry.departed.clear()
         self._channels(now_ns)
         return Progress(
             epoch=self._share.epoch,
@@ -91,8 +91,8 @@ class MetricsReporter:
 
     def _channels(self, now_ns: int) -> None:
         plan = self._share.plan
-        assembly = self._share.assembly
-        for channel in chain(assembly.senders, assembly.dropped):
+        registry = self._share.registry
+        for channel in chain(registry.senders, registry.dropped):
             total = (channel.tuples, channel.batches, channel.nbytes if isinstance(channel, RemoteOutgoing) else 0)
             before = self._last_channel.get(channel, (0, 0, 0))
             if total == before:
@@ -119,7 +119,7 @@ class MetricsReporter:
                 batches,
                 None if kind == "intra_worker" else nbytes,
             )
-        assembly.dropped.clear()
+        registry.dropped.clear()
 
     def _count(self, kind: str, node: str, tuples: int, nbytes: int | None) -> None:
         before = self._sent.get((kind, node), Sent(kind, node, 0, None if nbytes is None else 0))

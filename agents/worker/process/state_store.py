@@ -57,7 +57,7 @@ class StateStore:
         self._thread: Thread | None = None
 
     def read(self, barrier: int, executor: str) -> Snapshot:
-        """See `surroundings.Store.read`."""
+        """See `interfaces.Store.read`."""
         path = self._run.snapshot(barrier, executor)
         try:
             return Snapshot.read(path.read_bytes())
@@ -67,15 +67,15 @@ class StateStore:
             raise RunError(f"{path} is {fault}") from None
 
     def keep(self, barrier: int, executor: str, snapshot: Snapshot, settled: Sequence[Settled] = ()) -> None:
-        """See `surroundings.Store.keep`."""
+        """See `interfaces.Store.keep`."""
         self._put(_Task(barrier, executor, snapshot, settled))
 
     def forget(self, before: int) -> None:
-        """See `surroundings.Store.forget`."""
+        """See `interfaces.Store.forget`."""
         self._put(before)
 
     def write_answer(self, executor: str, answer: Settled) -> Mapping[str, tuple[str, ...]]:
-        """See `surroundings.Store.write_answer`."""
+        """See `interfaces.Store.write_answer`."""
         return self._write_rows(f"{answer.table}-{executor}", executor, answer)
 
     def done(self) -> list[Kept]:

@@ -53,13 +53,13 @@ class Links:
         self.by_peer: dict[int, Link] = {}
 
     def wire(self, peer: int) -> Link:
-        """See `surroundings.Network.wire`."""
+        """See `interfaces.Network.wire`."""
         if peer not in self.by_peer:
             self.by_peer[peer] = Link(peer, self._epoch)
         return self.by_peer[peer]
 
     def connect(self, peers: set[int], places: Sequence[Place], ports: Mapping[str, int]) -> None:
-        """See `surroundings.Network.connect`."""
+        """See `interfaces.Network.connect`."""
         self._mesh.connect(
             {
                 peer: (self._addresses[places[peer].node], ports[f"{places[peer].node}/{places[peer].slot}"])
@@ -69,7 +69,7 @@ class Links:
 
     @property
     def complete(self) -> bool:
-        """See `surroundings.Network.complete`."""
+        """See `interfaces.Network.complete`."""
         return self._mesh.complete
 
     @property
@@ -79,7 +79,7 @@ class Links:
 
 
 class MonotonicClocks:
-    """See `surroundings.Clocks`."""
+    """See `interfaces.Clocks`."""
 
     now_ns = staticmethod(time.monotonic_ns)
     cpu_ns = staticmethod(time.thread_time_ns)

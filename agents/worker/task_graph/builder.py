@@ -163,27 +163,27 @@ class GraphBuilder:
         raise RunError(f"{executor.component}: {type(operator).__name__} is no {component.kind.title()}")
 
 
-def assemble(plan: RunPlan, wiring: GraphBuilder) -> TaskRegistry:
+def assemble(plan: RunPlan, graph: GraphBuilder) -> TaskRegistry:
     """Make and open everything that runs in a worker.
 
     Raises:
         RunError: an operator is of the wrong kind or cannot be opened.
     """
-    assembly = TaskRegistry()
-    here = [number for number, worker in enumerate(plan.worker) if worker == wiring.me]
+    registry = TaskRegistry()
+    here = [number for number, worker in enumerate(plan.worker) if worker == graph.me]
     inputs = {number: InputGate() for number in here if plan.is_bolt(number)}
     for channel in plan.channels:
-        if not wiring.concerns(plan, channel):
+        if not graph.concerns(plan, channel):
             continue
-        outgoing, incoming, peer = wiring.ends(plan, channel, inputs.get(channel.receiver))
+        outgoing, incoming, peer = graph.ends(plan, channel, inputs.get(channel.receiver))
         if outgoing is not None:
-            assembly.outgoing[channel.id] = outgoing
-            assembly.expect(channel.id, peer, outgoing)
+            registry.outgoing[channel.id] = outgoing
+            registry.expect(channel.id, peer, outgoing)
         if incoming is not None:
-            assembly.incoming[channel.id] = incoming
-            assembly.expect(channel.id, peer, incoming)
+            registry.incoming[channel.id] = incoming
+            registry.expect(channel.id, peer, incoming)
             inputs[channel.receiver].join(incoming)
     for number in here:
-        router = wiring.router(plan, number, assembly.outgoing)
-        assembly.add(wiring.executor(plan, number, router, inputs.get(number)))
-    return assembly
+        router = graph.router(plan, number, registry.outgoing)
+        registry.add(graph.executor(plan, number, router, inputs.get(number)))
+    return registry

@@ -85,9 +85,9 @@ class EpochTasks:
         self.me = self.plan.places.index(place)
         self._network, self._store, self._clocks, self._send = network, store, clocks, send
         self._slots = TimeSlots(spec.gates, self.plan, place, clocks.now_ns) if spec.gates is not None else None
-        self._wiring = GraphBuilder(self.me, network.wire, ager, operator, rate_of(spec.rate), inputs, self._slots)
-        self.assembly = assemble(self.plan, self._wiring)
-        for running in self.assembly.executors:
+        self._graph = GraphBuilder(self.me, network.wire, ager, operator, rate_of(spec.rate), inputs, self._slots)
+        self.registry = assemble(self.plan, self._graph)
+        for running in self.registry.executors:
             running.on_barrier = self._on_barrier
             if spec.restore:
                 running.restore(store.read(spec.restore, running.executor.name))
@@ -118,10 +118,10 @@ class EpochTasks:
             case Abandon(barrier=barrier):
                 self._abandon(barrier)
             case TimeSlot(number=number) if self._slots is not None:
-                self._slots.begin(number, self.assembly, lambda worker: self.place_of(worker).node)
+                self._slots.begin(number, self.registry, lambda worker: self.place_of(worker).node)
             case Stop():
                 self._stop = command
-                for spout in self.assembly.spouts:
+                for spout in self.registry.spouts:
                     spout.stop(command.positions.get(spout.executor.name, 0))
             case _:
                 raise RunError(f"a worker cannot act on {type(command).__name__} now")
@@ -130,12 +130,12 @@ class EpochTasks:
         """The sources start, as `Go` says."""
         self._start_ns, self._seen = at_ns, seen
         self._set_clock(offset_ns)
-        for spout in self.assembly.spouts:
+        for spout in self.registry.spouts:
             spout.start(at_ns, seen.get(spout.executor.name, 0))
 
     def _set_clock(self, offset_ns: int) -> None:
         self._ahead_ns = offset_ns
-        for running in self.assembly.executors:
+        for running in self.registry.executors:
             running.ahead_ns = offset_ns
 
     def connect(self, ports: Mapping[str, int]) -> None:
@@ -164,13 +164,13 @@ class EpochTasks:
             if received.kind == frame.BARRIER and (self._passage is None or self._passage.number != received.count):
                 # Its channel would wait for it for ever.
                 raise frame.FrameError(f"barrier {received.count}, which has not been prepared here")
-            self.assembly.take(received, peer)
+            self.registry.take(received, peer)
 
     def after_turns(self) -> None:
         """Tell the controller what the last turns brought about."""
         if self._passage is not None:
             self._after_barrier(self._passage)
-        spouts = self.assembly.spouts
+        spouts = self.registry.spouts
         if not self._exhausted and spouts and all(spout.exhausted for spout in spouts):
             self._exhausted = True
             self._send(Exhausted(epoch=self.epoch, slot=self._place.slot))
@@ -178,7 +178,7 @@ class EpochTasks:
             self._stopped = True
             self._send(Stopped(epoch=self.epoch, slot=self._place.slot, positions=self.positions))
         if self._slots is not None:
-            done = self._slots.done(self.assembly)
+            done = self._slots.done(self.registry)
             if done is not None:
                 self._send(done)
 
@@ -187,13 +187,13 @@ class EpochTasks:
         """Whether everything here has ended and left; a worker without executors is over when the sources stop."""
         if self.drained or self._passage is not None:
             return False
-        return self.assembly.drained and (self._stop is not None or bool(self.assembly.executors))
+        return self.registry.drained and (self._stop is not None or bool(self.registry.executors))
 
     def finish(self) -> None:
         """Write the answers and say that all is drained."""
         self.drained = True
         answers: dict[str, tuple[str, ...]] = {}
-        for bolt in self.assembly.bolts:
+        for bolt in self.registry.bolts:
             for answer in _settled(bolt, last=True):
                 for table, paths in self._store.write_answer(bolt.executor.name, answer).items():
                     answers[table] = (*answers.get(table, ()), *paths)
@@ -207,12 +207,12 @@ class EpochTasks:
     @property
     def positions(self) -> dict[str, int]:
         """Records emitted, by spout executor."""
-        return {spout.executor.name: spout.position for spout in self.assembly.spouts}
+        return {spout.executor.name: spout.position for spout in self.registry.spouts}
 
     def close(self) -> None:
         """Close all operators."""
         arriving = self._passage.rewiring.arriving.values() if self._passage and self._passage.rewiring else ()
-        for running in chain(self.assembly.executors, arriving):
+        for running in chain(self.registry.executors, arriving):
             running.operator.close()
 
     # --- barriers ------------------------------------------------------------------------------------------
@@ -227,16 +227,16 @@ class EpochTasks:
             try:
                 if prepare.moves:
                     plan = self.plan.moved(prepare.moves, self._places)
-                    rewiring = Migration(self.plan, plan, self.assembly, self._wiring)
+                    rewiring = Migration(self.plan, plan, self.registry, self._graph)
             except RunError as fault:
                 refused = str(fault)
         if refused:
             slot = self._place.slot
             self._send(Ready(epoch=self.epoch, slot=slot, barrier=prepare.barrier, refused=refused))
             return
-        self._passage = _Passage(prepare, plan, rewiring, set(self.assembly.running))
+        self._passage = _Passage(prepare, plan, rewiring, set(self.registry.running))
         tick = self._next_tick
-        for spout in self.assembly.spouts:
+        for spout in self.registry.spouts:
             spout.hold(tick)
         if rewiring is not None:
             for running in rewiring.arriving.values():
@@ -251,7 +251,7 @@ class EpochTasks:
             return "not all links are there yet"
         if self.drained:
             return "everything here has come to its end"
-        if prepare.moves and any(_has_ended(running) for running in self.assembly.executors):
+        if prepare.moves and any(_has_ended(running) for running in self.registry.executors):
             return "an executor has come to its end, there is nothing to move for"
         return ""
 
@@ -264,14 +264,14 @@ class EpochTasks:
 
     @property
     def _next_tick(self) -> int:
-        return max((spout.next_tick for spout in self.assembly.spouts), default=0)
+        return max((spout.next_tick for spout in self.registry.spouts), default=0)
 
     def _cut(self, barrier: int, tick: int) -> None:
         passage = self._passage
         if passage is None or passage.number != barrier:
             return
         passage.cut = True
-        for spout in list(self.assembly.spouts):
+        for spout in list(self.registry.spouts):
             # One that has come by a move, faster than this command, is behind the barrier already.
             if spout.number in passage.waiting:
                 spout.cut(barrier, tick)
@@ -283,7 +283,7 @@ class EpochTasks:
         self._passage = None
         if passage.rewiring is not None:
             passage.rewiring.abandon()
-        for spout in self.assembly.spouts:
+        for spout in self.registry.spouts:
             spout.release()
 
     def _on_barrier(self, running: RunningExecutor, number: int) -> None:
@@ -353,11 +353,11 @@ class EpochTasks:
         """See to executors that end before the barrier comes to them, and to its end."""
         if passage.cut:
             for number in list(passage.waiting):
-                running = self.assembly.running[number]
+                running = self.registry.running[number]
                 if running.ending:
                     self._on_barrier(running, passage.number)
-        self.assembly.let_go()
-        if not passage.cut or passage.waiting or passage.arriving or self.assembly.retired:
+        self.registry.let_go()
+        if not passage.cut or passage.waiting or passage.arriving or self.registry.retired:
             return
         self._passage, self.plan = None, passage.plan
         self._send(Passed(epoch=self.epoch, slot=self._place.slot, barrier=passage.number))

@@ -21,14 +21,14 @@ class Migration:
         peers: workers that a link is needed to.
     """
 
-    def __init__(self, old: RunPlan, new: RunPlan, assembly: TaskRegistry, wiring: GraphBuilder) -> None:
+    def __init__(self, old: RunPlan, new: RunPlan, registry: TaskRegistry, graph: GraphBuilder) -> None:
         """Make ready what the new plan needs here.
 
         Raises:
             RunError: an operator cannot be opened here.
         """
-        self._new, self._assembly, self._wiring = new, assembly, wiring
-        me = wiring.me
+        self._new, self._registry, self._graph = new, registry, graph
+        me = graph.me
         moved = {at for at, (a, b) in enumerate(zip(old.place, new.place, strict=True)) if a != b}
         self._leaving = {at for at in moved if old.worker[at] == me}
         self.arriving: dict[int, RunningExecutor] = {}
@@ -38,12 +38,12 @@ class Migration:
         coming = {at for at in moved if new.worker[at] == me}
         inputs = {at: InputGate() for at in coming if new.is_bolt(at)}
         for channel in new.channels:
-            if moved & {channel.sender, channel.receiver} and wiring.concerns(new, channel):
+            if moved & {channel.sender, channel.receiver} and graph.concerns(new, channel):
                 self._prepare(channel, inputs)
         try:
             for at in coming:
-                router = wiring.router(new, at, self._outgoing)
-                running = wiring.executor(new, at, router, inputs.get(at))
+                router = graph.router(new, at, self._outgoing)
+                running = graph.executor(new, at, router, inputs.get(at))
                 running.live = False
                 self.arriving[at] = running
         except RunError:
@@ -53,21 +53,21 @@ class Migration:
     def _prepare(self, channel: ChannelPlan, arriving: dict[int, InputGate]) -> None:
         receiver = channel.receiver
         inputs = arriving.get(receiver)
-        stays = inputs is None and self._new.worker[receiver] == self._wiring.me
+        stays = inputs is None and self._new.worker[receiver] == self._graph.me
         if stays:
-            inputs = self._assembly.inputs(receiver)
-        outgoing, incoming, peer = self._wiring.ends(self._new, channel, inputs)
+            inputs = self._registry.inputs(receiver)
+        outgoing, incoming, peer = self._graph.ends(self._new, channel, inputs)
         if outgoing is not None:
             self._outgoing[channel.id] = outgoing
-            self._assembly.expect(channel.id, peer, outgoing)
+            self._registry.expect(channel.id, peer, outgoing)
         if incoming is not None and inputs is not None:
             self._incoming[channel.id] = incoming
-            self._assembly.expect(channel.id, peer, incoming)
+            self._registry.expect(channel.id, peer, incoming)
             if stays:
-                inputs.replace(self._assembly.incoming[channel.id], incoming)
+                inputs.replace(self._registry.incoming[channel.id], incoming)
             else:
                 inputs.join(incoming)
-        if peer != self._wiring.me:
+        if peer != self._graph.me:
             self.peers.add(peer)
 
     def target(self, number: int) -> int | None:
@@ -76,44 +76,44 @@ class Migration:
 
     def passed(self, running: RunningExecutor) -> None:
         """An executor of this worker has forwarded the barrier: change over what it sends and receives on."""
-        number, assembly = running.number, self._assembly
+        number, registry = running.number, self._registry
         if number in self._leaving:
-            assembly.retire(assembly.outgoing_of(number).values())
-            self._drop_incoming(number, assembly.incoming_of(number))
-            for channel in assembly.outgoing_of(number):
-                del assembly.outgoing[channel]
-            assembly.departed.append(assembly.remove(number))
+            registry.retire(registry.outgoing_of(number).values())
+            self._drop_incoming(number, registry.incoming_of(number))
+            for channel in registry.outgoing_of(number):
+                del registry.outgoing[channel]
+            registry.departed.append(registry.remove(number))
             return
         replaced = {channel: end for channel, end in self._outgoing.items() if channel.sender == number}
         if replaced:
-            assembly.retire([assembly.outgoing[channel] for channel in replaced])
-            assembly.outgoing |= replaced
-            running.router = self._wiring.router(self._new, number, assembly.outgoing)
+            registry.retire([registry.outgoing[channel] for channel in replaced])
+            registry.outgoing |= replaced
+            running.router = self._graph.router(self._new, number, registry.outgoing)
         for channel, end in self._incoming.items():
             if channel.receiver == number:
                 # Its inputs have let go of the old end as they met the barrier.
-                assembly.forget([assembly.incoming[channel]])
-                assembly.incoming[channel] = end
+                registry.forget([registry.incoming[channel]])
+                registry.incoming[channel] = end
 
     def _drop_incoming(self, number: int, ends: dict[ChannelId, Incoming]) -> None:
         for channel, end in ends.items():
             end.close()
-            del self._assembly.incoming[channel]
-        self._assembly.forget(ends.values())
+            del self._registry.incoming[channel]
+        self._registry.forget(ends.values())
 
     def arrive(self, number: int) -> RunningExecutor:
         """The state of an executor is here: it belongs to this worker from now on."""
         running = self.arriving.pop(number)
-        self._assembly.outgoing |= {c: end for c, end in self._outgoing.items() if c.sender == number}
-        self._assembly.incoming |= {c: end for c, end in self._incoming.items() if c.receiver == number}
-        self._assembly.add(running)
+        self._registry.outgoing |= {c: end for c, end in self._outgoing.items() if c.sender == number}
+        self._registry.incoming |= {c: end for c, end in self._incoming.items() if c.receiver == number}
+        self._registry.add(running)
         running.live = True
         return running
 
     def abandon(self) -> None:
         """The barrier does not come."""
-        self._assembly.forget([*self._outgoing.values(), *self._incoming.values()])
-        for bolt in self._assembly.bolts:
+        self._registry.forget([*self._outgoing.values(), *self._incoming.values()])
+        for bolt in self._registry.bolts:
             bolt.inputs.keep()
         for running in self.arriving.values():
             running.operator.close()

@@ -59,39 +59,39 @@ class TimeSlots:
         )
         return [None if target is None else nodes[target] for target in targets]
 
-    def begin(self, number: int, assembly: TaskRegistry, node_of: Callable[[int], str]) -> None:
+    def begin(self, number: int, registry: TaskRegistry, node_of: Callable[[int], str]) -> None:
         """Let go what may leave in time slot `number`; `node_of` says where a worker is."""
         self._number, self._begun_ns = number, self._now_ns()
-        self._processed = {bolt: bolt.worked.processed for bolt in assembly.bolts}
+        self._processed = {bolt: bolt.worked.processed for bolt in registry.bolts}
         self._first_ns.clear()
         opened = self.opened(number)
 
         def is_open(channel: Outgoing) -> bool:
             return node_of(channel.peer) == opened[self._stage[channel.id.sender]]
 
-        for running in assembly.executors:
+        for running in registry.executors:
             if isinstance(running.router, GatedRouter):
                 for pool in running.router.pools:
                     pool.pour(is_open)
         # Two streams may lead from one executor to another, but only one part.
         left: Counter[tuple[int, int]] = Counter()
-        for channel in assembly.senders:
+        for channel in registry.senders:
             if isinstance(channel, Gated) and channel.pending and is_open(channel):
                 pair = channel.id[:2]
                 left[pair] += channel.release(self._gates.part_tuples - left[pair])
         self._sent += left.total()
         self._parts = dict(Counter(receiver for (_, receiver), rows in left.items() if rows))
 
-    def done(self, assembly: TaskRegistry) -> SlotDone | None:
+    def done(self, registry: TaskRegistry) -> SlotDone | None:
         """What there is to say after a pass; None: more is to be done here, or all is said."""
-        self._watch(assembly)
+        self._watch(registry)
         if self._number is None or self._told == (self._number, self._received):
             return None
-        if any(bolt.ready for bolt in assembly.bolts):
+        if any(bolt.ready for bolt in registry.bolts):
             return None
         self._told = self._number, self._received
-        waiting = [len(channel.pending) for channel in assembly.senders]
-        for running in assembly.executors:
+        waiting = [len(channel.pending) for channel in registry.senders]
+        for running in registry.executors:
             if isinstance(running.router, GatedRouter):
                 waiting += [len(pool.rows) for pool in running.router.pools]
         return SlotDone(
@@ -107,10 +107,10 @@ class TimeSlots:
             last_ns=self._last_ns - self._begun_ns if self._first_ns else None,
         )
 
-    def _watch(self, assembly: TaskRegistry) -> None:
+    def _watch(self, registry: TaskRegistry) -> None:
         """Note who has processed something since the last pass."""
         now_ns = None
-        for bolt in assembly.bolts:
+        for bolt in registry.bolts:
             processed = bolt.worked.processed
             # One that has come by a move has done its work elsewhere.
             if processed != self._processed.setdefault(bolt, processed):
