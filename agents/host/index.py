@@ -1,4 +1,4 @@
-"""`python -P -m agents.host.index`: what a host is, as JSON: the facts that a cluster's computing-power index is made from.
+"""`python -P -m agents.host.index`: facts of a host as JSON, for its computing-power index.
 
 What its files say, the layered ones of a namespace too, and what its core was measured to do. Gathered when a host is
 provisioned and kept beside the inventory; nothing here is about a run.

@@ -22,7 +22,7 @@ from controller.host.cleanup_log import CleanupLog, this_owner
 from controller.host.cluster_lock import ClusterLock
 from controller.host.durable_files import replace_file, writing
 from controller.host.signals import interrupted_once
-from controller.nodes.backend import Backend
+from controller.nodes.backend import Backend, Operator
 from controller.nodes.transport import Remote
 from inventory.ansible_hosts import ClusterOfHosts
 from inventory.calibrated import folder_of
@@ -72,7 +72,9 @@ class Calibration:
         }
 
 
-def calibrate(inventory: str, name: str, settle_s: float, step_s: float, tell: Callable[[float], None]) -> Calibration:
+def calibrate(
+    inventory: str, name: str, settle_s: float, step_s: float, operator: Operator, tell: Callable[[float], None]
+) -> Calibration:
     """Calibrate a node, and keep the result.
 
     Args:
@@ -94,7 +96,7 @@ def calibrate(inventory: str, name: str, settle_s: float, step_s: float, tell: C
     path = folder_of(find_inventory(inventory)) / f"{name}.json"
     owner = f"{this_owner(path)}, on {platform.node()}"
     alone = msgspec.structs.replace(cluster, nodes=(node,))
-    backend = select_backend(alone, document.hosts if isinstance(document, ClusterOfHosts) else None, owner)
+    backend = select_backend(alone, document.hosts if isinstance(document, ClusterOfHosts) else None, owner, operator)
     backend.check()
     with ExitStack() as stack:
         stack.enter_context(interrupted_once())

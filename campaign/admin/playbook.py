@@ -14,12 +14,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import click
 import psutil
 from msgspec.structs import replace
 
 from campaign.admin.playbook_output import Outcome, follow
-from campaign.commands.main import Settings
+from campaign.display.settings import Settings, show
 from campaign.display.task_progress import tasks_shown
 from controller.emulation.lifecycle import standing_for
 from controller.host.signals import interrupted_once
@@ -101,14 +100,14 @@ def play(name: str, hosts: Hosts, choice: Choice, settings: Settings) -> Outcome
     command += choice.options
     with (
         interrupted_once(),
-        standing_for(name, hosts, choice.only_looks, choice.is_partial, settings.quiet),
+        standing_for(name, hosts, choice.only_looks, choice.is_partial, settings.progress),
         tasks_shown(name, settings.quiet, settings.color) as progress,
     ):
         on_change = progress.tells if choice.check else lambda _lines: None
         with _started(command) as process:
             outcome = follow(process.stdout or (), progress.begins, on_change)
     for line in outcome.recap:
-        click.echo(line, err=choice.only_errors)
+        show(line, error=choice.only_errors)
     if process.returncode != 0:
         raise _fault(name, hosts, process.returncode, outcome)
     return outcome

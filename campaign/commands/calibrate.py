@@ -4,9 +4,10 @@ import click
 
 from agents.agent.idle_baseline import MOST_LOAD
 from campaign.admin.calibrate_node import Calibration, calibrate
-from campaign.commands.main import Settings
+from campaign.admin.desk import operator_at
 from campaign.commands.options import Seconds
 from campaign.display.progress_bar import share_done
+from campaign.display.settings import Settings
 from inventory.documents import dump_json
 from inventory.foreign import printable
 
@@ -46,7 +47,7 @@ def command(settings: Settings, inventory: str, node: str, settle_s: float, step
     inventory does not state them. A node without a measured source of energy is refused (exit status 3).
     """
     with share_done(f"calibrating {node}", settings.quiet, settings.color) as tell:
-        result = calibrate(inventory, node, settle_s, step_s, tell)
+        result = calibrate(inventory, node, settle_s, step_s, operator_at(settings), tell)
     if as_json:
         click.echo(dump_json({**result.document(), "file": str(result.path)}), nl=False)
     else:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import click
 
-from campaign.checks.outcome import Check, checked
-from campaign.commands.main import Settings
+from campaign.admin.checks.outcome import Check, checked
+from campaign.display.settings import Settings
 from inventory.documents import dump_json
 
 EXAMPLE = """\b
@@ -44,9 +44,9 @@ def command(settings: Settings, kind: str, name: str, as_json: bool) -> int:
 
 def _checks(settings: Settings, kind: str, name: str) -> Iterator[Check]:
     if kind == "scheduler":
-        from campaign.checks.scheduler import check_scheduler
+        from campaign.admin.checks.scheduler import check_scheduler
 
         return check_scheduler(name)
-    from campaign.checks.workload import check_workload
+    from campaign.admin.checks.workload import check_workload
 
     return check_workload(name, settings)

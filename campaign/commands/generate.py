@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from campaign.commands.main import Settings
 from campaign.display.progress_bar import share_done
+from campaign.display.settings import Settings
 from controller.host.signals import interrupted_once
 from inventory.foreign import printable
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from campaign.display.settings import Settings
 from controller.host.signals import INTERRUPTED, loading
 from inventory.errors import MillraceError, nearest
 from inventory.foreign import printable_lines
@@ -28,15 +29,8 @@ def _names() -> list[str]:
     return sorted(
         p.stem.replace("_", "-")
         for p in folder.glob("*.py")
-        if not p.stem.startswith("__") and p.stem not in ("main", "options")
+        if not p.stem.startswith("__") and p.stem not in ("main", "options", "start")
     )
-
-
-class Settings:
-    """The global options, for commands that ask with `@click.pass_obj`."""
-
-    def __init__(self, debug: bool = False, quiet: bool = False, color: bool = True) -> None:
-        self.debug, self.quiet, self.color = debug, quiet, color
 
 
 def _set(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:

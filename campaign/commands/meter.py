@@ -6,9 +6,9 @@ import click
 
 from agents.power.meter import Metered, measure
 from agents.power.settings import settings_of
-from campaign.commands.main import Settings
 from campaign.commands.options import Seconds, metered_host, sysfs_option
 from campaign.display.progress_bar import share_done
+from campaign.display.settings import Settings
 from controller.host.signals import interrupted_once
 from inventory.documents import dump_json
 from inventory.foreign import printable

@@ -7,7 +7,7 @@ import click
 import psutil
 
 from analysis.submit import LOCAL, QUICK_START, Job, submit
-from campaign.commands.main import Settings
+from campaign.display.settings import Settings
 from inventory.foreign import printable
 from workloads.pipelines.catalogue import PIPELINES, SOCKET
 from workloads.recordings.raw_files import files_of

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from campaign.commands.main import Settings
+from campaign.display.settings import Settings
 from campaign.place.place import Placed, PlacementRefused, Round, compare, listed, place, status_of
 from inventory.documents import dump_json, read
 from inventory.foreign import printable

@@ -3,7 +3,7 @@
 import click
 
 from campaign.admin.playbook import Choice, play
-from campaign.commands.main import Settings
+from campaign.display.settings import Settings
 from inventory.reading import read_hosts
 
 EXAMPLE = """\b

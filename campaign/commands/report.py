@@ -6,7 +6,7 @@ import click
 
 from analysis.render import render
 from analysis.submit import LOCAL
-from campaign.commands.main import Settings
+from campaign.display.settings import Settings
 from campaign.results.watch import find_campaign
 from inventory.foreign import printable
 

@@ -3,7 +3,7 @@
 import click
 
 from campaign.admin.playbook import Choice, play
-from campaign.commands.main import Settings
+from campaign.display.settings import Settings
 from controller.emulation.lifecycle import cluster_of, is_emulated
 from inventory.foreign import printable
 from inventory.reading import read_hosts

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
+from campaign.admin.desk import operator_at
 from campaign.agenda.plan import only
 from campaign.agenda.run_order import Run
-from campaign.commands.main import Settings
+from campaign.display.settings import Settings
 from campaign.results.live_file import FINISHED, REPORTING, finish_live, in_words
 from campaign.results.watch import find_campaign
 from campaign.runner.open_campaign import Opened, new, resumed
@@ -101,7 +102,7 @@ def conduct(
     from campaign.runner.launch import carry_out, prepared
 
     runs = only(opened.plan, choice)
-    backend = select_backend(opened.plan.cluster, opened.plan.hosts, _owner(opened.folder))
+    backend = select_backend(opened.plan.cluster, opened.plan.hosts, _owner(opened.folder), operator_at(settings))
     backend.check()
     if dry_run:
         # Whether every input can be used; what is prepared for that is thrown away.

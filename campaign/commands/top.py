@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from campaign.commands.main import Settings
 from campaign.display.live_display import show
+from campaign.display.settings import Settings
 from campaign.results.watch import campaign_meant, look_at
 
 EXAMPLE = """\b

@@ -8,7 +8,7 @@ import click
 from msgspec import Struct
 
 from campaign.admin.playbook import Choice, play
-from campaign.commands.main import Settings
+from campaign.display.settings import Settings
 from inventory.documents import dump_json, read
 from inventory.errors import RunError
 from inventory.foreign import printable

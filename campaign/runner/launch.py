@@ -5,14 +5,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import click
-
 from agents.trace import settle_without_pandas
 from campaign.agenda.plan import Inputs, prepare_inputs
 from campaign.agenda.run_order import Run
-from campaign.commands.main import Settings
 from campaign.display.progress import view_for
 from campaign.display.progress_bar import share_done
+from campaign.display.settings import Settings, show
 from campaign.runner.campaign_loop import Campaign, Ending
 from campaign.runner.clean import clean
 from campaign.runner.cpu_preflight import check_cpus
@@ -23,7 +21,6 @@ from controller.host.cluster_lock import ClusterLock
 from controller.host.durable_files import writing
 from controller.host.signals import interrupted_once
 from controller.nodes.backend import Backend
-from inventory.foreign import printable
 from workloads.preparation_progress import told
 
 
@@ -51,7 +48,7 @@ def carry_out(
     """
     settle_without_pandas()
     for line in clean().done:
-        click.echo(printable(f"left by a campaign that was killed, removed: {line}"), err=True)
+        show(f"left by a campaign that was killed, removed: {line}", error=True)
     with ExitStack() as stack:
         stack.enter_context(interrupted_once())
         stack.enter_context(ClusterLock(backend.lock, opened.folder))

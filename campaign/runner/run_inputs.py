@@ -18,7 +18,7 @@ class Conditions:
 
     `idle`: how nodes are metered without workers, None without the sensor `power`. `tier` is that of
     `controller.nodes.backend.Backend`; `accepts_shortfall`: runs take place although nodes or links got too
-    little of what was asked for; `processes` are those of `Reach.processes`.
+    little of what was asked for; `processes` are those of `Backend.processes`.
     """
 
     campaign: str

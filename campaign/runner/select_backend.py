@@ -1,8 +1,8 @@
-"""How a campaign reaches the nodes of its cluster: on addresses of this host, or over SSH. It is decided here only."""
+"""Choice of the backend for a cluster: addresses of this host, namespaces of it, or machines over SSH."""
 
 import os
 
-from controller.nodes.backend import Backend
+from controller.nodes.backend import Backend, Operator
 from controller.nodes.loopback import LoopbackBackend
 from inventory.ansible_hosts import Hosts
 from inventory.cluster import Cluster
@@ -11,13 +11,14 @@ EMULATED = 2
 """Tier of nodes that are namespaces of this host."""
 
 
-def select_backend(cluster: Cluster, hosts: Hosts | None, owner: str) -> Backend:
+def select_backend(cluster: Cluster, hosts: Hosts | None, owner: str, operator: Operator) -> Backend:
     """How the nodes of `cluster` are reached: over SSH when they are `hosts` of an Ansible inventory, emulated or not.
 
     Args:
         cluster: with addresses.
         hosts: the inventory that it was made from, if it was.
         owner: the campaign, in words for others.
+        operator: brings an emulated cluster up.
     """
     if hosts is None:
         return LoopbackBackend(cluster)
@@ -25,8 +26,10 @@ def select_backend(cluster: Cluster, hosts: Hosts | None, owner: str) -> Backend
     if hosts.tier == EMULATED and os.geteuid() != 0:
         from controller.emulation.links_backend import LinksBackend
 
-        return LinksBackend(cluster, hosts)
+        return LinksBackend(cluster, hosts, operator)
     from controller.emulation.backend import EmulatedBackend
     from controller.ssh.backend import SshBackend
 
-    return (EmulatedBackend if hosts.tier == EMULATED else SshBackend)(cluster, hosts, owner)
+    if hosts.tier == EMULATED:
+        return EmulatedBackend(cluster, hosts, owner, operator)
+    return SshBackend(cluster, hosts, owner)

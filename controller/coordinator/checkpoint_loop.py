@@ -54,7 +54,7 @@ class CheckpointLoop:
         reached: Reached,
         stop_asked: Callable[[], bool],
     ) -> None:
-        """`stop_asked` says whether the run is to stop; `condition` tells when that, or another thing, may have changed."""
+        """`stop_asked` returns whether the run is to stop; `condition` is notified when that may have changed."""
         self._course, self._environment, self._condition, self._event_log = course, environment, condition, event_log
         self._checkpoint_store, self._membership, self._reached, self._stop_asked = (
             checkpoint_store,

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import click
-
 from controller.emulation.calibration import calibrate, short_of
 from controller.emulation.cluster import why_not
 from controller.emulation.daemon_client import ask
@@ -15,7 +13,7 @@ from controller.emulation.description import Description
 from controller.emulation.lifecycle import cluster_of, joined, start, use_of
 from controller.host.cleanup_log import CleanupLog
 from controller.host.namespaces import inside
-from controller.nodes.backend import Calibration
+from controller.nodes.backend import Calibration, Operator
 from controller.ssh.backend import SshBackend
 from inventory.ansible_hosts import Hosts
 from inventory.cluster import Cluster
@@ -25,38 +23,35 @@ from inventory.errors import RunError, UnfitError
 class EmulatedBackend(SshBackend):
     """Nodes that are namespaces of this host; see `controller.nodes.backend.Backend`."""
 
-    def __init__(self, cluster: Cluster, hosts: Hosts, owner: str) -> None:
-        """Describe it, as `SshBackend`."""
+    def __init__(self, cluster: Cluster, hosts: Hosts, owner: str, operator: Operator) -> None:
+        """Describe it, as `SshBackend`; `operator` provisions it when it is brought up."""
         super().__init__(cluster, hosts, owner)
+        self._operator = operator
         self._inventory = hosts
         self._description: Description | None = None
         self._refused = 0
 
     @property
     def processes(self) -> Sequence[int]:
-        """See `Reach.processes`: nodes and links are children of the keeper."""
+        """See `Backend.processes`: nodes and links are children of the keeper."""
         return [os.getpid(), self._up.keeper.pid]
 
     def check(self) -> None:
-        """See `Reach.check`: whether this host and user can have such a cluster, and whether the inventory is one."""
+        """See `Backend.check`: whether this host and user can have such a cluster, and whether the inventory is one."""
         if reason := why_not():
             raise UnfitError(f"an emulated cluster: {reason}")
         cluster_of(self._inventory)
 
     @contextmanager
     def up(self, state: CleanupLog) -> Iterator[None]:
-        """See `Reach.up`: a cluster that is up already stays up; otherwise it comes, is provisioned, and goes again."""
-        # Importing it takes as long as a run on processes needs to start.
-        from campaign.admin.playbook import Choice, play
-
+        """See `Backend.up`: a cluster that is up already stays up; otherwise it comes, is provisioned, and goes again."""
         with ExitStack() as stack:
-            settings = click.get_current_context().obj
-            description = joined(self._inventory, settings.quiet)
+            description = joined(self._inventory, self._operator.progress)
             if description is None:
-                cluster = start(self._inventory, settings.quiet)
+                cluster = start(self._inventory, self._operator.progress)
                 stack.callback(cluster.down)
                 description = cluster.description
-                play("provision", self._inventory, Choice(only_errors=True), settings)
+                self._operator.provision(self._inventory)
             self._description = description
             # Not before: the key to log in with is made with the cluster.
             super().check()
@@ -66,13 +61,13 @@ class EmulatedBackend(SshBackend):
             yield
 
     async def calibrate(self) -> Calibration:
-        """See `Reach.calibrate`: all nodes at once, and every link that is limited or delayed."""
+        """See `Backend.calibrate`: all nodes at once, and every link that is limited or delayed."""
         self._refused = len(ask(self._folder, "status").refused)
         found = await asyncio.to_thread(calibrate, self._up)
         return Calibration(tuple(found), short_of(found))
 
     async def look_back(self) -> None:
-        """See `Reach.look_back`: values that a kernel would have refused, and nodes that have ended."""
+        """See `Backend.look_back`: values that a kernel would have refused, and nodes that have ended."""
         answer = ask(self._folder, "status")
         wrong = [*map(str, answer.refused[self._refused :]), *answer.faults]
         if wrong:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-import click
-
 from controller.emulation.cluster import EmulatedCluster, bring_up, take_down
 from controller.emulation.daemon_client import ask
 from controller.emulation.description import TIER, Description, description_in, request_of
@@ -19,7 +17,6 @@ from controller.host.namespaces import inside
 from controller.host.process_identity import identify
 from inventory.ansible_hosts import Hosts
 from inventory.errors import RunError, UnfitError
-from inventory.foreign import printable
 
 _UNLIMITED = ("provision", "restore")
 
@@ -52,28 +49,27 @@ def cluster_of(hosts: Hosts, as_asked: bool = True) -> Description | None:
     return found
 
 
-def joined(hosts: Hosts, quiet: bool, as_asked: bool = True) -> Description | None:
+def joined(hosts: Hosts, progress: Callable[[str], None], as_asked: bool = True) -> Description | None:
     """`cluster_of`, for whoever is about to use it: says whose it is, unless it is its own."""
     found = cluster_of(hosts, as_asked)
-    if found is not None and found.origin.process != identify(os.getpid()) and not quiet:
-        click.echo(printable(f"uses {found}"), err=True)
+    if found is not None and found.origin.process != identify(os.getpid()):
+        progress(f"uses {found}")
     return found
 
 
-def start(hosts: Hosts, quiet: bool) -> EmulatedCluster:
+def start(hosts: Hosts, progress: Callable[[str], None]) -> EmulatedCluster:
     """Bring the inventory's cluster up; it is not up yet.
 
     Raises:
         MillraceError: this host cannot do it.
     """
-    tell: Callable[[str], None] = (
-        (lambda _: None) if quiet else (lambda part: click.echo(printable(f"up: {part}"), err=True))
-    )
-    return bring_up(request_of(hosts), tell)
+    return bring_up(request_of(hosts), lambda part: progress(f"up: {part}"))
 
 
 @contextmanager
-def standing_for(playbook: str, hosts: Hosts, check: bool, partial: bool, quiet: bool) -> Iterator[None]:
+def standing_for(
+    playbook: str, hosts: Hosts, check: bool, partial: bool, progress: Callable[[str], None]
+) -> Iterator[None]:
     """Have the hosts there that a playbook is about to be played on; hosts that are machines always are.
 
     Args:
@@ -81,7 +77,7 @@ def standing_for(playbook: str, hosts: Hosts, check: bool, partial: bool, quiet:
         hosts: of the inventory.
         check: it only says what would change: what is brought up for it goes down again, what is up stays.
         partial: it is played for some of the hosts, or a part of it is; `restore` then takes nothing down.
-        quiet: say nothing of how far it is.
+        progress: shows how far it is.
 
     Raises:
         MillraceError: the cluster is not up, or cannot be brought up, or is in use.
@@ -90,10 +86,10 @@ def standing_for(playbook: str, hosts: Hosts, check: bool, partial: bool, quiet:
         yield
         return
     with use_of(hosts):
-        description = joined(hosts, quiet, as_asked=playbook != "restore")
+        description = joined(hosts, progress, as_asked=playbook != "restore")
         started = None
         if description is None and playbook == "provision":
-            started = start(hosts, quiet)
+            started = start(hosts, progress)
             description = started.description
             if not check:
                 started.stay()
@@ -105,8 +101,8 @@ def standing_for(playbook: str, hosts: Hosts, check: bool, partial: bool, quiet:
         finally:
             if playbook == "restore" and not check and not partial:
                 take_down(description.keeper)
-                if not quiet and (logs := logs_in(Path(description.request.folder))):
-                    click.echo(printable(f"logs, until millrace clean: {', '.join(map(str, logs))}"), err=True)
+                if logs := logs_in(Path(description.request.folder)):
+                    progress(f"logs, until millrace clean: {', '.join(map(str, logs))}")
             elif started is not None and check:
                 started.down()
 

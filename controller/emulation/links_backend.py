@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, cast
 
-import click
 import msgspec
 
 from controller.emulation.calibration import short_of
@@ -20,7 +19,7 @@ from controller.host.addresses import address_of
 from controller.host.cleanup_log import CleanupLog
 from controller.host.durable_files import writing
 from controller.nodes.agents import Member
-from controller.nodes.backend import Calibration
+from controller.nodes.backend import Calibration, Operator
 from controller.nodes.loopback import LoopbackBackend
 from controller.nodes.transport import LoopbackTransport
 from inventory.ansible_hosts import Hosts
@@ -39,19 +38,19 @@ class LinksBackend(LoopbackBackend):
     It is tier 1: what the inventory says of a node's hardware is not there.
     """
 
-    def __init__(self, cluster: Cluster, hosts: Hosts) -> None:
+    def __init__(self, cluster: Cluster, hosts: Hosts, operator: Operator) -> None:
         """Use the available nodes of a cluster that was made from `hosts`."""
         super().__init__(cluster)
-        self._hosts = hosts
+        self._hosts, self._operator = hosts, operator
         self._keeper: subprocess.Popen[bytes] | None = None
 
     def check(self) -> None:
-        """See `Reach.check`: whether the inventory describes a cluster that can be emulated."""
+        """See `Backend.check`: whether the inventory describes a cluster that can be emulated."""
         request_of(self._hosts)
 
     @contextmanager
     def up(self, state: CleanupLog) -> Iterator[None]:
-        """See `Reach.up`: the network exists as long as the process that keeps it."""
+        """See `Backend.up`: the network exists as long as the process that keeps it."""
         log = state.path.with_suffix(".relay.log")
         request = LinksRequest(self._plan, str(log))
         with subprocess.Popen(
@@ -64,7 +63,7 @@ class LinksBackend(LoopbackBackend):
                 state.started(keeper.pid, "the network of an emulated cluster")
                 self._keeper = keeper
                 self._ask(msgspec.json.encode(request))
-                click.echo(f"millrace: {NOTICE}", err=True)
+                self._operator.notice(NOTICE)
                 yield
             finally:
                 self._keeper = None
@@ -73,7 +72,7 @@ class LinksBackend(LoopbackBackend):
                 log.unlink(missing_ok=True)
 
     def members(self, name: str, work: Path) -> Mapping[str, Member]:
-        """See `Reach.members`; nodes have their folders in `work`."""
+        """See `Backend.members`; nodes have their folders in `work`."""
         with writing(work):
             return {
                 node.id: Member(
@@ -83,7 +82,7 @@ class LinksBackend(LoopbackBackend):
             }
 
     async def calibrate(self) -> Calibration:
-        """See `Reach.calibrate`: every link that is limited or delayed."""
+        """See `Backend.calibrate`: every link that is limited or delayed."""
         rows = (await asyncio.to_thread(self._ask, b"calibrate")).rows
         return Calibration(rows, short_of(rows))
 

@@ -1,6 +1,6 @@
 """What a campaign asks of the nodes of its cluster, however it reaches them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from controller.host.cleanup_log import CleanupLog
 from controller.nodes.agents import Member
+from inventory.ansible_hosts import Hosts
 
 
 class Calibrated(Struct, frozen=True):
@@ -47,6 +48,20 @@ class Calibration(NamedTuple):
 
     rows: Sequence[Calibrated] = ()
     shortfall: str = ""
+
+
+class Operator(NamedTuple):
+    """What backends ask of the operator's desk.
+
+    Attributes:
+        provision: provision the hosts of an inventory.
+        progress: show how far something is.
+        notice: show what the operator must know.
+    """
+
+    provision: Callable[[Hosts], None]
+    progress: Callable[[str], None]
+    notice: Callable[[str], None]
 
 
 class Backend(Protocol):

@@ -30,15 +30,15 @@ class LoopbackBackend:
 
     @property
     def processes(self) -> Sequence[int]:
-        """See `Reach.processes`: agents are children of this process."""
+        """See `Backend.processes`: agents are children of this process."""
         return [os.getpid()]
 
     def check(self) -> None:
-        """See `Reach.check`: addresses that this host does not have."""
+        """See `Backend.check`: addresses that this host does not have."""
         check_addresses(self._cluster)
 
     def up(self, state: CleanupLog) -> AbstractContextManager[None]:
-        """See `Reach.up`; there is nothing to do."""
+        """See `Backend.up`; there is nothing to do."""
         return nullcontext()
 
     async def __aenter__(self) -> Self:
@@ -50,7 +50,7 @@ class LoopbackBackend:
         return None
 
     def members(self, name: str, work: Path) -> Mapping[str, Member]:
-        """See `Reach.members`; nodes have their folders in `work`."""
+        """See `Backend.members`; nodes have their folders in `work`."""
         # Whichever node was calibrated, its meter is this host's.
         lag = next((node.meter_lag for node in self._cluster.available if node.meter_lag), None)
         with writing(work):
@@ -60,11 +60,11 @@ class LoopbackBackend:
             }
 
     async def check_room(self, input_bytes: int) -> None:
-        """See `Reach.check_room`; here inputs have been prepared already, and nodes only link to them."""
+        """See `Backend.check_room`; here inputs have been prepared already, and nodes only link to them."""
 
     async def calibrate(self) -> Calibration:
-        """See `Reach.calibrate`; a loopback node is no machine that could be measured."""
+        """See `Backend.calibrate`; a loopback node is no machine that could be measured."""
         return Calibration()
 
     async def look_back(self) -> None:
-        """See `Reach.look_back`."""
+        """See `Backend.look_back`."""

@@ -70,17 +70,17 @@ class SshBackend:
 
     @property
     def processes(self) -> Sequence[int] | None:
-        """See `Reach.processes`: agents are children of SSH servers, and watch their machines themselves."""
+        """See `Backend.processes`: agents are children of SSH servers, and watch their machines themselves."""
         return None
 
     def check(self) -> None:
-        """See `Reach.check`: the SSH configuration."""
+        """See `Backend.check`: the SSH configuration."""
         with ThreadPoolExecutor(AT_ONCE) as threads:
             self._settings = dict(zip(self._addresses, threads.map(settings_of, self._hosts), strict=True))
 
     @contextmanager
     def up(self, state: CleanupLog) -> Iterator[None]:
-        """See `Reach.up`; there is nothing to do."""
+        """See `Backend.up`; there is nothing to do."""
         self._campaign = state.path.stem
         yield
 
@@ -109,7 +109,7 @@ class SshBackend:
         await self._close()
 
     def members(self, name: str, work: Path) -> Mapping[str, Member]:
-        """See `Reach.members`; what is fetched comes to `work`."""
+        """See `Backend.members`; what is fetched comes to `work`."""
         return {
             node: Member(
                 self._addresses[node], SshTransport(way.keeping, way.files, name, work / node), *self._known[node]
@@ -118,7 +118,7 @@ class SshBackend:
         }
 
     async def check_room(self, input_bytes: int) -> None:
-        """See `Reach.check_room`."""
+        """See `Backend.check_room`."""
         needed = input_bytes + LEAST_FREE_BYTES
 
         async def check(way: _Way) -> None:
@@ -132,11 +132,11 @@ class SshBackend:
         await _all(check(way) for way in self._ways.values())
 
     async def calibrate(self) -> Calibration:
-        """See `Reach.calibrate`; machines are what they are."""
+        """See `Backend.calibrate`; machines are what they are."""
         return Calibration()
 
     async def look_back(self) -> None:
-        """See `Reach.look_back`."""
+        """See `Backend.look_back`."""
 
     async def _close(self) -> None:
         await asyncio.shield(asyncio.gather(*(way.close() for way in self._ways.values()), return_exceptions=True))

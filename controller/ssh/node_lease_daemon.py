@@ -1,4 +1,4 @@
-"""`python -P -m controller.ssh.node_lease_daemon WORK CAMPAIGN OWNER`: keeps a node for one campaign as long as that lasts.
+"""`python -P -m controller.ssh.node_lease_daemon WORK CAMPAIGN OWNER`: holds a node for one campaign.
 
 Runs on the node. It holds the lock of the folder WORK, below which it makes a folder for the campaign, and does for the
 controller what SFTP cannot. Requests and answers are JSON, one object per line, on standard input and output:

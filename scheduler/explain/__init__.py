@@ -39,7 +39,7 @@ class Explanation(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def account_of(problem: Problem, plan: Plan, least: LowerBound) -> Explanation:
-    """The account of a checked plan; `least` is the same for all plans of a problem (`scheduler.explain.lower_bound`)."""
+    """Explain a checked plan; `least` is the same for all plans of a problem (`scheduler.explain.lower_bound`)."""
     judged = cost(problem, plan.placements)
     observed = judged.inter_node_tuples_per_s
     hosts = hosts_of(problem, plan)

@@ -145,11 +145,10 @@ class Wrong(Bad):
 FAILING_LINE = OPERATORS.splitlines().index('    json.loads("{")') + 1
 
 IMPATIENT = """
-import sys
-import campaign.checks.moves as m, campaign.checks.trial as t
+import campaign.admin.checks.moves as m, campaign.admin.checks.trial as t
 t.CALL_S, m.SECONDS, m.MOST_MOVES = 1.0, 2.5, 6
-from campaign.commands.main import main
-main(sys.argv[1:])
+from campaign.commands.start import main
+main()
 """
 
 

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 from emulating import inventory_in, own_state, up
 
-from campaign.commands import main
+from campaign.admin.desk import operator_at
+from campaign.display.settings import Settings
 from controller.emulation.backend import EmulatedBackend
 from controller.host.cleanup_log import CleanupLog
 from inventory.ansible_hosts import load_hosts
@@ -42,7 +42,7 @@ def test_a_command_reaches_a_node_of_a_cluster_that_is_up(tmp_path: Path) -> Non
 
 def test_nodes_whose_keys_are_made_after_the_check_can_be_reached(tmp_path: Path) -> None:
     hosts = load_hosts(inventory_in(tmp_path))
-    reach = EmulatedBackend(hosts.cluster, hosts, "a test")
+    reach = EmulatedBackend(hosts.cluster, hosts, "a test", operator_at(Settings(quiet=True)))
     reach.check()
     running = up(hosts)
 
@@ -52,7 +52,6 @@ def test_nodes_whose_keys_are_made_after_the_check_can_be_reached(tmp_path: Path
 
     try:
         with (
-            click.Context(main.millrace, obj=main.Settings(debug=False, quiet=True, color=False)),
             CleanupLog(tmp_path) as state,
             reach.up(state),
             # Whoever says so has been logged in to.

@@ -298,14 +298,13 @@ def test_a_folder_holds_one_cluster_which_clean_takes_down_when_it_is_idle(
     cluster.down()
 
 
-def test_whoever_joins_a_cluster_of_another_process_is_told_whose_it_is(
-    cluster: Description, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert joined(load_hosts(Path(cluster.request.folder).parent / "emulated.yml"), quiet=False) == cluster
-    assert capsys.readouterr().err == ""
+def test_whoever_joins_a_cluster_of_another_process_is_told_whose_it_is(cluster: Description, tmp_path: Path) -> None:
+    said: list[str] = []
+    assert joined(load_hosts(Path(cluster.request.folder).parent / "emulated.yml"), said.append) == cluster
+    assert said == []
     with brought_up(tmp_path, "go") as (starter, _):
-        found = joined(load_hosts(tmp_path / "emulated.yml"), quiet=False)
-        told = capsys.readouterr().err
+        found = joined(load_hosts(tmp_path / "emulated.yml"), said.append)
+        (told,) = said
         starter.kill()
     assert f"uses the emulated cluster in {tmp_path / 'cluster'} (up since 2" in told
     assert f"brought up by process {starter.pid} from {Path(__file__).parents[2]})" in told
@@ -348,10 +347,10 @@ def test_a_wrong_machine_is_named_with_its_file_and_host(tmp_path: Path, change:
 
 def test_a_cluster_that_is_being_played_on_is_left_alone_by_clean(cluster: Description) -> None:
     hosts = load_hosts(Path(cluster.request.folder).parent / "emulated.yml")
-    with standing_for("verify", hosts, check=False, partial=False, quiet=True):
+    with standing_for("verify", hosts, check=False, partial=False, progress=print):
         (left,) = clean_all().running
         assert left.startswith(f"the emulated cluster in {cluster.request.folder} (up since ")
         assert f"this host is in use by pid {os.getpid()}" in left
         assert said(cluster, 1, "echo up") == "up"
-        with pytest.raises(UnfitError, match="in use by pid"), standing_for("restore", hosts, False, False, True):
+        with pytest.raises(UnfitError, match="in use by pid"), standing_for("restore", hosts, False, False, print):
             pass

@@ -67,7 +67,7 @@ def test_a_wrong_answer_of_its_is_refused_with_every_fault(site: Path, topology:
     assert "Traceback" not in refused.stderr
 
 
-IMPATIENT = "import sys, campaign.patience as p; p.PATIENCE_S = 0.5; from campaign.commands.main import main; main(sys.argv[1:])"
+IMPATIENT = "import campaign.place.patience as p; p.PATIENCE_S = 0.5; from campaign.commands.start import main; main()"
 
 
 def test_a_scheduler_that_never_answers_is_told_of_and_ended_by_an_interrupt(site: Path, topology: Path) -> None:

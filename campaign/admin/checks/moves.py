@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from campaign.checks.outcome import Check
-from campaign.commands.main import Settings
+from campaign.admin.checks.outcome import Check
+from campaign.admin.desk import operator_at
+from campaign.display.settings import Settings
 from campaign.results.live_file import FINISHED
 from campaign.runner.launch import carry_out
 from campaign.runner.open_campaign import Opened, new
@@ -39,10 +40,10 @@ def check_moves(name: str, settings: Settings) -> Check:
         agenda = _agenda(name, Path(folder))
         agenda["timeline"] = _moves(_opened(agenda, Path(folder)))
         opened = _opened(agenda, Path(folder))
-        reach = select_backend(opened.plan.cluster, None, "millrace check")
-        reach.check()
         quiet = Settings(settings.debug, quiet=True, color=settings.color)
-        ending = carry_out(opened, opened.plan.runs, reach, quiet, False, False, FINISHED)
+        backend = select_backend(opened.plan.cluster, None, "millrace check", operator_at(quiet))
+        backend.check()
+        ending = carry_out(opened, opened.plan.runs, backend, quiet, False, False, FINISHED)
         if ending.interrupted:
             raise KeyboardInterrupt
         (run,) = opened.plan.runs

@@ -1,9 +1,9 @@
-"""`python -m campaign.checks.process scheduler NAME all|answers | workload NAME FOLDER`: tries a plug-in."""
+"""`python -m campaign.admin.checks.process scheduler NAME all|answers | workload NAME FOLDER`: tries a plug-in."""
 
 import os
 import sys
 
-from campaign.checks.trial import Speaker
+from campaign.admin.checks.trial import Speaker
 
 
 def main() -> None:
@@ -13,13 +13,13 @@ def main() -> None:
     speaker = Speaker(target)
     kind, name, *rest = sys.argv[1:]
     if kind == "scheduler":
-        from campaign.checks.scheduler_trial import try_scheduler
+        from campaign.admin.checks.scheduler_trial import try_scheduler
 
         try_scheduler(name, speaker, only_answers=rest == ["answers"])
     else:
         from pathlib import Path
 
-        from campaign.checks.workload_trial import try_workload
+        from campaign.admin.checks.workload_trial import try_workload
 
         try_workload(name, Path(rest[0]), speaker)
     speaker.over()

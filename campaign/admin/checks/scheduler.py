@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from campaign.checks.outcome import Check, why_not_made
-from campaign.checks.scheduler_trial import NEEDS, PLANS, PROBLEM, PURE, difference
-from campaign.checks.trial import CALL_S, Trial, tried
+from campaign.admin.checks.outcome import Check, why_not_made
+from campaign.admin.checks.scheduler_trial import NEEDS, PLANS, PROBLEM, PURE, difference
+from campaign.admin.checks.trial import CALL_S, Trial, tried
 from inventory.errors import RunError, UnfitError
 from scheduler.registry import make_scheduler, scheduler_class
 

@@ -3,11 +3,11 @@
 import tempfile
 from collections.abc import Iterator
 
-from campaign.checks.moves import MOVES, check_moves
-from campaign.checks.outcome import Check, why_not_made
-from campaign.checks.stage import ANSWER, INPUT, OPERATORS, PURE, RESTORE, SNAPSHOT
-from campaign.checks.trial import CALL_S, Trial, tried
-from campaign.commands.main import Settings
+from campaign.admin.checks.moves import MOVES, check_moves
+from campaign.admin.checks.outcome import Check, why_not_made
+from campaign.admin.checks.stage import ANSWER, INPUT, OPERATORS, PURE, RESTORE, SNAPSHOT
+from campaign.admin.checks.trial import CALL_S, Trial, tried
+from campaign.display.settings import Settings
 from inventory.errors import RunError, UnfitError
 from inventory.plugins import load_plugin
 from workloads.registry import GROUP, load_workload

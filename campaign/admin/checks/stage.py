@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from zlib import crc32
 
-from campaign.checks.emissions import Emissions, Rows
-from campaign.checks.trial import Speaker
+from campaign.admin.checks.emissions import Emissions, Rows
+from campaign.admin.checks.trial import Speaker
 from inventory.params import as_plain
 from inventory.plugins import raised_at
 from workloads.key_groups import KeyRouter, codec_bytes

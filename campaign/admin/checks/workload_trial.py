@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from campaign.checks.stage import ANSWER, INPUT, PURE, RESTORE, SNAPSHOT, BrokenError, Stage
-from campaign.checks.trial import Speaker
+from campaign.admin.checks.stage import ANSWER, INPUT, PURE, RESTORE, SNAPSHOT, BrokenError, Stage
+from campaign.admin.checks.trial import Speaker
 from inventory.errors import InputError
 from inventory.plugins import raised_at
 from workloads.key_groups import codec_bytes

@@ -3,8 +3,8 @@
 import msgspec
 from msgspec.structs import replace
 
-from campaign.checks.rounds import Round, rounds_for
-from campaign.checks.trial import Speaker
+from campaign.admin.checks.rounds import Round, rounds_for
+from campaign.admin.checks.trial import Speaker
 from inventory.cluster import Cluster
 from inventory.documents import to_plain
 from inventory.errors import InputError, MillraceError

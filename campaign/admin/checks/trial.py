@@ -93,14 +93,14 @@ class Trial:
 
 
 def tried(arguments: Sequence[str], hash_seed: int) -> Trial:
-    """Have a plug-in tried by `python -m campaign.checks.process ARGUMENTS`.
+    """Have a plug-in tried by `python -m campaign.admin.checks.process ARGUMENTS`.
 
     Raises:
         RunError: the process died.
     """
     with tempfile.TemporaryFile("w+", errors="replace") as log:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "campaign.checks.process", *arguments],
+            [sys.executable, "-P", "-m", "campaign.admin.checks.process", *arguments],
             env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
