@@ -15,7 +15,7 @@ def deal(instance: Instance) -> list[int] | None:
 
 
 def _grown(instance: Instance, from_the_edge: bool) -> list[int] | None:
-    """Grow like `scheduler.partitioning.growth.grow`, without a table over classes and nodes; leftovers go where they fit."""
+    """Grow like `growth.grow`, without a table over classes and nodes; the rest goes where it fits."""
     left = [len(members) for members in instance.members]
     waiting = [sum(rate * left[other] for other, rate in near.items()) for near in instance.near]
     member = [iter(members) for members in instance.members]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agents.agent.agent import hang_detector
+from agents.agent import hang_detector
 from agents.agent.hang_detector import MOST_LOOKS, HangDetector
 from agents.protocol import Bye, Failed, Finish, Finished
 from controller.host.process_identity import identify
