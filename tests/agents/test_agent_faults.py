@@ -271,5 +271,6 @@ def test_how_far_sources_had_come_in_an_older_epoch_is_passed_on(start_agent, wo
     agent.welcome()
     run = wordcount(agent, slots=1)
     run.start(7)
-    assert agent.expect_progress(lambda p: p.epoch == 6).executors["s[0]"].position == 9
+    (shown,) = (report for report in agent.shown if report.epoch == 6)
+    assert shown.executors["s[0]"].position == 9
     _ends_well(agent, 7)
