@@ -8,6 +8,7 @@ from typing import get_args
 
 import pytest
 
+from agents.protocol import Worked
 from agents.worker import channel, codec, frame, handshake, latency
 from agents.worker.handshake import Acceptor, Connector
 from agents.worker.plan import Hop
@@ -87,10 +88,10 @@ def test_a_ticks_payload_is_as_described() -> None:
 
 
 def test_a_snapshots_head_is_as_described() -> None:
-    head, state = Snapshot(b"state", 7, 8).pieces()
+    head, state = Snapshot(b"state", 7, 8, Worked(9, 10)).pieces()
     places = [(int(offset), int(size or len(state))) for offset, size, _, _ in rows("Checkpoints")]
     found = [(head + state)[offset : offset + size] for offset, size in places]
-    expected = [b"MLRS", b"\1", *(number.to_bytes(8, "little") for number in (7, 8, len(state))), state]
+    expected = [b"MLRS", b"\2", *(number.to_bytes(8, "little") for number in (7, 8, 9, 10, len(state))), state]
     assert found == expected
 
 
