@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
+from campaign.recovered import doubt
 
 pytestmark = pytest.mark.loopback
 
@@ -79,13 +80,12 @@ def test_killed_workers_and_agents_cost_time_and_no_tuple_while_executors_move(d
     assert worker["checkpoint"] > 0
     assert "the agent of n1 was killed by SIGKILL" in agent["cause"]
     assert agent["checkpoint"] > worker["checkpoint"]
-    # The figures are those of an undisturbed run, and the run is marked.
-    for name in ("source", "sink", "throughput"):
-        assert measured[f"{name}_tuples_per_s"] == pytest.approx(300, rel=NEAR), measured
-    assert sum(measured["hops"].values()) == pytest.approx(2 * 300 * 9, rel=NEAR)
-    assert measured["incomplete"] is None
+    # The figures are those of an undisturbed run, or marked where the machine is too slow for that, and so is the run.
+    figures = [measured[f"{name}_tuples_per_s"] / 300 for name in ("source", "sink", "throughput")]
+    figures.append(sum(measured["hops"].values()) / (2 * 300 * 9))
+    assert measured["incomplete"] or figures == pytest.approx([1] * 4, rel=NEAR), measured
     (run,) = desk.results().values()
-    assert run["suspect"] == ["2 recoveries"]
+    assert run["suspect"] == doubt(measured["recoveries"], measured["incomplete"])
     # Every line stands in the traces once: as emitted, or, after a recovery, as replayed. Only what workers had written
     # down and their agent had not passed on when it was killed counts as emitted twice: a second's lines at most.
     folder = desk.campaign / "runs" / RUN
