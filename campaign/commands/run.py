@@ -123,6 +123,7 @@ def conduct(
 
 def _load_the_rest() -> None:
     """Load what carries out a campaign over SSH."""
+    import campaign.runner.launch  # noqa: F401
     import controller.ssh.backend  # noqa: F401
 
 
