@@ -44,7 +44,7 @@ class EmulatedBackend(SshBackend):
 
     @contextmanager
     def up(self, state: CleanupLog) -> Iterator[None]:
-        """See `Backend.up`: a cluster that is up stays up; otherwise it is brought up, provisioned, and taken down again."""
+        """See `Backend.up`: a cluster that is up stays up; else it is brought up, provisioned and taken down."""
         with ExitStack() as stack:
             description = joined(self._inventory, self._operator.progress)
             if description is None:
