@@ -17,6 +17,7 @@ import pyarrow.parquet
 
 from agents.protocol import ExecutorSpec, InputFile, Listening, Message, Place, Report, RunSpec, workers_of
 from agents.trace import AGENT, TraceWriter, collect
+from campaign.agenda.plan import Application
 from campaign.results.run_metrics import verified
 from controller.coordinator.checkpoint_loop import Course
 from controller.coordinator.coordinator import Coordinator
@@ -29,6 +30,7 @@ from controller.nodes.replicas import FolderReplicas
 from controller.nodes.transport import LoopbackTransport
 from inventory.documents import to_plain
 from inventory.errors import RunError
+from workloads.rates.kinds import Max
 from workloads.workload import Answer, Verdict, Workload
 
 EPOCHS = 100
@@ -71,6 +73,7 @@ class Play:
         self._copies = FolderReplicas(self.folder / "copies", {n: m.transport for n, m in ground.members.items()})
         self.notes = TraceWriter(self.folder / "traces", spec.run, CONTROLLER, AGENT)
         self._supplied: set[str] = set()
+        self._tables = Application("", "", workload, {}, workload.topology(), Max()).tables
         world = Environment(
             nodes=tuple(ground.members),
             tell=self._tell,
@@ -80,6 +83,7 @@ class Play:
             offset=ground.agents.offset,
             copies=self._copies,
             note=self.note,
+            tables=self._tables.keys(),
         )
         self.session = Coordinator(spec, world, course)
 
@@ -121,7 +125,7 @@ class Play:
         await self.session.stop()
         await self.session.finish()
         parts = [(part.table, self._copies.path(part.name)) for part in self.session.answer]
-        self.answer = collect_answer(parts, self.folder / "answer")
+        self.answer = collect_answer(parts, self.folder / "answer", self._tables)
         spouts = {c.id for c in self._workload.topology().components if c.kind == "spout"}
         names = [e.name for e in self._workload.topology().executors if e.component in spouts]
         positions = [self.session.positions[name] for name in names]
