@@ -9,9 +9,13 @@ import sys
 def main() -> None:
     """Run the command line and exit with its status (0, 1, 2, 3 or 130)."""
     try:
-        from campaign.interrupts import interrupted_once, leave_when_interrupted
+        from campaign.interrupts import ignore_interrupts, interrupted_once, leave_when_interrupted
 
         leave_when_interrupted()
+        import atexit
+
+        # Called last of all: then Python gives signals back to the system, which would end it with another status.
+        atexit.register(ignore_interrupts)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)
