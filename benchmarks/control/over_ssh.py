@@ -81,14 +81,14 @@ async def heartbeats(nodes: Lab) -> list[float]:
     """Seconds that each heartbeat takes."""
     with ThreadPoolExecutor() as threads:
         connection = Connection(nodes.host("n1"), threads, settings_of(nodes.host("n1")))
-        keeping = NodeLease(connection, f"campaign-{'0' * 32}", "a benchmark")
+        lease = NodeLease(connection, f"campaign-{'0' * 32}", "a benchmark")
         found = []
-        await keeping.open()
+        await lease.open()
         for _ in range(ROUND_TRIPS):
             begun = time.perf_counter()
-            await keeping.ask("beat")
+            await lease.request("beat")
             found.append(time.perf_counter() - begun)
-        await keeping.close()
+        await lease.close()
         await connection.close()
     return found
 

@@ -203,7 +203,7 @@ class Campaign:
                 await self._backend.check_room(sum(entry.path.stat().st_size for entry in self._inputs[run.workload]))
                 await execution.calibrate(self._backend)
                 outcome = await execution.run()
-                await self._backend.look_back()
+                await self._backend.check_since_calibration()
                 return outcome
         except DiskFullError:
             raise

@@ -19,7 +19,7 @@ from agents.protocol import ExecutorSpec, InputFile, Listening, Message, Place, 
 from agents.trace import AGENT, TraceWriter, collect
 from campaign.agenda.plan import Application
 from campaign.results.run_metrics import verified
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import Coordinator
 from controller.coordinator.event_log import CONTROLLER
 from controller.coordinator.interfaces import Environment
@@ -64,7 +64,9 @@ class Play:
         answer: tables of the answer, after `end`.
     """
 
-    def __init__(self, ground: "Ground", spec: RunSpec, workload: Workload, course: Course, watch: Watch) -> None:
+    def __init__(
+        self, ground: "Ground", spec: RunSpec, workload: Workload, course: ControlSettings, watch: Watch
+    ) -> None:
         self._ground, self._workload, self._watch = ground, workload, watch
         self.spec = spec
         self.workers: dict[Place, ProcessIdentity | None] = {}
@@ -76,12 +78,12 @@ class Play:
         self._tables = Application("", "", workload, {}, workload.topology(), Max()).tables
         world = Environment(
             nodes=tuple(ground.members),
-            tell=self._tell,
+            send=self._tell,
             restart=ground.agents.restart,
             supply=self._supply,
             place=self._place,
             offset=ground.agents.offset,
-            copies=self._copies,
+            replicas=self._copies,
             note=self.note,
             tables=self._tables.keys(),
         )
@@ -91,16 +93,16 @@ class Play:
         """Write an event of the controller."""
         self.notes.add("event", time.monotonic_ns(), kind, subject, detail, value)
 
-    def take(self, node: str, report: Report) -> None:
-        """See `cluster.Listener`."""
+    def handle_report(self, node: str, report: Report) -> None:
+        """See `controller.nodes.agents.AgentListener`."""
         if isinstance(report, Listening) and report.epoch >= self.spec.epoch:
             self.workers[Place(node, report.slot)] = identify(report.pid)
         self._watch("heard", node, report)
-        self.session.take(node, report)
+        self.session.handle_report(node, report)
 
-    def gone(self, node: str, reason: str) -> None:
-        """See `cluster.Listener`."""
-        self.session.gone(node, reason)
+    def handle_agent_gone(self, node: str, reason: str) -> None:
+        """See `controller.nodes.agents.AgentListener`."""
+        self.session.handle_agent_gone(node, reason)
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for what must come; a run that fails meanwhile raises why."""
@@ -111,7 +113,7 @@ class Play:
 
     async def _tell(self, node: str, message: Message) -> None:
         self._watch("told", node, message)
-        await self._ground.agents.tell(node, message)
+        await self._ground.agents.send(node, message)
 
     async def _supply(self, node: str) -> None:
         for entry in self._ground.inputs:
@@ -154,7 +156,7 @@ class Ground:
         workload: Workload,
         places: Mapping[str, str],
         rate: Mapping[str, Any],
-        course: Course,
+        course: ControlSettings,
         watch: Watch = unwatched,
     ) -> AsyncIterator[Play]:
         """Begin a run; `places` has a `node/slot` for every executor."""
