@@ -133,7 +133,7 @@ def conduct(settings, **given):
         timed(campaign.runner.launch, "prepared", "inputs, results folder")
 
     run._load_the_rest = load_the_rest
-    status, _ = run.conduct(settings, **given)
+    status, _ = run.run_campaign(settings, **given)
     sys.stderr.write("\\n" + repr(stages))
     return status
 

@@ -1,6 +1,7 @@
-"""Start of the program `millrace`, and its end.
+"""Entry point of the program `millrace`.
 
-Nothing is imported before Ctrl-C leaves no traceback: what is loaded takes ten times as long as Python itself.
+Signal handlers are installed before anything else is imported: imports take ten times as long as the start of Python,
+and Ctrl-C must not print a traceback meanwhile.
 """
 
 import sys

@@ -206,8 +206,8 @@ def test_options_that_change_nothing_or_leave_something_out_are_known(
     options: list[str], looks: bool, partial: bool
 ) -> None:
     choice = playbook.Choice(options=options)
-    assert (choice.only_looks, choice.is_partial) == (looks, partial)
-    assert playbook.Choice(check=True).only_looks
+    assert (choice.is_read_only, choice.is_partial) == (looks, partial)
+    assert playbook.Choice(check=True).is_read_only
 
 
 @pytest.mark.parametrize("verb", ["provision", "restore", "verify"])

@@ -128,7 +128,7 @@ def test_the_live_display_shows_run_stage_flow_time_left_and_failures() -> None:
     shown.start(RUNS[2], 2, 1)
     shown.stage("measuring", 60, flowing())
     view.draw(shown.document())
-    view.say("run 2/4 failed")
+    view.print_line("run 2/4 failed")
     view.close()
     text = terminal.getvalue()
     for part in (
