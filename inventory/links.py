@@ -64,7 +64,7 @@ class Link(Struct, frozen=True):
         return int(waiting + 2 * self.delay_ms / 1000 * self.bytes_per_s)
 
 
-def links_wished(document: Document, hosts: Sequence[str]) -> tuple[Link, ...]:
+def requested_links(document: Document, hosts: Sequence[str]) -> tuple[Link, ...]:
     """Return the links requested by the hosts' `millrace_links`; other pairs are left out.
 
     Args:
