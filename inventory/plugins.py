@@ -1,4 +1,4 @@
-"""Finding plug-ins by entry point; the built-in ones are registered the same way as anybody else's."""
+"""Plug-ins found by entry point; built-in ones are registered in the same way."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -26,10 +26,10 @@ def plugins(group: str) -> Mapping[str, EntryPoint]:
 
 
 def load_plugin(group: str, name: str) -> Any:
-    """Import and return what is registered as `name`.
+    """Import and return the plug-in registered as `name`.
 
     Raises:
-        InputError: no such name; the message gives the nearest one.
+        InputError: no such name; the message names the nearest one.
         UnfitError: the plug-in is registered but cannot be imported.
     """
     kind = group.rpartition(".")[2].removesuffix("s")
@@ -43,12 +43,12 @@ def load_plugin(group: str, name: str) -> Any:
 
 
 def raised_at(fault: BaseException, kind: type) -> str:
-    """Return `file:line` where a plug-in's own code has led to `fault`, which may have arisen in a library below it.
+    """Return `file:line` in a plug-in's own code that led to `fault`, which may be raised in a library.
 
     Args:
-        fault: was raised, and caught.
-        kind: the plug-in's class. Its package counts before those of its base classes; where no code of theirs is in
-            the traceback, its innermost line is returned.
+        fault: the exception caught.
+        kind: the plug-in's class. Its package is preferred to those of its base classes; if the traceback has no code
+            of these, the innermost line is returned.
     """
     lines = [
         (_package(frame.f_globals.get("__name__", "")), frame, line) for frame, line in walk_tb(fault.__traceback__)

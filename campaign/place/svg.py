@@ -16,7 +16,7 @@ from campaign.place.svg_boxes import GAP, WIDE, Box, Looks, box_of, contents_of,
 from controller.host.durable_files import replace_file
 from inventory.errors import InputError
 from scheduler.explain.cut_links import between_nodes
-from scheduler.explain.node_load import hosts_of
+from scheduler.explain.node_load import loads_by_node
 
 MOST_NODES = 24
 """Up to so many nodes empty ones are drawn too."""
@@ -75,7 +75,7 @@ def picture(placed: Placed, scale: float) -> str:
     """The SVG document of one placement; a line of rate `scale` is the thickest."""
     looks = Looks(placed.problem)
     drawn = _drawn(placed)
-    hosts = {host.id: host for host in hosts_of(placed.problem, placed.plan)}
+    hosts = {host.id: host for host in loads_by_node(placed.problem, placed.plan)}
     contents = contents_of(placed)
     boxes = [box_of(hosts[node], contents.get(node, {}), looks) for node in drawn]
     centres = _circle(boxes)

@@ -17,7 +17,7 @@ from inventory.ansible_hosts import Host, Hosts
 from inventory.emulated_machine import Machine
 from inventory.energy_model import EnergyModel
 from inventory.errors import UnfitError
-from inventory.links import Link, links_wished
+from inventory.links import Link, requested_links
 
 TIER = 2
 """`millrace_tier` of an inventory whose nodes are namespaces of this host."""
@@ -165,7 +165,7 @@ def request_of(hosts: Hosts) -> ClusterRequest:
     for host in hosts.workers:
         _check_way(hosts, host, first)
         machines[host.name] = _machine(hosts, host)
-    request = ClusterRequest(str(folder), str(first.ssh_key), machines, links_wished(hosts.document, list(machines)))
+    request = ClusterRequest(str(folder), str(first.ssh_key), machines, requested_links(hosts.document, list(machines)))
     network = NetworkPlan("mr", tuple(machines))
     for host in hosts.workers:
         address = network.endpoint(host.name).address
