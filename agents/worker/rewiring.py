@@ -5,6 +5,7 @@ itself, the moment it passes.
 """
 
 from agents.worker.assembly import Assembly
+from agents.worker.bolt import BoltExecutor
 from agents.worker.channel import ChannelId, Incoming, Outgoing
 from agents.worker.inputs import Inputs
 from agents.worker.plan import ChannelPlan, RunPlan
@@ -83,6 +84,8 @@ class Rewiring:
             for channel in assembly.outgoing_of(number):
                 del assembly.outgoing[channel]
             assembly.departed.append(assembly.remove(number))
+            if isinstance(running, BoltExecutor):
+                running.inputs.leave()
             return
         replaced = {channel: end for channel, end in self._outgoing.items() if channel.sender == number}
         if replaced:
@@ -115,5 +118,9 @@ class Rewiring:
         self._assembly.forget([*self._outgoing.values(), *self._incoming.values()])
         for bolt in self._assembly.bolts:
             bolt.inputs.keep()
+        for end in self._incoming.values():
+            end.drop()
         for running in self.arriving.values():
+            if isinstance(running, BoltExecutor):
+                running.inputs.leave()
             running.operator.close()
