@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from agents.trace import settle_without_pandas
+from agents.trace import skip_pandas_import
 from campaign.agenda.plan import Inputs, prepare_inputs
 from campaign.agenda.run_order import Run
 from campaign.display.progress import view_for
@@ -46,7 +46,7 @@ def carry_out(
     Raises:
         MillraceError: it cannot begin, or results cannot be written any more.
     """
-    settle_without_pandas()
+    skip_pandas_import()
     for line in clean().done:
         show(f"left by a campaign that was killed, removed: {line}", error=True)
     with ExitStack() as stack:
