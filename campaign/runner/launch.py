@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from agents.trace import settle_without_pandas
+from agents.trace import skip_pandas_import
 from campaign.agenda.plan import Inputs, prepare_inputs
 from campaign.agenda.run_order import Run
 from campaign.display.progress import view_for
@@ -46,7 +46,7 @@ def run_all(
     Raises:
         MillraceError: the campaign cannot start, or results can no longer be written.
     """
-    settle_without_pandas()
+    skip_pandas_import()
     for line in clean().done:
         show(f"removed, left by a killed campaign: {line}", error=True)
     with ExitStack() as stack:

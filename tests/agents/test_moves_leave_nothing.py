@@ -90,7 +90,7 @@ def test_nothing_of_an_old_place_waits_for_the_garbage_collector(play) -> None:
             for worker in run.workers.values():
                 worker.reports.clear()
                 # Whoever reports what departed executors have done lets go of them.
-                worker.assembly.departed.clear()
+                worker.registry.departed.clear()
             if barrier == WARM_UP:
                 gc.collect()
         gc.set_debug(gc.DEBUG_SAVEALL)

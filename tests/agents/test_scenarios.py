@@ -102,7 +102,7 @@ class Scenario:
 
         cluster = ScriptedCluster(spec, self.ledger.operator, self.limits, course, NODES, place)
         faults = list(self.faults)
-        async with cluster.session as session:
+        async with cluster.coordinator as session:
             running = asyncio.create_task(self._run(session))
             loop = asyncio.get_running_loop()
             while not running.done():
@@ -154,7 +154,7 @@ def play(scenario: Scenario) -> Counter[str]:
     """Play a scenario and check its answer; return what happened in it."""
     with scenario.limits.applied():
         cluster = virtual_time.run(scenario.play())
-    positions = cluster.session.positions
+    positions = cluster.coordinator.positions
     assert {name: at for name, at in cluster.reached.items() if at > positions[name]} == {}, positions
     scenario.ledger.positions = positions
     scenario.ledger.check_answer(cluster.answer())

@@ -95,7 +95,7 @@ def test_the_death_of_an_agent_is_reported_with_its_cause(tmp_path: Path) -> Non
         ("print('good morning', flush=True); input(); input()", "the agent of n1: not a report of control protocol"),
         (
             f"print('''{HELLO % 99}''', flush=True); input(); input()",
-            f"speaks control protocol 99, this one speaks {VERSION}",
+            f"uses control protocol 99, this one uses {VERSION}",
         ),
         ("print('x' * (17 << 20), flush=True); input()", "the agent of n1: a line of more than"),
     ],

@@ -33,7 +33,7 @@ from agents.protocol import (
     Vitals,
 )
 from agents.worker.process.metrics_reporter import MetricsReporter
-from agents.worker.task_graph.interfaces import Settled
+from agents.worker.task_graph.interfaces import AnswerRows
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.clock_offset import Offset
 from controller.coordinator.coordinator import Coordinator
@@ -295,13 +295,13 @@ class ScriptedCluster:
     def phase(self) -> str:
         """What the run is doing; one of `PHASES`."""
         shares = [worker.share for worker in self.run.workers.values()]
-        passages = [share._passage for share in shares if share._passage is not None]
+        pending = [share._pending for share in shares if share._pending is not None]
         if self.coordinator._broken is not None:
             return "in a recovery"
         if self.coordinator._start_ns is None:
             return "while starting"
-        if passages:
-            return "in a checkpoint" if passages[0].store else "in a move"
+        if pending:
+            return "in a checkpoint" if pending[0].store else "in a move"
         return "while draining" if self.coordinator._stop_requested else "while steady"
 
     # --- what happens --------------------------------------------------------------------------------------
@@ -327,6 +327,6 @@ class ScriptedCluster:
         """Do it unless the worker has ended meanwhile."""
         return place in self.run.workers and place not in self._halted and action(place, *given)
 
-    def answer(self) -> list[Settled]:
+    def answer(self) -> list[AnswerRows]:
         """The parts of the answer that the session has found in the end."""
         return [part for part in (self.copies.files[part.name] for part in self.coordinator.answer) if part is not None]

@@ -14,7 +14,7 @@ from scripted_cluster import ScriptedCluster
 from scripted_disk import LAST
 
 from agents.protocol import Place
-from agents.worker.task_graph.interfaces import Settled
+from agents.worker.task_graph.interfaces import AnswerRows
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.migrations import MovePlan, MoveRequest
 from workloads.operators import Context, Operator, Row
@@ -53,7 +53,7 @@ def _drawn(random: Random) -> Limits:
     )
 
 
-def _tables(parts: Sequence[Settled]) -> Mapping[str, Sequence[Row]]:
+def _tables(parts: Sequence[AnswerRows]) -> Mapping[str, Sequence[Row]]:
     tables: dict[str, list[Row]] = {}
     for part in parts:
         assert all(len(row) == len(part.schema) for row in part.rows)
@@ -75,7 +75,7 @@ def play(workload: Workload, folder: Path, seed: int) -> tuple[Mapping[str, Sequ
             part
             for worker in run.workers.values()
             for name, part in worker.shelf.files.items()
-            if name.startswith(LAST) and isinstance(part, Settled)
+            if name.startswith(LAST) and isinstance(part, AnswerRows)
         ]
     answer = _tables(parts)
     return answer, workload.compare(answer, workload.reference(positions, inputs))
