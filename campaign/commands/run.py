@@ -142,7 +142,7 @@ def _report(folder: Path, settings: Settings) -> None:
     shown = printable(folder)
     complete = f"The results are complete in {shown}; later: millrace report {shown}"
     try:
-        page = render(folder, tell=tell)
+        page = render(folder, on_progress=tell)
     except UnfitError as fault:
         raise UnfitError(f"{fault}\n{complete}") from None
     except KeyboardInterrupt:
