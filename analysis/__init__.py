@@ -1,1 +1,1 @@
-"""What it meant: a Spark job over the traces, statistics, figures and the HTML report."""
+"""Analysis of campaigns: a Spark job over the traces, statistics, figures and the HTML report."""

@@ -1,4 +1,4 @@
-"""The report's folder: tables as CSV, figures as SVG and the page, from the small tables that Spark made.
+"""The report's folder: tables as CSV, figures as SVG and the page, built from the tables of the Spark job.
 
 index.html
 figures/<workload>-<figure>.svg
@@ -21,7 +21,7 @@ from analysis.energy.rows import (
     domain_rows,
     energy_rows,
     hop_rows,
-    of_meters,
+    metered_rows,
 )
 from analysis.energy.view import energy_view, meter_data
 from analysis.figures import ENERGY_KINDS, KINDS, POWER_CAPTION, draw_all, draw_energy, draw_power
@@ -43,7 +43,7 @@ from analysis.summary import (
 from analysis.views import workload_data
 
 FORMULA = ("=", "+", "-", "@")
-"""What the formulas of spreadsheets begin with."""
+"""First characters of spreadsheet formulas."""
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "runs": RUN_COLUMNS,
@@ -61,22 +61,26 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 
 def build(
-    campaign: Campaign, tables: Mapping[str, Rows], folder: Path, baseline: str | None, tell: Callable[[str], None]
+    campaign: Campaign,
+    tables: Mapping[str, Rows],
+    folder: Path,
+    baseline: str | None,
+    on_progress: Callable[[str], None],
 ) -> Path:
-    """Write the whole report into `folder`, which exists and is empty; return its page.
+    """Write the whole report into `folder`, which exists and is empty; return the path of its page.
 
     Args:
-        campaign: what is reported.
+        campaign: the campaign to report.
         tables: tidy rows of every table in `SPARK_COLUMNS`.
-        folder: where to.
+        folder: the report's folder.
         baseline: the scheduler that others are compared with.
-        tell: hears what is being made.
+        on_progress: called with the name of each step.
     """
-    tell("comparing runs")
+    on_progress("comparing runs")
     tables = {
         **tables,
         "latency": without_withheld(campaign, tables["latency"]),
-        "power": of_meters(campaign, tables["power"]),
+        "power": metered_rows(campaign, tables["power"]),
     }
     runs = run_rows(campaign, tables)
     differences = difference_rows(campaign, runs, baseline)
@@ -101,7 +105,7 @@ def build(
     sections = []
     for label, slug in _slugs(campaign.workloads).items():
         if any(run.workload == label for run in campaign.counted):
-            tell(f"drawing {label}")
+            on_progress(f"drawing {label}")
             sections.append(_section(campaign, label, slug, tables, cells, intervals, folder / "figures"))
     page = folder / "index.html"
     page.write_text(render_page(page_of(campaign, tables, runs, sections, baseline)), encoding="utf-8")
@@ -126,7 +130,7 @@ def _section(
 def _energy(
     campaign: Campaign, data: WorkloadData, slug: str, tables: Mapping[str, Rows], cells: Sequence[Cell], folder: Path
 ) -> EnergyPart:
-    """Every file of energy has its meter in its name."""
+    """Return the energy part of a section; the names of its figures contain the meter."""
     runs = [run for run in campaign.counted if run.workload == data.label]
     view = energy_view(data.label, runs, data.looks, tables, cells)
     power = draw_power(view.power, slug, data.label) if view.power else None
@@ -151,7 +155,7 @@ def _figure(folder: Path, name: str, caption: str, svg: str) -> Figure:
 
 
 def _slugs(labels: Sequence[str]) -> dict[str, str]:
-    """Label -> text for file names and anchors; different labels get different ones."""
+    """Return label -> unique text for file names and anchors."""
     found: dict[str, str] = {}
     for label in labels:
         slug = re.sub(r"[^A-Za-z0-9_-]+", "-", label).strip("-") or "workload"
@@ -166,7 +170,7 @@ def _interval(row: Row) -> Interval:
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Rows) -> None:
-    """A header and one line per row; what is missing is empty, truth is `true` or `false`, no text is a formula."""
+    """Write a header and one line per row: missing values are empty, booleans `true` or `false`, formulas escaped."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
@@ -175,9 +179,9 @@ def _write_csv(path: Path, columns: Sequence[str], rows: Rows) -> None:
 
 
 def _cell(value: object) -> object:
-    """A value as it stands in a CSV file.
+    """Return a value as written to a CSV file.
 
-    A spreadsheet takes text that begins like a formula for one; an apostrophe keeps it from that. Numbers are no text.
+    Text that a spreadsheet would evaluate as a formula is escaped with an apostrophe.
     """
     match value:
         case bool():

@@ -1,12 +1,12 @@
-"""Spark's classes as Java lays them out in memory, kept between jobs.
+"""Class data sharing (CDS) archives of Spark's classes, kept between jobs.
 
-To load and verify some fifteen thousand classes takes a quarter of the CPU time of a small job. Java can write them to
-an archive when it ends, and map it the next time. Writing it costs more than it saves once, so that only long jobs do.
-Java sees by itself whether an archive fits it, and goes without one that does not. It makes none where Spark has a
-folder of settings: that is in its class path, in which it takes no folder with files.
+Loading and verifying about fifteen thousand classes takes a quarter of the CPU time of a small job. Java can write them
+to an archive at exit and map it the next time. Writing costs more than one job saves, so only long jobs write it.
+Java ignores an archive that does not match it. It writes none when Spark has a configuration folder: that folder is in
+the class path, and CDS does not support non-empty folders there.
 
-Every Spark of this user has an archive of its own: the paths of its files are part of it, so that another checkout
-cannot use it. One whose Spark or Java is gone is removed when the next one is made.
+Every Spark installation of this user has its own archive, because it contains the paths of the jar files. Archives
+whose Spark or Java no longer exists are removed when the next one is written.
 """
 
 import os
@@ -20,17 +20,17 @@ from shutil import rmtree
 from inventory.atomic_folder import replacing
 
 _ARCHIVE, _MADE_BY = "classes.jsa", "made-by"
-# What Java says of classes that it cannot keep concerns nobody.
+# Java's warnings about classes that cannot be archived are irrelevant.
 _QUIET = "-Xlog:disable"
 
 
 @dataclass(frozen=True)
 class Classes:
-    """What Java is told of the archive.
+    """Java options for the archive.
 
     Attributes:
-        options: of Java.
-        made: whether it makes the archive when it ends.
+        options: Java options.
+        made: whether Java writes the archive at exit.
     """
 
     options: Sequence[str] = ()
@@ -39,18 +39,18 @@ class Classes:
 
 @contextmanager
 def kept_classes(environment: Mapping[str, str], make: bool) -> Iterator[Classes]:
-    """Have Java take its classes from the archive, or make one until the end of the block.
+    """Yield the options to use the archive, or to write one by the end of the block.
 
     Args:
         environment: with JAVA_HOME and SPARK_HOME.
-        make: whether to make one that is missing. It is kept when the block ends well.
+        make: whether to write a missing archive. It is kept when the block ends without an error.
     """
     home = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace" / "spark-classes"
     java, spark = Path(environment["JAVA_HOME"]), Path(environment["SPARK_HOME"])
     folder = home / sha256(f"{java}\n{spark}".encode()).hexdigest()[:16]
     made_by = f"{_stamp(java, spark)}\n{java}\n{spark}"
     if _text(folder / _MADE_BY) == made_by:
-        # Not every Java can make one.
+        # Not every Java can write one.
         there = (folder / _ARCHIVE).is_file()
         yield Classes((_QUIET, f"-XX:SharedArchiveFile={folder / _ARCHIVE}") if there else ())
     elif make and _writable(home) and not _has_settings(environment):
@@ -63,14 +63,14 @@ def kept_classes(environment: Mapping[str, str], make: bool) -> Iterator[Classes
 
 
 def _stamp(java: Path, spark: Path) -> str:
-    """Changes whenever Java or Spark does."""
+    """Return a digest that changes whenever Java or Spark changes."""
     files = [java / "release", java / "bin" / "java", *sorted((spark / "jars").glob("*.jar"))]
     known = [(str(file), (status := file.stat()).st_size, status.st_mtime_ns) for file in files if file.exists()]
     return sha256(repr(known).encode()).hexdigest()
 
 
 def _remove_abandoned(home: Path) -> None:
-    """Remove archives whose Spark or Java is not there any more; what is being made has a name with a dot."""
+    """Remove archives whose Spark or Java no longer exists; archives being written have names with a dot."""
     for path in home.glob("[!.]*"):
         _, *made_by = _text(path / _MADE_BY).split("\n")
         if made_by and all(Path(each).is_dir() for each in made_by):

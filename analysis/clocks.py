@@ -1,11 +1,11 @@
-"""Latency between nodes whose clocks differ: what may be nothing but that difference is not shown."""
+"""Latency between nodes whose clocks differ: values within the clock error are not shown."""
 
 from analysis.results import Campaign
 from analysis.summary import Rows
 
 
 def without_withheld(campaign: Campaign, latency: Rows) -> Rows:
-    """The table `latency`; a value that does not exceed the bound of its run's clocks is None."""
+    """Return the table `latency` with None for values that do not exceed the clock error of their run."""
     bounds = {run.id: run.latency_bound_ms or 0.0 for run in campaign.runs}
 
     def known(run: str, value: float | None) -> float | None:
@@ -15,8 +15,8 @@ def without_withheld(campaign: Campaign, latency: Rows) -> Rows:
     return [{**row, "latency_ms": known(row["run"], row["latency_ms"])} for row in latency]
 
 
-def note_of(campaign: Campaign) -> list[tuple[str, str]]:
-    """What to say of clocks; nothing where all nodes share one."""
+def clock_notes(campaign: Campaign) -> list[tuple[str, str]]:
+    """Return the note on clock error; empty when all nodes share one clock."""
     bounds = [bound for run in campaign.counted if (bound := run.latency_bound_ms)]
     if not bounds:
         return []
@@ -26,9 +26,10 @@ def note_of(campaign: Campaign) -> list[tuple[str, str]]:
         bool(run.file.measured.latency_ms.get("withheld")) for run in campaign.counted if run.file and run.file.measured
     )
     words = (
-        f"nodes have clocks of their own, whose offsets were measured all through each run: a latency may be off by "
+        f"nodes have clocks of their own, whose offsets were measured throughout each run: a latency may be off by "
         f"{between} ms (column ± clocks)."
     )
     if withheld:
-        words += f" In {withheld} of {len(campaign.counted)} runs some were no larger than that; they are left out."
+        runs = f"{withheld} of {len(campaign.counted)} runs"
+        words += f" In {runs} some latencies were no larger than that; they are left out."
     return [("Clocks", words)]

@@ -1,4 +1,4 @@
-"""The columns of the tables that Spark makes, and their rows in one order, whichever order Spark made them in."""
+"""Columns of the tables of the Spark job, and a fixed order of their rows."""
 
 from collections.abc import Mapping
 
@@ -35,11 +35,11 @@ SPARK_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "moments": ("run", "second", "node", "kind", "subject", "detail"),
     "events": ("run", "kind", "subject", "times", "mean_value", "detail"),
 }
-"""Tables that Spark makes -> their columns; rows are sorted by them from left to right."""
+"""Tables of the Spark job -> their columns; rows are sorted by them from left to right."""
 
 
 def tidy(table: str, rows: Rows) -> Rows:
-    """Rows in the table's order, text printable, numbers to nine digits: Spark's order of adding shall not show."""
+    """Return sorted rows with printable text, and numbers to nine digits: Spark's order of summation varies."""
     columns = SPARK_COLUMNS[table]
     found = [{column: _tidied(row[column]) for column in columns} for row in rows]
     return sorted(found, key=lambda row: [(row[c] is not None, row[c]) for c in columns if _sortable(row[c])])

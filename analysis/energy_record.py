@@ -1,4 +1,4 @@
-"""`measured.energy` of a run's `run.json`, as far as the report uses it; energies are joules, None is not known."""
+"""`measured.energy` of `run.json`, as far as the report uses it; energies are in joules, None when unknown."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Domain(Struct, frozen=True):
-    """What one domain of a machine has drawn in the measured interval."""
+    """Energy of one domain of a machine in the measured interval."""
 
     domain: str
     role: str
@@ -20,7 +20,7 @@ class Domain(Struct, frozen=True):
 
 
 class Packages(Struct, frozen=True):
-    """How it is known on which of several packages workers ran: `affinity`, `last_cpu` or `together` -> share."""
+    """How workers were assigned to packages: `affinity`, `last_cpu` or `together` -> share of their CPU time."""
 
     known_by: Mapping[str, float]
     reason: str | None = None
@@ -37,7 +37,7 @@ class Machine(Struct, frozen=True):
 
 
 class Hop(Struct, frozen=True):
-    """Tuples that were delivered in one way, and their energy by the convention of docs/reference/results.md."""
+    """Tuples delivered by one kind of hop, and their energy by the convention of docs/reference/results.md."""
 
     tuples: int
     joules: float | None = None
@@ -64,17 +64,17 @@ class Energy(Struct, frozen=True):
 
     @property
     def source(self) -> str:
-        """The readers that it comes from; empty when there is none."""
+        """Names of the readers; empty when there is none."""
         return ", ".join(self.sources)
 
     @property
     def together(self) -> float | None:
-        """The largest share of workers' CPU time of which no package is known; None without several packages."""
+        """Largest share of workers' CPU time with unknown package; None without several packages."""
         known = [machine.packages.known_by.get("together", 0.0) for machine in self.machines if machine.packages]
         return max(known, default=None)
 
     @property
     def domains(self) -> str:
-        """The domains that make the total, by their names."""
+        """Names of the domains in the total."""
         found = {each.domain for machine in self.machines for each in machine.domains if each.in_total}
         return ", ".join(sorted(found))

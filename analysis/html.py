@@ -1,4 +1,4 @@
-"""The page as one HTML file that loads nothing: styles, figures and text are all in it."""
+"""The page as one self-contained HTML file with styles, figures and text."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -18,7 +18,7 @@ _DASH = "–"
 
 
 def render_page(page: Page) -> str:
-    """The page's HTML text."""
+    """Return the page as HTML."""
     environment = Environment(
         loader=PackageLoader("analysis", "templates"),
         autoescape=True,
@@ -29,14 +29,14 @@ def render_page(page: Page) -> str:
     environment.filters |= {
         "number": number,
         "span": span,
-        "spread": spread_words,
+        "spread": spread_text,
         "signed": signed,
         "difference": difference,
         "size": size,
-        "executors": executors_in_short,
-        "groupby_order": in_groups,
+        "executors": executor_ranges,
+        "groupby_order": group_neighbours,
         "ranges": ranges,
-        # Figures are drawn by this program, names in them escaped by the SVG writer.
+        # Figures are drawn by this program; the SVG writer escapes names in them.
         "inline": lambda svg: Markup(svg.strip()),  # noqa: S704
     }
     theme = {name: Markup(variables(name)) for name in ("light", "dark")}  # noqa: S704 - constants of this program
@@ -45,11 +45,11 @@ def render_page(page: Page) -> str:
 
 
 def number(value: Any, digits: int | None = 0) -> str:
-    """A number with thin spaces between thousands; a dash for what was not measured.
+    """Format a number with thin spaces between thousands; a dash for None.
 
     Args:
         value: the number.
-        digits: behind the point; None: three significant ones.
+        digits: digits after the decimal point; None: three significant digits.
     """
     if value is None:
         return _DASH
@@ -59,15 +59,15 @@ def number(value: Any, digits: int | None = 0) -> str:
 
 
 def span(values: Sequence[float] | None, digits: int | None = 0) -> str:
-    """The range of some values, a single number when they look alike."""
+    """Format the range of values, as a single number when both ends look the same."""
     if not values:
         return _DASH
     low, high = number(min(values), digits), number(max(values), digits)
     return low if low == high else f"{low}{_THIN}{_DASH}{_THIN}{high}"
 
 
-def spread_words(spread: Spread | None, digits: int | None = 0) -> str:
-    """The range; from enough repetitions on the median with its interval."""
+def spread_text(spread: Spread | None, digits: int | None = 0) -> str:
+    """Format the range, or with enough repetitions the median with its interval."""
     if spread is None:
         return _DASH
     if spread.median is None:
@@ -77,7 +77,7 @@ def spread_words(spread: Spread | None, digits: int | None = 0) -> str:
 
 
 def signed(interval: Interval | None, digits: int | None = 0) -> str:
-    """A difference with its interval, every number with its sign."""
+    """Format a difference with its interval, every number with its sign."""
     if interval is None:
         return _DASH
 
@@ -90,22 +90,22 @@ def signed(interval: Interval | None, digits: int | None = 0) -> str:
 
 
 def difference(row: Mapping[str, Any] | None, digits: int | None = 0) -> str:
-    """A row of the table `energy_differences`."""
+    """Format a row of the table `energy_differences`."""
     if row is None:
         return _DASH
     return signed(Interval(row["pairs"], row["median_difference"], row["low"], row["high"]), digits)
 
 
 def size(count: int) -> str:
-    """Bytes in words."""
+    """Format a number of bytes."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= factor:
             return f"{count / factor:.1f} {unit}"
     return f"{count} bytes"
 
 
-def executors_in_short(names: Sequence[str]) -> Mapping[str, str]:
-    """`split[0] split[1] split[2] split[5]` as component -> ranges of indexes."""
+def executor_ranges(names: Sequence[str]) -> Mapping[str, str]:
+    """Return `split[0] split[1] split[2] split[5]` as component -> ranges of indexes."""
     indexes: dict[str, list[int]] = {}
     for name in names:
         component, _, index = name.removesuffix("]").rpartition("[")
@@ -113,13 +113,13 @@ def executors_in_short(names: Sequence[str]) -> Mapping[str, str]:
     return {component: ranges(sorted(found)) for component, found in indexes.items()}
 
 
-def in_groups(items: Sequence[Any], attribute: str) -> list[tuple[Any, list[Any]]]:
-    """Neighbours with the same value of an attribute together, in their order."""
+def group_neighbours(items: Sequence[Any], attribute: str) -> list[tuple[Any, list[Any]]]:
+    """Group neighbours with the same value of an attribute."""
     return [(key, list(members)) for key, members in groupby(items, key=attrgetter(attribute))]
 
 
 def ranges(indexes: Sequence[int]) -> str:
-    """Rising whole numbers, neighbours joined."""
+    """Format ascending whole numbers as ranges."""
     parts: list[list[int]] = []
     for index in indexes:
         if parts and index == parts[-1][1] + 1:

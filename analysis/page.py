@@ -1,4 +1,4 @@
-"""What stands on the page: the report's contents as plain values, so that the template only arranges them."""
+"""Contents of the report's page as plain values, so that the template only arranges them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ from typing import Any
 
 from analysis.energy.rows import METRICS as ENERGY_METRICS
 from analysis.energy.view import EnergyView
-from analysis.figures.data import Seats, WorkloadData
+from analysis.fidelity import Fidelity, fidelity_of
+from analysis.figures.data import NodeUsage, WorkloadData
 from analysis.figures.theme import Look
 from analysis.notes import notes_of, observed
-from analysis.reading import TRACE_WORDS
+from analysis.reading import TRACE_TABLES
 from analysis.results import Calibration, Campaign, Run
-from analysis.saturation import in_words
+from analysis.saturation import saturation_text
 from analysis.statistics import ENOUGH, Interval
 from analysis.summary import DUE, EMITTED, METRICS, Metric, Row, Rows
-from analysis.tiers import Truth, truth_of
 from inventory.documents import dump_yaml
 from inventory.foreign import escaped
 from workloads.topology import ACKER
@@ -32,7 +32,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class EnergyPart:
-    """One workload's energy: what is said of it, power over time, and the figures of every ranking."""
+    """One workload's energy: its view, power over time, and the figures of every ranking."""
 
     view: EnergyView
     power: Figure | None
@@ -47,8 +47,8 @@ class Group:
         scheduler: its name.
         look: how it is drawn.
         runs: rows of `summary.run_rows`.
-        spreads: metric name -> description of its values.
-        saturation: what to say of sources that fell behind; empty when all kept their schedule.
+        spreads: metric name -> spread of its values.
+        saturation: sentences on sources that fell behind; empty when all kept their schedule.
     """
 
     scheduler: str
@@ -59,17 +59,17 @@ class Group:
 
     @property
     def saturated(self) -> int:
-        """In how many runs sources are known to have fallen behind."""
+        """Number of runs in which sources fell behind."""
         return sum(bool(row["saturated"]) for row in self.runs)
 
     @property
     def not_given(self) -> str:
-        """What the scheduler would use and did not get; empty when it got everything."""
+        """Inputs that the scheduler would use and did not get; empty when it got everything."""
         return next((row["not_given"] for row in self.runs if row["not_given"]), "")
 
     @property
     def suspect(self) -> int:
-        """In how many runs something happened that makes their figures doubtful."""
+        """Number of suspect runs."""
         return sum(bool(row["suspect"]) for row in self.runs)
 
 
@@ -80,7 +80,7 @@ class Section:
     Attributes:
         label: its label.
         slug: for anchors and file names.
-        about: what was asked: name, rate, parameters that are not at their default.
+        about: name, rate, and parameters that are not at their default.
         enough: whether every scheduler has enough repetitions for intervals.
         figures: in the page's order.
         groups: one per scheduler.
@@ -88,7 +88,7 @@ class Section:
         seats: distinct placements.
         components: per component and scheduler, ranges over the runs.
         slots: per scheduler whose runs follow a communication schedule, ranges over the runs.
-        energy: what it cost.
+        energy: its energy.
     """
 
     label: str
@@ -98,35 +98,35 @@ class Section:
     figures: Sequence[Figure]
     groups: Sequence[Group]
     differences: Mapping[str, Mapping[str, Interval]]
-    seats: Sequence[Seats]
+    placements: Sequence[NodeUsage]
     components: Rows
     slots: Rows
     energy: EnergyPart
 
     def look(self, scheduler: str) -> Look:
-        """How a scheduler of this workload is drawn."""
+        """Return how a scheduler of this workload is drawn."""
         return next(group.look for group in self.groups if group.scheduler == scheduler)
 
     def saturated(self, *schedulers: str | None) -> bool:
-        """Whether sources fell behind in a run of these schedulers."""
+        """Return whether sources fell behind in a run of these schedulers."""
         return any(group.saturated for group in self.groups if group.scheduler in schedulers)
 
     def suspect(self, *schedulers: str | None) -> bool:
-        """Whether a run of these schedulers is suspect."""
+        """Return whether a run of these schedulers is suspect."""
         return any(group.suspect for group in self.groups if group.scheduler in schedulers)
 
     def is_asked(self, metric: Metric) -> bool:
-        """Whether differences in a metric were asked for, and not found: of what was due, and was emitted when due."""
+        """Return whether the agenda determines a metric: tuples due, and tuples emitted on a schedule."""
         has_schedule = any(DUE in row for row in self.differences.values())
         return metric.name == DUE or (metric.name == EMITTED and has_schedule)
 
     def not_given(self, scheduler: str) -> str:
-        """What a scheduler would use and did not get; empty when it got everything."""
+        """Return the inputs that a scheduler would use and did not get; empty when it got everything."""
         return next(group.not_given for group in self.groups if group.scheduler == scheduler)
 
-    def placed(self, seats: Seats) -> list[str]:
-        """Components that have executors in a placement, in its order."""
-        names = [name for executors in seats.slots.values() for name in executors]
+    def placed(self, placements: NodeUsage) -> list[str]:
+        """Return the components that have executors in a placement, in the table's order."""
+        names = [name for executors in placements.slots.values() for name in executors]
         order = {row["component"]: at for at, row in enumerate(self.components)}
         return sorted({name.rpartition("[")[0] for name in names}, key=lambda name: (order.get(name, len(order)), name))
 
@@ -141,7 +141,7 @@ class Page:
     counts: Mapping[str, int]
     repetitions: tuple[int, int]
     baseline: str | None
-    truth: Truth
+    fidelity: Fidelity
     notes: Sequence[tuple[str, str]]
     host: Sequence[tuple[str, str]]
     sections: Sequence[Section]
@@ -168,14 +168,14 @@ class Page:
 def page_of(
     campaign: Campaign, tables: Mapping[str, Rows], runs: Rows, sections: Sequence[Section], baseline: str | None
 ) -> Page:
-    """Put the page together.
+    """Assemble the page.
 
     Args:
         campaign: the campaign.
         tables: all tables of the report.
         runs: rows of `summary.run_rows`.
         sections: one per workload with runs that count.
-        baseline: what schedulers are compared with.
+        baseline: the scheduler that others are compared with.
     """
     counted = [row for row in runs if row["counts"]]
     per_pair = [len(group.runs) for section in sections for group in section.groups]
@@ -193,7 +193,7 @@ def page_of(
         },
         repetitions=(min(per_pair, default=0), max(per_pair, default=0)),
         baseline=baseline,
-        truth=truth_of(next((run.file.tier for run in campaign.runs if run.file and run.counts), None)),
+        fidelity=fidelity_of(next((run.file.tier for run in campaign.runs if run.file and run.counts), None)),
         notes=notes_of(campaign, tables, counted),
         host=_host(campaign.file.host),
         sections=sections,
@@ -225,13 +225,13 @@ def section_of(
     runs: Rows,
     differences: Mapping[tuple[str, str, str], Interval],
 ) -> Section:
-    """One workload's part of the page; `differences` by (workload, scheduler, metric)."""
+    """Assemble one workload's part of the page; `differences` by (workload, scheduler, metric)."""
     mine = [row for row in runs if row["counts"] and row["workload"] == data.label]
     groups = []
     for scheduler, look in data.looks.items():
         its = sorted((row for row in mine if row["scheduler"] == scheduler), key=lambda row: row["repetition"])
         spreads = {metric: each.get(scheduler) for metric, each in data.spreads.items()}
-        groups.append(Group(scheduler, look, its, spreads, in_words(its, tables)))
+        groups.append(Group(scheduler, look, its, spreads, saturation_text(its, tables)))
     return Section(
         label=data.label,
         slug=slug,
@@ -247,7 +247,7 @@ def section_of(
             }
             for scheduler in data.looks
         },
-        seats=data.seats,
+        placements=data.placements,
         components=_components(data, groups, tables),
         slots=_slots(groups, tables),
         energy=energy,
@@ -258,7 +258,7 @@ def _about(campaign: Campaign, label: str) -> list[tuple[str, str]]:
     run = next(run for run in campaign.counted if run.workload == label)
     named = (run.file.label or run.file.workload) if run.file else label
     asked = next((w for w in campaign.agenda.workloads if (w.get("label") or w.get("name")) == named), {})
-    found = [("rate", rate_words(asked.get("rate")))]
+    found = [("rate", rate_text(asked.get("rate")))]
     found += [(key, _plain(value)) for key, value in (asked.get("params") or {}).items() if value not in (None, "", {})]
     for each in run.file.inputs if run.file else ():
         records = f"{_thin(each.records)} records, " if each.records is not None else ""
@@ -270,8 +270,8 @@ def _about(campaign: Campaign, label: str) -> list[tuple[str, str]]:
     return [(key, words) for key, words in found if words]
 
 
-def rate_words(rate: Any) -> str:
-    """A rate of the agenda in words."""
+def rate_text(rate: Any) -> str:
+    """Return a description of a rate of the agenda."""
     match rate:
         case {"kind": "constant", "tuples_per_s": per_s}:
             return f"{_thin(per_s)} tuples/s"
@@ -306,7 +306,7 @@ def _plain(value: Any) -> str:
 
 
 def _started(campaign: Campaign) -> str:
-    """When the first run started, to the minute; empty when no run says so."""
+    """Return when the first run started, to the minute; empty when unknown."""
     times = [run.times.started_utc for run in campaign.runs if run.times.started_utc]
     if not times:
         return ""
@@ -316,10 +316,10 @@ def _started(campaign: Campaign) -> str:
         return min(times)
 
 
-_HOST_WORDS = {
+_HOST_LABELS = {
     "hostname": "host",
     "cpu_model": "processor",
-    "cores_online": "cores on line",
+    "cores_online": "cores online",
     "memory_bytes": "memory",
     "kernel": "kernel",
     "architecture": "architecture",
@@ -330,7 +330,7 @@ _HOST_WORDS = {
 
 def _host(host: Mapping[str, Any]) -> list[tuple[str, str]]:
     found = []
-    for key, words in _HOST_WORDS.items():
+    for key, words in _HOST_LABELS.items():
         value = host.get(key)
         if value is not None:
             found.append((words, f"{value / 2**30:.1f} GiB" if key == "memory_bytes" else str(value)))
@@ -338,7 +338,7 @@ def _host(host: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _components(data: WorkloadData, groups: Sequence[Group], tables: Mapping[str, Rows]) -> Rows:
-    """Per component and scheduler: executors, and the range over runs of what they did."""
+    """Return per component and scheduler the executors, and the values of every run."""
     busy = {(row["run"], row["component"]): row for row in tables["busy"]}
     found: dict[tuple[str, str], Row] = {}
     for group in groups:
@@ -374,7 +374,7 @@ def _components(data: WorkloadData, groups: Sequence[Group], tables: Mapping[str
 
 
 def _slots(groups: Sequence[Group], tables: Mapping[str, Rows]) -> Rows:
-    """Per scheduler with gates: the range over runs of every column of the table `slots`."""
+    """Return per scheduler with a communication schedule the values of the table `slots` of every run."""
     found: Rows = []
     for group in groups:
         ids = {row["run"] for row in group.runs}
@@ -393,5 +393,5 @@ def _traces(runs: Sequence[Run]) -> Rows:
             "rows": sum(run.sizes.get(table, (0, 0))[0] for run in runs),
             "bytes": sum(run.sizes.get(table, (0, 0))[1] for run in runs),
         }
-        for table, words in TRACE_WORDS.items()
+        for table, words in TRACE_TABLES.items()
     ]

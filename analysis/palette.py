@@ -1,4 +1,4 @@
-"""The colours of figures and pictures, in a light and a dark theme."""
+"""Colours of figures and pictures, in a light and a dark theme."""
 
 from dataclasses import dataclass
 
@@ -26,6 +26,6 @@ SERIES = (
     Colour("s4", "#5f3c12", "#f2de4e"),
     Colour("s5", "#555a60", "#ccd4dc"),
 )
-"""Told apart with normal sight, protanopia, deuteranopia and tritanopia, and on both grounds (a test says so)."""
+"""Distinct with normal sight, protanopia, deuteranopia and tritanopia, on both backgrounds (checked by a test)."""
 
 PALETTE = (INK, MUTED, GRID, GROUND, SHADE, *SERIES)

@@ -1,8 +1,8 @@
-"""One sentence per trace table, for readers of a report; columns are in docs/reference/traces.md."""
+"""Descriptions of trace tables and events for readers of a report; columns are in docs/reference/traces.md."""
 
 from collections.abc import Mapping
 
-TRACE_WORDS: Mapping[str, str] = {
+TRACE_TABLES: Mapping[str, str] = {
     "throughput": "tuples that each executor emitted and processed, once a second, and how late its schedule was",
     "channel": "tuples, batches and bytes between each pair of executors, once a second, with the kind of hop",
     "latency": "sampled end-to-end latencies at sinks, once a second, as histogram buckets",
@@ -16,9 +16,9 @@ TRACE_WORDS: Mapping[str, str] = {
     "slot": "time slots of runs that follow a communication schedule: what left in each, its stall, and the outboxes",
     "clock": "pairs of readings of a node's monotonic clock and UTC, and the offset between nodes",
 }
-"""Table -> what its rows are."""
+"""Table -> description of its rows."""
 
-EVENT_WORDS: Mapping[str, str] = {
+EVENT_LABELS: Mapping[str, str] = {
     "sensor_absent": "a sensor cannot work on this host",
     "sensor_failed": "a sensor's sample is missing",
     "sampler_cost": "CPU seconds that the sampler itself used, per sample",
@@ -33,9 +33,9 @@ EVENT_WORDS: Mapping[str, str] = {
     "background_load": "share of all cores that worked for others",
     "refused_connection": "a connection to a worker was turned away",
 }
-"""Kinds of events that say how far the other figures can be trusted."""
+"""Kinds of events that affect trust in the figures -> their description."""
 
-MOMENT_WORDS: Mapping[str, str] = {
+MOMENT_LABELS: Mapping[str, str] = {
     "move": "executor moved",
     "recovery": "recovery",
     "node_lost": "node lost",
@@ -46,4 +46,4 @@ MOMENT_WORDS: Mapping[str, str] = {
     "cpu_changed": "CPU settings changed",
     "background_load": "background load",
 }
-"""Kinds of events that are marked where power is drawn over time -> their name there."""
+"""Kinds of events that are marked in the figure of power over time -> their label there."""

@@ -1,4 +1,4 @@
-"""A campaign's report, made by the Spark job in a process of its own."""
+"""A campaign's report, built by the Spark job in a separate process."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,29 +9,29 @@ from analysis.submit import QUICK_START, Job, check_master, submit
 JOB = Path(__file__).parent / "jobs" / "report.py"
 LOG = "report.log"
 PROGRESS = "report: "
-"""What the job's lines of progress begin with."""
+"""Prefix of the job's progress lines."""
 
 SMALL_ROWS = 1_000_000
-"""So many rows are worked through before Java's optimising compiler would pay."""
+"""Below this number of trace rows, Java's optimising compiler does not pay off."""
 
 
 def render(
     folder: Path,
     master: str | None = None,
     baseline: str | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> Path:
-    """Make `folder/report` from the campaign in `folder`; return its page.
+    """Build `folder/report` from the campaign in `folder`; return the path of its page.
 
     Args:
         folder: holds `campaign.json`.
         master: Spark master; default is this host's cores.
         baseline: the scheduler that others are compared with; default is the agenda's.
-        tell: gets lines of progress.
+        on_progress: called with lines of progress.
 
     Raises:
         InputError: the folder holds no campaign, a file in it is wrong, the baseline is no scheduler of it, or the
-            master is none that Spark knows.
+            master is not a valid Spark master.
         UnfitError: Spark or Java is missing, Spark does not start, or the report cannot be written.
         RunError: the job failed; its output is in `report.log` of the folder.
     """
@@ -43,5 +43,5 @@ def render(
     if baseline is not None:
         arguments += ["--baseline", baseline]
     java = QUICK_START if campaign.rows < SMALL_ROWS else ()
-    submit(Job("the report", JOB, arguments, PROGRESS, folder / LOG, java), master, tell)
+    submit(Job("the report", JOB, arguments, PROGRESS, folder / LOG, java), master, on_progress)
     return target / "index.html"

@@ -1,8 +1,8 @@
-"""A campaign's folder as the report reads it: what was asked, and how every run ended.
+"""A campaign's folder as the report reads it: the agenda, and the outcome of every run.
 
-Only what the report uses is declared; further keys of `campaign.json` and `run.json` are left alone, so that
-newer campaigns can be read. A run counts when it is `ok`, its answer was not found wrong and its traces are
-complete; every other run is listed with the reason why it does not count.
+Only keys that the report uses are declared. Other keys of `campaign.json` and `run.json` are ignored, so that newer
+campaigns can be read. A run counts when it is `ok`, its answer is not wrong and its traces are complete; every other
+run is listed with the reason why it does not count.
 """
 
 import re
@@ -26,11 +26,11 @@ T = TypeVar("T")
 
 INCOMPLETE = "incomplete"
 UNMARKED = "recoveries, whose replays are in its figures"
-"""Of a run that an earlier version has measured."""
+"""Reason for suspecting a run with recoveries that was measured by an earlier version."""
 
 
 class Agenda(Struct, frozen=True):
-    """The agenda as it was resolved; workloads, schedulers and rates as plain data."""
+    """The resolved agenda; workloads, schedulers and rates as plain data."""
 
     name: str = ""
     repetitions: int | None = None
@@ -56,7 +56,7 @@ class CampaignFile(Struct, frozen=True):
 
 
 class Times(Struct, frozen=True):
-    """When a run did what; `_ns` is the monotonic clock that its traces use."""
+    """Times of a run; `_ns` is the monotonic clock that its traces use."""
 
     created_utc: str | None = None
     started_utc: str | None = None
@@ -69,7 +69,7 @@ class Times(Struct, frozen=True):
 
 
 class Verification(Struct, frozen=True):
-    """Whether the sinks' answer equals the reference, and how many rows of it were compared."""
+    """Whether the sinks' answer equals the reference, and the number of compared rows."""
 
     status: Literal["passed", "failed", "none"] = "none"
     checked: int | None = None
@@ -78,7 +78,7 @@ class Verification(Struct, frozen=True):
 
 
 class Measured(Struct, frozen=True):
-    """The part of the run's own summary that the report takes from there."""
+    """The part of the run's own summary that the report uses."""
 
     saturated: bool | None = None
     latency_ms: Mapping[str, Any] = {}
@@ -89,7 +89,7 @@ class Measured(Struct, frozen=True):
 
 
 class Calibration(Struct, frozen=True):
-    """What an emulated resource was asked to be and what it turned out to be."""
+    """Requested and measured value of an emulated resource."""
 
     node: str
     what: str
@@ -100,7 +100,7 @@ class Calibration(Struct, frozen=True):
 
 
 class InputFile(Struct, frozen=True):
-    """A prepared input: how many records it has and where they came from."""
+    """A prepared input: its number of records and their origin."""
 
     name: str = ""
     records: int | None = None
@@ -131,7 +131,7 @@ class RunFile(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its folder, what `run.json` says (None when there is none), and rows and bytes per trace table."""
+    """One run: its folder, its `run.json` (None when there is none), and rows and bytes per trace table."""
 
     id: str
     folder: Path
@@ -141,7 +141,7 @@ class Run:
 
     @property
     def workload(self) -> str:
-        """The label under which its workload is compared, with that of its CPU settings where there are several."""
+        """Label of its workload, followed by that of its CPU settings if the agenda has several."""
         return _with_cpu(self.file.label or self.file.workload, self.file.cpu_settings) if self.file else ""
 
     @property
@@ -175,37 +175,37 @@ class Run:
 
     @property
     def times(self) -> Times:
-        """When it did what."""
+        """Its times; all None without `run.json`."""
         return self.file.times if self.file else Times()
 
     @property
     def latency_bound_ms(self) -> float | None:
-        """How far off its latencies may be because clocks of nodes differ; 0: they share one; None: not known."""
+        """Error of its latencies because clocks of nodes differ; 0: one shared clock; None: unknown."""
         measured = self.file.measured if self.file else None
         return measured.latency_ms.get("bound") if measured else None
 
     @property
     def energy(self) -> Energy | None:
-        """What its measured interval has cost; None when nobody asked."""
+        """Energy of its measured interval; None when it was not measured."""
         return self.file.measured.energy if self.file and self.file.measured else None
 
     @property
     def recoveries(self) -> int:
-        """How many recoveries it had."""
+        """Number of recoveries."""
         return len(self.file.measured.recoveries) if self.file and self.file.measured else 0
 
     @property
     def incomplete(self) -> str:
-        """Why its figures are not those of a run without recoveries; empty when they are."""
+        """Why its figures are not comparable with a run without recoveries; empty when they are."""
         known = self.file.measured.incomplete if self.file and self.file.measured else None
         if known is UNSET:
-            # Of a version whose runs are not marked.
+            # Earlier versions do not mark such runs.
             return UNMARKED if self.recoveries else ""
         return known or ""
 
     @property
     def suspect(self) -> str:
-        """What happened in it that makes its figures doubtful; empty when nothing did."""
+        """Why its figures are doubtful; empty when they are not."""
         found = [*self.file.suspect] if self.file else []
         if self.incomplete == UNMARKED:
             found.append(UNMARKED)
@@ -213,7 +213,7 @@ class Run:
 
     @property
     def not_given(self) -> str:
-        """What its scheduler would use and did not get; empty when it got everything."""
+        """Inputs that its scheduler would use and did not get; empty when it got everything."""
         return ", ".join(self.file.not_given) if self.file else ""
 
     @cached_property
@@ -251,7 +251,7 @@ class Campaign:
 
     @cached_property
     def workloads(self) -> tuple[str, ...]:
-        """Labels of workloads: as the agenda lists them, then those that only runs name."""
+        """Labels of workloads: in the agenda's order, then those that occur only in runs."""
         labels = [str(w.get("label") or w.get("name")) for w in self.agenda.workloads]
         cpus = [None] if isinstance(self.agenda.cpu, Mapping | None) else [str(c.get("label")) for c in self.agenda.cpu]
         listed = [_with_cpu(label, cpu) for label in labels for cpu in cpus]
@@ -259,18 +259,18 @@ class Campaign:
 
     @cached_property
     def schedulers(self) -> tuple[str, ...]:
-        """Schedulers: as the agenda lists them, then those that only runs name."""
+        """Schedulers: in the agenda's order, then those that occur only in runs."""
         listed = [s if isinstance(s, str) else str(s.get("label") or s.get("name")) for s in self.agenda.schedulers]
         return _in_order(listed, [run.scheduler for run in self.runs if run.file])
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
-        """Every node that took part, in natural order."""
+        """All nodes of the runs, in natural order."""
         listed = {str(node["id"]) for run in self.runs if run.file for node in _placed_nodes(run.file.placement)}
         return tuple(sorted(listed | {node for run in self.runs for node, _ in run.slots}, key=_natural))
 
     def baseline(self, asked: str | None) -> str | None:
-        """The scheduler that others are compared with: the one asked for, the agenda's, or the first.
+        """Return the scheduler that others are compared with: the requested one, the agenda's, or the first.
 
         Raises:
             InputError: the campaign has no such scheduler.
@@ -286,7 +286,7 @@ def load_campaign(folder: Path) -> Campaign:
     """Read a campaign's folder.
 
     Raises:
-        InputError: it is not one, or one of its files is not what this version writes.
+        InputError: it is not a campaign's folder, or one of its files is invalid.
     """
     path = folder / "campaign.json"
     if not path.is_file():
@@ -321,9 +321,9 @@ def _load_run(folder: Path) -> Run:
 
 
 def _trace_sizes(folder: Path, run: str) -> tuple[dict[str, tuple[int, int]], str]:
-    """Rows and bytes per table from the files' footers, and what is wrong with them.
+    """Return rows and bytes per table from the files' footers, and the first fault found.
 
-    Rows of many runs are worked through together and told apart by their column `run`, so it must be this run's.
+    Rows of many runs are processed together and distinguished by their column `run`, so it must name this run.
     """
     sizes = {}
     for table, schema in TABLES.items():
@@ -345,13 +345,13 @@ def _trace_sizes(folder: Path, run: str) -> tuple[dict[str, tuple[int, int]], st
 
 
 def _runs_named(file: Any) -> set[str]:
-    """The smallest and largest value of the first column, `run`, in each row group of a Parquet file."""
+    """Return the smallest and largest value of the first column, `run`, in each row group of a Parquet file."""
     found = [file.row_group(group).column(0).statistics for group in range(file.num_row_groups)]
     return {str(value) for seen in found if seen is not None and seen.has_min_max for value in (seen.min, seen.max)}
 
 
 def _read(path: Path, kind: type[T], as_it_is: Sequence[str] = ()) -> T:
-    """What a file holds, all text in it printable except under the keys `as_it_is`."""
+    """Read a file; all text in it is made printable except under the keys `as_it_is`."""
     try:
         data = msgspec.json.decode(path.read_bytes())
         shown = printable_all(data)
@@ -364,13 +364,13 @@ def _read(path: Path, kind: type[T], as_it_is: Sequence[str] = ()) -> T:
 
 
 def _assignments(placement: Any) -> list[Mapping[str, Any]]:
-    """All assignments of a placement document (`millrace place --json`)."""
+    """Return all assignments of a placement document (`millrace place --json`)."""
     topologies = placement.get("topologies", {}) if isinstance(placement, Mapping) else {}
     return [entry for topology in topologies.values() for entry in topology.get("assignments", ())]
 
 
 def _placed_nodes(placement: Any) -> Sequence[Mapping[str, Any]]:
-    """The cluster's nodes as a placement document lists them."""
+    """Return the cluster's nodes listed in a placement document."""
     return placement.get("nodes", ()) if isinstance(placement, Mapping) else ()
 
 
@@ -389,11 +389,11 @@ def _with_cpu(label: str, cpu: str | None) -> str:
 
 
 def _in_order(listed: Sequence[str], named: Sequence[str]) -> tuple[str, ...]:
-    """Names that occur in `named`: first as `listed`, then the others in alphabetical order."""
+    """Return the names in `named`: first in the order of `listed`, then the others in alphabetical order."""
     present = set(named)
     return (*dict.fromkeys(name for name in listed if name in present), *sorted(present - set(listed)))
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
-    """Sorts n2 before n10."""
+    """Return a sort key that puts n2 before n10."""
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]

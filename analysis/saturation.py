@@ -1,7 +1,7 @@
-"""Saturated sources: what runs show in which a workload's sources could not keep their schedule.
+"""Saturated sources: sentences on runs in which a workload's sources could not keep their schedule.
 
-An open-loop source that falls behind makes throughput the limit of the source or of the topology, and latency the wait
-before the first tuple is sent. Neither says how schedulers compare at the rate that was asked for.
+When an open-loop source falls behind, throughput is the limit of the source or of the topology, and latency includes
+the wait at the source. Neither compares schedulers at the requested rate.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,11 @@ from analysis.figures.data import quantity
 from analysis.summary import Rows
 
 WAITED_MUCH, WAITED_LITTLE = 0.5, 0.1
-"""From this share of time without credit on the topology was the limit of the sources; up to that one they were."""
+"""Shares of time without credit: from the first on the topology was the limit, up to the second the sources were."""
 
 
-def in_words(runs: Rows, tables: Mapping[str, Rows]) -> str:
-    """What one scheduler's runs of a workload say of their sources; empty when none was saturated."""
+def saturation_text(runs: Rows, tables: Mapping[str, Rows]) -> str:
+    """Return sentences on saturated sources of one scheduler's runs; empty when none was saturated."""
     late = [row for row in runs if row["saturated"]]
     if not late:
         return ""
@@ -31,7 +31,7 @@ def in_words(runs: Rows, tables: Mapping[str, Rows]) -> str:
 
 
 def _limit(runs: set[str], tables: Mapping[str, Rows]) -> str:
-    """Who held the sources of these runs up."""
+    """Return a sentence on what limited the sources of these runs."""
     spouts = {(r["run"], r["component"]): r["executors"] for r in tables["components"] if r["role"] == "spout"}
     waited = [
         row["blocked_executors"] / spouts[row["run"], row["component"]]

@@ -1,12 +1,12 @@
-"""What repetitions allow to be said.
+"""Statistics of repeated runs.
 
 Below `ENOUGH` repetitions nothing is inferred: every run is shown, with the range and the number of runs. From there
 on the median comes with a percentile bootstrap interval (Efron and Tibshirani, An Introduction to the Bootstrap, 1993,
-chapter 13), and a scheduler is compared with the baseline by differences within repetitions, which takes out what all
-runs of a repetition shared (inputs, seeds, the machine's state).
+chapter 13), and a scheduler is compared with the baseline by differences within repetitions, which removes effects that
+all runs of a repetition share (inputs, seeds, the machine's state).
 
-Every interval has a seed of its own, made from what it is about: the same values give the same interval, whatever
-else is in the report.
+Every interval has its own seed, derived from its subject: the same values give the same interval, whatever else is in
+the report.
 """
 
 import math
@@ -17,21 +17,21 @@ from dataclasses import dataclass
 import numpy as np
 
 ENOUGH = 10
-"""Repetitions from which intervals are given."""
+"""Number of repetitions from which intervals are given."""
 
 LEVEL = 0.95
 RESAMPLES = 10_000
 
 NOISE = 1e-9
-"""Joules, seconds, watts, tuples: nothing so small is measured."""
+"""Values below this, in any unit of the report, are rounding errors."""
 
 SAME = 1e-9
-"""Relative; figures that are closer are the same: tables hold nine digits."""
+"""Relative tolerance of equal values: tables hold nine digits."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its confidence interval at `LEVEL`, and from how many values it comes."""
+    """An estimate of `n` values with its confidence interval at `LEVEL`."""
 
     n: int
     estimate: float
@@ -46,7 +46,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Spread:
-    """The values of repeated runs: how many, smallest, largest, and from `ENOUGH` on the median's interval."""
+    """Values of repeated runs: number, smallest, largest, and from `ENOUGH` values on the median's interval."""
 
     n: int
     low: float
@@ -55,7 +55,7 @@ class Spread:
 
 
 def without_noise(value: float) -> float:
-    """Return 0 for what only the rounding of sums has left: no unit of a report has anything to say below `NOISE`."""
+    """Return 0 for rounding errors of sums, which are smaller than `NOISE` in every unit of the report."""
     return 0.0 if abs(value) < NOISE else value
 
 
@@ -72,11 +72,11 @@ def spread(values: Sequence[float], *about: object) -> Spread | None:
 
 
 def median_interval(values: Sequence[float], *about: object) -> Interval | None:
-    """Bootstrap interval of the median; None below `ENOUGH` values."""
+    """Return the bootstrap interval of the median; None below `ENOUGH` values."""
     n = len(values)
     if n < ENOUGH:
         return None
-    # In sorted order the resamples do not depend on the order in which runs were read.
+    # Sorted, so that resamples do not depend on the order in which runs were read.
     ordered = np.sort(np.asarray(values, dtype=float))
     generator = np.random.default_rng(zlib.crc32("\0".join(map(str, about)).encode()))
     medians = np.median(ordered[generator.integers(0, n, size=(RESAMPLES, n))], axis=1)
@@ -85,7 +85,7 @@ def median_interval(values: Sequence[float], *about: object) -> Interval | None:
 
 
 def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float], *about: object) -> Interval | None:
-    """Interval of the median difference to the baseline over the repetitions that both have; None below `ENOUGH`.
+    """Return the interval of the median difference to the baseline over common repetitions; None below `ENOUGH`.
 
     Args:
         values: repetition -> value of the scheduler.

@@ -1,4 +1,4 @@
-"""Spark jobs, each started by `spark-submit` in a process of its own."""
+"""Spark jobs, each started by `spark-submit` in a separate process."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from inventory.parent_death import end_with
 
 LOCAL = "local[*]"
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""Options of Java for jobs that are done before its optimising compiler would pay."""
+"""Java options for jobs that end before the optimising compiler pays off."""
 
 _MASTER = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|spark://.+|yarn|k8s://.+")
 _LOGGING = Path(__file__).parent / "jobs" / "log4j2.properties"
@@ -29,17 +29,17 @@ _KEPT_LINES = 400
 
 @dataclass(frozen=True)
 class Job:
-    """What to start.
+    """A Spark job.
 
     Attributes:
-        name: of what it makes, for messages.
+        name: its product, for messages.
         script: the program.
-        arguments: of the program.
-        progress: what its lines of progress begin with; those with `millrace: ` are errors.
-        log: where its output is kept when it fails for an unknown reason.
-        java: options of Java.
-        settings: of Spark.
-        long: whether it takes so long that it may also make the archive of Spark's classes, for later jobs.
+        arguments: arguments of the program.
+        progress: prefix of its progress lines; lines with `millrace: ` are errors.
+        log: file for its output when it fails for an unknown reason.
+        java: Java options.
+        settings: Spark settings.
+        long: whether it takes long enough to also write the archive of Spark's classes for later jobs.
     """
 
     name: str
@@ -53,44 +53,46 @@ class Job:
 
 
 def check_master(master: str | None) -> None:
-    """Refuse what is no Spark master; None stands for `LOCAL`.
+    """Check a Spark master; None stands for `LOCAL`.
 
     Raises:
-        InputError: it is none.
+        InputError: it is not a valid Spark master.
     """
     if master is not None and not _MASTER.fullmatch(master):
         raise InputError(f"--master: got {master!r}, expected local[N], spark://HOST:PORT, yarn or k8s://URL")
 
 
-def submit(job: Job, master: str | None, tell: Callable[[str], None]) -> None:
+def submit(job: Job, master: str | None, on_progress: Callable[[str], None]) -> None:
     """Run the job to its end.
 
     Args:
-        job: what to start.
+        job: the job.
         master: Spark master; default is this host's cores.
-        tell: gets its lines of progress.
+        on_progress: called with its lines of progress.
 
     Raises:
-        InputError: the job says so, or the master is none that Spark knows.
-        UnfitError: Spark or Java is missing, Spark does not start, or the job says so.
+        InputError: the job reports it, or the master is not a valid Spark master.
+        UnfitError: Spark or Java is missing, Spark does not start, or the job reports it.
         RunError: the job failed; its output is in `job.log`.
     """
     check_master(master)
     environment = spark_environment()
     if master is None or master.startswith("local"):
-        # Otherwise Spark asks which address this host's name has, which a laptop on the road cannot answer.
+        # Otherwise Spark resolves this host's name, which fails on a laptop without a network.
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
     kept: list[str] = []
-    # From there on the job itself says how far it is.
-    tell(f"{job.progress}starting Java")
+    # From there on the job itself reports progress.
+    on_progress(f"{job.progress}starting Java")
     with kept_classes(environment, make=job.long) as classes:
         command = _command(job, Path(environment["SPARK_HOME"]), master or LOCAL, classes.options)
         if classes.made:
-            tell(f"{job.progress}Spark's classes are kept for later jobs: this one takes some seconds more at its end")
+            on_progress(
+                f"{job.progress}Spark's classes are kept for later jobs: this one takes some seconds more at its end"
+            )
         with _started(command, environment) as (process, lines):
             for line in lines:
                 if line.startswith(job.progress):
-                    tell(line.rstrip())
+                    on_progress(line.rstrip())
                 elif len(kept) < _KEPT_LINES:
                     kept.append(line)
         if process.returncode != 0:
@@ -113,9 +115,9 @@ def _command(job: Job, spark: Path, master: str, classes: Sequence[str]) -> list
 
 @contextmanager
 def _started(command: list[str], environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], Iterator[str]]]:
-    """The job's process and its output; when the block is left early, the process and all that it started are ended.
+    """Yield the job's process and its output; when the block is left early, end the process and its children.
 
-    It has a session of its own, so that Ctrl-C reaches us alone and we decide.
+    The job runs in its own session, so that Ctrl-C reaches this process only.
     """
     process = subprocess.Popen(
         command,
@@ -155,17 +157,17 @@ def _await_end_of_group(process: subprocess.Popen[str], seconds: float) -> None:
 
 
 def _failure(job: Job, status: int, lines: list[str]) -> MillraceError:
-    """What to say of a job that ended with `status`: its own message, or where its output is."""
+    """Return the error of a job that ended with `status`: its own message, or where its output is."""
     kinds: dict[int, type[MillraceError]] = {kind.exit_status: kind for kind in (InputError, UnfitError)}
     said, of_spark = (
         [line.removeprefix(prefix).strip() for line in lines if line.startswith(prefix)]
         for prefix in ("millrace: ", "spark: ERROR ")
     )
     if said and status in kinds:
-        return kinds[status]("; Spark's last words: ".join([said[-1], *of_spark[-1:]]))
+        return kinds[status]("; Spark's last error: ".join([said[-1], *of_spark[-1:]]))
     failed = f"{job.name}'s Spark job failed with status {status}"
     try:
         job.log.write_text("".join(lines), encoding="utf-8")
     except OSError as fault:
         return RunError(f"{failed}, and {job.log} cannot be written: {fault}")
-    return RunError(f"{failed}; what it said is in {job.log}")
+    return RunError(f"{failed}; its output is in {job.log}")

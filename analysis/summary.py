@@ -1,12 +1,12 @@
-"""From the small tables to one row per run, and from those to comparisons of schedulers."""
+"""One row per run from the tables of the Spark job, and comparisons of schedulers from these rows."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.fidelity import ONE_HOST
 from analysis.results import Campaign, Run
 from analysis.statistics import paired_difference, spread
-from analysis.tiers import ONE_HOST
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -16,9 +16,9 @@ HOPS = ("intra_worker", "inter_worker", "inter_node")
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of runs: its column, its heading in two parts, unit, and digits behind the point.
+    """A metric of runs: its column, its heading in two parts, unit, and digits after the decimal point.
 
-    None stands for three significant digits, for figures of any size.
+    None stands for three significant digits, for values of any size.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Metric:
 
 
 DUE, EMITTED = "due_tuples_per_s", "source_tuples_per_s"
-"""What the agenda asks of sources, and what they did; where something is due, the one is the other by intention."""
+"""Tuples that the agenda requests from sources, and tuples that they emitted; the two are equal by design."""
 
 METRICS = (
     Metric(DUE, "tuples/s", "due", "tuples/s"),
@@ -53,11 +53,11 @@ METRICS = (
     Metric("cpu_s_per_million_tuples", "CPU-s per 10⁶", "at sinks", "CPU-s", 2),
     Metric("worker_memory_mb", "memory, MB", "workers", "MB"),
 )
-"""What is compared, in the order of the report's columns."""
+"""Metrics that are compared, in the order of the report's columns."""
 
 
 def run_rows(campaign: Campaign, tables: Mapping[str, Rows]) -> Rows:
-    """One row per run of the campaign, those that do not count with their reason and empty figures."""
+    """Return one row per run of the campaign; runs that do not count have a reason and empty figures."""
     by_run = {name: _grouped(rows) for name, rows in tables.items()}
     return [
         {
@@ -82,7 +82,7 @@ def run_rows(campaign: Campaign, tables: Mapping[str, Rows]) -> Rows:
 
 
 def comparison_rows(campaign: Campaign, runs: Rows) -> Rows:
-    """Per workload, scheduler and metric: n and range, from enough repetitions on the median and its interval."""
+    """Return n and range per workload, scheduler and metric; with enough repetitions also the median's interval."""
     found = []
     for workload, scheduler, metric in _cells(campaign):
         values = by_repetition(runs, workload, scheduler, metric.name)
@@ -110,7 +110,7 @@ def comparison_rows(campaign: Campaign, runs: Rows) -> Rows:
 
 
 def difference_rows(campaign: Campaign, runs: Rows, baseline: str | None) -> Rows:
-    """Per workload, scheduler and metric: the difference to the baseline, paired by repetition; none below enough."""
+    """Return differences to the baseline, paired by repetition, where there are enough repetitions."""
     found = []
     for workload, scheduler, metric in _cells(campaign):
         if baseline is None or scheduler == baseline:
@@ -140,7 +140,7 @@ def difference_rows(campaign: Campaign, runs: Rows, baseline: str | None) -> Row
 
 
 def by_repetition(runs: Rows, workload: str, scheduler: str, metric: str) -> dict[int, float]:
-    """Repetition -> value of the runs that count and have the value."""
+    """Return repetition -> value of the runs that count and have the value."""
     return {
         row["repetition"]: row[metric]
         for row in runs
@@ -149,7 +149,7 @@ def by_repetition(runs: Rows, workload: str, scheduler: str, metric: str) -> dic
 
 
 def suspect_count(runs: Rows, workload: str, schedulers: Set[str], repetitions: Iterable[int]) -> int:
-    """In how many of these repetitions one of the schedulers had a suspect run."""
+    """Count the repetitions in which one of the schedulers had a suspect run."""
     found = {
         row["repetition"]
         for row in runs
@@ -159,7 +159,7 @@ def suspect_count(runs: Rows, workload: str, schedulers: Set[str], repetitions: 
 
 
 def saturated_count(runs: Rows, workload: str, schedulers: Set[str], repetitions: Iterable[int]) -> int | None:
-    """In how many of these repetitions one of the schedulers had saturated sources; None without a schedule to keep."""
+    """Count the repetitions in which one of the schedulers had saturated sources; None without a schedule."""
     wanted = set(repetitions)
     known = [
         (row["repetition"], row["saturated"])
@@ -174,7 +174,7 @@ def saturated_count(runs: Rows, workload: str, schedulers: Set[str], repetitions
 
 
 def _figures(run: Run, tables: Mapping[str, Rows]) -> Row:
-    """The figures of one run; None for what was not measured."""
+    """Return the figures of one run; None for values that were not measured."""
     if not run.counts:
         return dict.fromkeys(_figure_names())
     components, busy, cpu = tables["components"], tables["busy"], tables["cpu"]
@@ -193,7 +193,7 @@ def _figures(run: Run, tables: Mapping[str, Rows]) -> Row:
         **{f"latency_{name}_ms": at[q]["latency_ms"] if at else None for name, q in _PERCENTILES.items()},
         "latency_bound_ms": run.latency_bound_ms,
         "latency_samples": next((row["samples"] for row in tables["latency"]), 0),
-        # No row means that no tuple took that way, which is a count like any other.
+        # No row means that no tuple took that kind of hop: a count of 0.
         **{f"{hop}_tuples_per_s": hops[hop]["tuples_per_s"] if hop in hops else 0.0 for hop in HOPS},
         **{f"{hop}_bytes_per_s": hops[hop]["bytes_per_s"] if hop in hops else 0.0 for hop in HOPS[1:]},
         "nodes_used": len({node for node, _ in run.slots}) or None,
@@ -214,7 +214,7 @@ _PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 
 
 def _figure_names() -> list[str]:
-    """Columns of `_figures`, in its order."""
+    """Return the columns of `_figures`, in its order."""
     return [
         "due_tuples_per_s",
         "source_tuples_per_s",
@@ -254,17 +254,17 @@ DIFFERENCE_COLUMNS = (
 
 
 def _host_cores(run: Run, rows: Rows) -> float | None:
-    """Cores in use of all hosts; nodes that one host stands in for all report that one host."""
+    """Return the cores in use of all hosts; nodes on one host all report that host."""
     if not rows:
         return None
     total: float = sum(row["cores"] for row in rows)
-    # Earlier agents on emulated nodes did not know that the cores which they saw were shared.
+    # Earlier agents on emulated nodes did not mark cores as shared.
     is_one = any(row["shared"] for row in rows) or (run.file is not None and run.file.tier in ONE_HOST)
     return total / len(rows) if is_one else total
 
 
 def _total(values: Iterable[float | None]) -> float | None:
-    """The sum of what is there; None when nothing is."""
+    """Return the sum of the values that are not None; None when there is none."""
     there = [value for value in values if value is not None]
     return sum(there) if there else None
 

@@ -1,4 +1,4 @@
-"""The report's tables, each one aggregation over the traces of all runs; only their rows reach Python.
+"""The report's tables, each an aggregation over the traces of all runs; only their rows are loaded into Python.
 
 Rates are means over the measured interval. Every function returns a DataFrame that begins with `run` and whose
 size does not depend on how long a run was.
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from analysis.reading import MOMENT_WORDS
+from analysis.reading import MOMENT_LABELS
 from analysis.traces import NS, Traces, component_of, covered, duration_s, measured, measured_share, share_within
 
 MOST_POINTS = 120
@@ -29,7 +29,7 @@ QUANTILES = (
 
 
 def components(traces: Traces) -> DataFrame:
-    """Tuples per second in and out of a component; of spouts also what was due, and how late they were at most (ms)."""
+    """Return tuples per second in and out of a component; for spouts also tuples due and the largest lateness (ms)."""
     # `due` counts from the sources' start on.
     before = F.lag("due", 1, 0).over(Window.partitionBy("run", "executor").orderBy("t_ns"))
     rows = covered(traces.table("throughput"), "executor").withColumn("newly_due", F.col("due") - before)
@@ -45,7 +45,7 @@ def components(traces: Traces) -> DataFrame:
 
 
 def busy(traces: Traces) -> DataFrame:
-    """CPU cores that a component's executors used, the time they were blocked (executors), and their queues (rows)."""
+    """Return a component's CPU cores in use, its blocked executors, and its longest queue (rows)."""
     rows = covered(traces.table("executor"), "executor").withColumn("component", component_of("executor"))
     share = measured_share()
     per_ns = share / (duration_s() * NS)
@@ -57,10 +57,10 @@ def busy(traces: Traces) -> DataFrame:
 
 
 def timeline(traces: Traces) -> DataFrame:
-    """Tuples per second emitted by spouts and reaching sinks, in steps of whole seconds of the run.
+    """Return tuples per second emitted by spouts and received by sinks, in steps of whole seconds of the run.
 
-    `second` is where a step of `step_s` begins, counted from the measured interval's start; steps before 0 are warm-up.
-    Only steps that the sources were running for throughout are given.
+    `second` is the start of a step of `step_s`, counted from the measured interval's start; steps before 0 are warm-up.
+    Only steps throughout which the sources were running are given.
     """
     step_ns = _step_s(traces) * NS
     first, last = F.col("since_ns") - F.col("from_ns"), F.col("t_ns") - 1 - F.col("from_ns")
@@ -69,7 +69,7 @@ def timeline(traces: Traces) -> DataFrame:
     since_start = F.col("step") * step_ns
     begin = F.col("from_ns") + since_start
     per_second = share_within(begin, begin + step_ns) / (step_ns / NS)
-    # The same steps for all processes of a run: one that is left out in some would seem to have less throughput.
+    # All processes of a run must have the same steps; a step missing in some would show too little throughput.
     whole = (since_start >= -F.col("lead_ns")) & (since_start + step_ns <= F.col("length_ns"))
     source, sink = (F.when(F.col("role") == role, F.col(count)) for role, count in _ENDS.items())
     return (
@@ -84,7 +84,7 @@ def timeline(traces: Traces) -> DataFrame:
 
 
 def latency(traces: Traces) -> DataFrame:
-    """End-to-end latency (ms) at `QUANTILES`: the smallest bucket that so many of the run's samples do not exceed."""
+    """Return end-to-end latency (ms) at `QUANTILES`: the smallest bucket that covers this share of the samples."""
     buckets = (
         measured(traces.table("latency"))
         .groupBy("run", "value_ns")
@@ -110,7 +110,7 @@ def latency(traces: Traces) -> DataFrame:
 
 
 def hops(traces: Traces) -> DataFrame:
-    """Tuples, batches and bytes per second by hop kind; bytes are null where nothing is encoded."""
+    """Return tuples, batches and bytes per second by kind of hop; bytes are null where nothing is encoded."""
     rows = covered(traces.table("channel"), "source", "target", "stream", most_ns=2 * NS)
     per_second = measured_share() / duration_s()
     return rows.groupBy("run", "hop").agg(
@@ -121,14 +121,14 @@ def hops(traces: Traces) -> DataFrame:
 
 
 def cpu(traces: Traces) -> DataFrame:
-    """CPU cores in use per node and scope; `shared` marks readings of a host that several nodes share."""
+    """Return CPU cores in use per node and scope; `shared` marks readings of a host that several nodes share."""
     each = measured(traces.table("cpu")).groupBy("run", "node", "scope", "name")
     means = each.agg(F.avg("cores").alias("cores"), F.bool_or("shared").alias("shared"))
     return means.groupBy("run", "node", "scope").agg(F.sum("cores").alias("cores"), F.bool_or("shared").alias("shared"))
 
 
 def memory(traces: Traces) -> DataFrame:
-    """Memory in MB per node, scope and kind: mean, and the sum of what each process had at most."""
+    """Return memory in MB per node, scope and kind: the mean, and the sum of the peaks of all processes."""
     each = measured(traces.table("memory")).groupBy("run", "node", "scope", "kind", "name")
     means = each.agg(F.avg("bytes").alias("mean"), F.max("bytes").alias("most"), F.bool_or("shared").alias("shared"))
     return means.groupBy("run", "node", "scope", "kind").agg(
@@ -139,7 +139,7 @@ def memory(traces: Traces) -> DataFrame:
 
 
 def network(traces: Traces) -> DataFrame:
-    """Bytes and packets per second through each interface, from the kernel's counters."""
+    """Return bytes and packets per second through each interface, from the kernel's counters."""
     seconds = (F.max("t_ns") - F.min("t_ns")) / NS
     counters = ("rx_bytes", "tx_bytes", "rx_packets", "tx_packets")
     return (
@@ -156,7 +156,7 @@ def network(traces: Traces) -> DataFrame:
 
 
 def slots(traces: Traces) -> DataFrame:
-    """Time slots of a run with gates: lengths and stalls (ms, means), parts, tuples, and tuples in outboxes."""
+    """Return statistics of time slots per run: lengths and stalls (ms, means), parts, tuples, tuples in outboxes."""
     stalled = F.col("largest_parts") > 1
     in_stalls = {name: F.avg(F.when(stalled, F.col(f"{name}_ns"))) / 1e6 for name in ("stall_predicted", "stall")}
     return (
@@ -178,7 +178,7 @@ def slots(traces: Traces) -> DataFrame:
 
 
 def events(traces: Traces) -> DataFrame:
-    """What happened, by kind and subject: how often, the mean of its value, and one of its details."""
+    """Return events by kind and subject: their number, the mean of their value, and one of their details."""
     return (
         traces.table("event")
         .groupBy("run", "kind", "subject")
@@ -191,11 +191,11 @@ def events(traces: Traces) -> DataFrame:
 
 
 def power(traces: Traces) -> DataFrame:
-    """Watts of every domain in the steps of the timeline, by what its joules went up; null where a part is missing."""
+    """Return watts of every domain in the steps of the timeline, from its joules; null where a part is missing."""
     step_ns = _step_s(traces) * NS
     series = Window.partitionBy("run", "node", "domain", "source").orderBy("t_ns")
     known = F.last("joules", ignorenulls=True).over(series.rowsBetween(Window.unboundedPreceding, -1))
-    # An agent that was started again counts from 0: what was drawn in between is not known.
+    # A restarted agent counts from 0: the energy in between is unknown.
     begun = F.array_contains(_flags(), "first")
     rows = (
         traces.table("power")
@@ -229,7 +229,7 @@ def power(traces: Traces) -> DataFrame:
 
 
 def consumers(traces: Traces) -> DataFrame:
-    """Joules and CPU seconds of every executor, of transport, the rest and idle, all domains of the total together."""
+    """Return joules and CPU seconds of executors, transport, rest and idle, summed over the total's domains."""
     who = ("run", "node", "worker", "consumer", "name", "source")
     of_domain = (
         traces.table("energy")
@@ -243,7 +243,7 @@ def consumers(traces: Traces) -> DataFrame:
     )
     return of_domain.groupBy(*(F.col(name).alias("executor" if name == "name" else name) for name in who)).agg(
         F.sum("joules").alias("joules"),
-        # Every domain has the same CPU time beside it.
+        # All domains have the same CPU time.
         (F.max("cpu_ns") / NS).alias("cpu_s"),
         F.bool_or("modelled").alias("modelled"),
         F.bool_or("clamped").alias("clamped"),
@@ -251,19 +251,19 @@ def consumers(traces: Traces) -> DataFrame:
 
 
 def moments(traces: Traces) -> DataFrame:
-    """When what a reader of power over time has to know happened, in seconds from the measured interval's start."""
-    rows = traces.table("event").where(F.col("kind").isin(*MOMENT_WORDS))
+    """Return the events marked in the figure of power over time, in seconds from the measured interval's start."""
+    rows = traces.table("event").where(F.col("kind").isin(*MOMENT_LABELS))
     second = (F.col("t_ns") - F.col("from_ns")) / NS
     return rows.select("run", second.alias("second"), "node", "kind", "subject", "detail")
 
 
 def _flags() -> Column:
-    """The flags of a row of energy as an array."""
+    """Return the flags of a row of energy as an array."""
     return F.array_remove(F.split(F.coalesce(F.col("flags"), F.lit("")), ","), "")
 
 
 _ENDS = {"spout": "emitted", "sink": "processed"}
-"""What counts at the two ends of a topology: role -> column of the table `throughput`."""
+"""Role at an end of the topology -> its column of the table `throughput`."""
 
 TABLES: Mapping[str, Callable[[Traces], DataFrame]] = {
     "components": components,
@@ -280,11 +280,11 @@ TABLES: Mapping[str, Callable[[Traces], DataFrame]] = {
     "moments": moments,
     "events": events,
 }
-"""Name of the table -> what makes it."""
+"""Table -> function that builds it."""
 
 
 def _step_s(traces: Traces) -> int:
-    """Whole seconds per step such that the longest run has at most `MOST_POINTS` steps."""
+    """Return the seconds per step with which the longest run has at most `MOST_POINTS` steps."""
     longest = 0
     for run in traces.runs:
         times = run.times

@@ -1,8 +1,8 @@
-"""Traces as Spark sees them: the Parquet files of many runs as one DataFrame per table.
+"""Traces in Spark: the Parquet files of many runs as one DataFrame per table.
 
-Every process marks in its own clock when the measured interval began and ended, so that no clocks are compared. A row
-of the tables `throughput`, `executor` and `channel` tells what happened since the row before it; `covered` gives it
-the time that it covers, so that a row across an edge of the interval counts with the part that lies inside.
+Every process records the start and end of the measured interval in its own clock, so that no clocks are compared. A row
+of the tables `throughput`, `executor` and `channel` covers the time since the previous row. `covered` adds the start of
+that time, so that a row across an edge of the interval counts with the part that lies inside.
 """
 
 import re
@@ -29,21 +29,21 @@ _SQL_TYPES = {
 
 @dataclass(frozen=True)
 class Traces:
-    """The traces of `runs`; `table` makes the DataFrame of one table."""
+    """The traces of `runs`; `table` returns the DataFrame of one table."""
 
     spark: SparkSession
     runs: tuple[Run, ...]
 
     def prepare(self) -> None:
-        """Read the marks now, before tables are made from several threads."""
+        """Read the marks now, before several threads build tables."""
         _ = self._marks
 
     def table(self, name: str) -> DataFrame:
-        """All rows of a table with four more columns.
+        """Return all rows of a table with four more columns.
 
-        `from_ns` and `to_ns` are the measured interval in the clock of the row's
-        process. The same for all processes of a run are `length_ns`, the interval's length as the controller had it,
-        and `lead_ns`, how long before it the sources started.
+        `from_ns` and `to_ns` are the measured interval in the clock of the row's process. `length_ns`, the interval's
+        length in the controller's clock, and `lead_ns`, the time from the sources' start to the interval, are the same
+        for all processes of a run.
         """
         begun, ended = F.coalesce("began_ns", "measure_start_ns"), F.coalesce("ended_ns", "measure_end_ns")
         length = F.col("measure_end_ns") - F.col("measure_start_ns")
@@ -62,7 +62,7 @@ class Traces:
 
     @cached_property
     def _times(self) -> DataFrame:
-        """The measured interval of each run as the controller had it."""
+        """The measured interval of each run in the controller's clock."""
         times = [(run.id, run.times) for run in self.runs]
         columns = {
             "run": pa.array([name for name, _ in times], pa.string()),
@@ -74,7 +74,7 @@ class Traces:
 
     @cached_property
     def _marks(self) -> DataFrame:
-        """The measured interval in the clock of each process: one row per process and run, so it is collected once."""
+        """The measured interval in the clock of each process, one row per process and run; collected once."""
         at = {kind: F.max(F.when(F.col("kind") == kind, F.col("t_ns"))) for kind in ("measure_start", "measure_end")}
         marks = self._rows("event").groupBy("run", "node", "worker")
         found = marks.agg(at["measure_start"].alias("began_ns"), at["measure_end"].alias("ended_ns"))
@@ -82,21 +82,21 @@ class Traces:
 
 
 def measured(rows: DataFrame) -> DataFrame:
-    """The rows that were written within the measured interval; right for levels and for samples."""
+    """Return the rows written within the measured interval; suitable for levels and samples."""
     return rows.where((F.col("t_ns") > F.col("from_ns")) & (F.col("t_ns") <= F.col("to_ns")))
 
 
 def duration_s() -> Column:
-    """Length of the measured interval in seconds; null where a process got both of its marks at once."""
+    """Return the length of the measured interval in seconds; null where a process got both marks at once."""
     return F.nullif(F.col("to_ns") - F.col("from_ns"), F.lit(0)) / NS
 
 
 def covered(rows: DataFrame, *series: str, most_ns: int | None = None) -> DataFrame:
-    """Add `since_ns`, where the time covered by a row begins; it ends at the row's `t_ns`.
+    """Add `since_ns`, the start of the time covered by a row; it ends at the row's `t_ns`.
 
     Args:
         rows: rows of a table.
-        series: columns that, with the run, say which rows follow one another.
+        series: columns that, with the run, identify a series of rows.
         most_ns: the longest time that a row may cover, for tables that leave out idle seconds.
     """
     before = F.lag("t_ns").over(Window.partitionBy("run", *series).orderBy("t_ns"))
@@ -104,26 +104,26 @@ def covered(rows: DataFrame, *series: str, most_ns: int | None = None) -> DataFr
     since = F.coalesce(before, F.greatest(F.col("t_ns") - NS, F.col("from_ns") - F.col("lead_ns")))
     if most_ns is not None:
         since = F.greatest(since, F.col("t_ns") - most_ns)
-    # Two rows of the same instant: the later one still covers something, so that no share divides by zero.
+    # Of two rows of the same instant the later one still covers 1 ns, which avoids a division by zero.
     return rows.withColumn("since_ns", F.least(since, F.col("t_ns") - 1))
 
 
 def share_within(start: Column, end: Column) -> Column:
-    """The part (0..1) of a covered row's time that lies between `start` and `end`, all in ns."""
+    """Return the share (0..1) of a covered row's time between `start` and `end`, all in ns."""
     inside = F.least(F.col("t_ns"), end) - F.greatest(F.col("since_ns"), start)
     return F.greatest(inside, F.lit(0)) / (F.col("t_ns") - F.col("since_ns"))
 
 
 def measured_share() -> Column:
-    """The part (0..1) of a covered row's time that lies in the measured interval."""
+    """Return the share (0..1) of a covered row's time in the measured interval."""
     return share_within(F.col("from_ns"), F.col("to_ns"))
 
 
 def component_of(executor: str) -> Column:
-    """The component in an executor's name `component[index]`."""
+    """Return the component of an executor's name `component[index]`."""
     return F.regexp_extract(executor, r"^(.*)\[\d+\]$", 1)
 
 
 def _no_glob(path: str) -> str:
-    """The path as a pattern that only matches itself; Spark takes every path for a pattern."""
+    """Escape a path: Spark interprets every path as a glob pattern."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)

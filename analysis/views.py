@@ -1,8 +1,8 @@
-"""One view per workload: the small tables arranged for its figures and its part of the page."""
+"""One view per workload: the tables of the Spark job arranged for its figures and its part of the page."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from analysis.figures.data import Line, Seats, WorkloadData
+from analysis.figures.data import Line, NodeUsage, WorkloadData
 from analysis.figures.theme import look
 from analysis.results import Campaign, Run
 from analysis.statistics import spread
@@ -10,7 +10,7 @@ from analysis.summary import METRICS, Rows, by_repetition
 
 
 def workload_data(campaign: Campaign, label: str, tables: Mapping[str, Rows], runs: Rows) -> WorkloadData:
-    """Everything that the figures of a workload are drawn from.
+    """Return the data of a workload's figures.
 
     Args:
         campaign: the campaign.
@@ -20,7 +20,7 @@ def workload_data(campaign: Campaign, label: str, tables: Mapping[str, Rows], ru
     """
     counted = [run for run in campaign.counted if run.workload == label]
     repetitions = {s: sum(run.scheduler == s for run in counted) for s in campaign.schedulers}
-    # A scheduler keeps its look in the whole report, so its place in the campaign decides, not in this workload.
+    # A scheduler has one style in the whole report, so its position in the campaign counts, not in this workload.
     looks = {s: look(at) for at, s in enumerate(campaign.schedulers) if repetitions[s]}
     found = {m.name: {s: by_repetition(runs, label, s, m.name) for s in looks} for m in METRICS}
     values = {m: {s: list(each[s].values()) for s in looks} for m, each in found.items()}
@@ -37,14 +37,14 @@ def workload_data(campaign: Campaign, label: str, tables: Mapping[str, Rows], ru
         warmup_s=max((_warmup_s(run) for run in counted), default=0.0),
         throughput=_lines(
             counted,
-            # A rate over a step is drawn in the step's middle.
+            # A rate is drawn in the middle of its step.
             ((row["run"], row["second"] + row["step_s"] / 2, row["sink_tuples_per_s"]) for row in tables["timeline"]),
         ),
         latency=_lines(counted, ((row["run"], row["quantile"], row["latency_ms"]) for row in tables["latency"])),
         samples={(run.scheduler, run.repetition or 0): _samples(run, tables["latency"]) for run in counted},
         values=values,
         spreads={m: {s: spread(v, label, s, m) for s, v in each.items()} for m, each in values.items()},
-        seats=_seats(counted, list(looks)),
+        placements=_node_usage(counted, list(looks)),
         nodes=campaign.nodes,
         suspect={m: {s: [(s, k) in doubtful for k in each[s]] for s in looks} for m, each in found.items()},
         recoveries=recoveries,
@@ -57,7 +57,7 @@ def _warmup_s(run: Run) -> float:
 
 
 def _lines(runs: Sequence[Run], values: Iterable[tuple[str, float, float | None]]) -> list[Line]:
-    """One line per run from (run's id, x, y)."""
+    """Return one line per run from (run's id, x, y)."""
     points: dict[str, list[tuple[float, float]]] = {}
     for run_id, x, y in values:
         if y is not None:
@@ -69,8 +69,8 @@ def _samples(run: Run, rows: Rows) -> int:
     return next((int(row["samples"]) for row in rows if row["run"] == run.id), 0)
 
 
-def _seats(runs: Sequence[Run], schedulers: Sequence[str]) -> list[Seats]:
-    """Distinct placements, by scheduler and then by the first repetition that had them."""
+def _node_usage(runs: Sequence[Run], schedulers: Sequence[str]) -> list[NodeUsage]:
+    """Return distinct placements, by scheduler and then by the first repetition that had them."""
     alike: dict[tuple[str, str], list[Run]] = {}
     for run in sorted(runs, key=lambda run: (schedulers.index(run.scheduler), run.repetition or 0)):
         if run.slots:
@@ -82,5 +82,5 @@ def _seats(runs: Sequence[Run], schedulers: Sequence[str]) -> list[Seats]:
         for (node, _slot), placed in group[0].slots.items():
             executors[node] = executors.get(node, 0) + len(placed)
             workers[node] = workers.get(node, 0) + 1
-        found.append(Seats(scheduler, [run.repetition or 0 for run in group], executors, workers, group[0].slots))
+        found.append(NodeUsage(scheduler, [run.repetition or 0 for run in group], executors, workers, group[0].slots))
     return found

@@ -1,4 +1,4 @@
-"""The discharge rate of a laptop's batteries: the power of the whole machine, while it runs on them."""
+"""Discharge rate of a laptop's batteries: the power of the whole machine while it runs on battery."""
 
 from agents.host_files import Finding
 from agents.power.domain import Domain, Reader, Reading
@@ -11,9 +11,9 @@ _MOST_WATTS = 500.0
 
 
 class Battery(Reader):
-    """Adds up what discharging batteries say of their power, or of current and voltage.
+    """Sum of the power of all discharging batteries, read as power, or as current and voltage.
 
-    Firmware brings these values up to date every 10 to 60 s: only intervals of minutes mean something.
+    Firmware updates these values every 10 to 60 s: only intervals of minutes are meaningful.
     """
 
     name = "battery"
@@ -27,12 +27,10 @@ class Battery(Reader):
             if self._status(name) != "Discharging":
                 continue
             if self.host.exists(f"{folder}/power_now"):
-                return self.host.check_number(f"{folder}/power_now") or Finding("ok", f"{name} tells its power")
+                return self.host.check_number(f"{folder}/power_now") or Finding("ok", f"{name} reports its power")
             wrong = self.host.check_number(f"{folder}/current_now") or self.host.check_number(f"{folder}/voltage_now")
-            return wrong or Finding("ok", f"{name} tells current and voltage")
-        return Finding(
-            "absent", f"{', '.join(batteries)}: not discharging, so that nothing is known of the machine's power"
-        )
+            return wrong or Finding("ok", f"{name} reports current and voltage")
+        return Finding("absent", f"{', '.join(batteries)}: not discharging, so the power of the machine is unknown")
 
     def open(self) -> None:
         if not self._batteries():
@@ -60,17 +58,17 @@ class Battery(Reader):
         except OSError as fault:
             reason = f"{fault.filename or SUPPLIES} cannot be read: {fault.strerror}"
         except ValueError as fault:
-            reason = f"a battery says {fault}"
+            reason = f"a battery reports an invalid value: {fault}"
         after = self.host.monotonic_ns()
         half_ns = (after - before + 1) // 2
         return [Reading(self._domain, (before + after) // 2, half_ns, watts, reason, charging=charging)]
 
     def close(self) -> None:
-        """Nothing is held: a battery may be taken out."""
+        """Do nothing: no file is kept open, because a battery may be removed."""
 
     def _watts(self, name: str) -> float:
         folder = f"{SUPPLIES}/{name}"
-        # Some firmware counts what flows out as negative.
+        # Some firmware reports discharge as a negative value.
         if self.host.exists(f"{folder}/power_now"):
             return abs(int(self.host.read(f"{folder}/power_now"))) * _MICRO
         current = abs(int(self.host.read(f"{folder}/current_now")))
@@ -80,7 +78,7 @@ class Battery(Reader):
         return self.host.read_if_there(f"{SUPPLIES}/{name}/status") or "unknown"
 
     def _batteries(self) -> list[str]:
-        """Batteries of the machine; that of a mouse has the scope of a device."""
+        """Return the machine's batteries; that of a mouse has the scope `Device`."""
         return [
             name
             for name in self.host.names(SUPPLIES)

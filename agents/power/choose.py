@@ -1,4 +1,4 @@
-"""Which reader is a node's source: the first that works, in order of preference."""
+"""Selection of a node's energy source: the first reader that works, in order of preference."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -21,17 +21,17 @@ READERS: Mapping[str, type[Reader]] = {
 """Name -> reader, in order of preference."""
 
 COUNTERS_OF_ONE_THING = (Perf.name, Rapl.name)
-"""Two ways to the same counters: where both work, they check each other."""
+"""Two readers of the same counters: where both work, they are compared."""
 
 
 class Sources(NamedTuple):
-    """What was opened.
+    """The open readers.
 
     Attributes:
-        primary: the node's source; None when nothing works.
-        check: another way to the same counters, for the first minute; or None.
+        primary: the node's source; None when no reader works.
+        check: another reader of the same counters, for the first minute; or None.
         beside: cross-checks that run all the time.
-        findings: what was found of every reader.
+        findings: reader -> result of its probe.
     """
 
     primary: Reader | None
@@ -41,24 +41,24 @@ class Sources(NamedTuple):
 
     @property
     def opened(self) -> tuple[Reader, ...]:
-        """All of them, the primary one first."""
+        """All open readers, the primary one first."""
         return tuple(reader for reader in (self.primary, self.check, *self.beside) if reader is not None)
 
     @property
     def why_none(self) -> str:
-        """Why there is no primary source, reader by reader."""
+        """Why there is no primary source, for each reader."""
         return "; ".join(f"{name}: {found.reason}" for name, found in self.findings.items())
 
 
 def order(settings: PowerSettings) -> list[str]:
-    """The readers that may be the source, in the order in which they are tried."""
+    """Return the readers that may be the source, in the order in which they are tried."""
     if settings.source is not None:
         return [settings.source] if settings.source in READERS else []
     return list(dict.fromkeys([*(name for name in settings.prefer if name in READERS), *READERS]))
 
 
 def probe_all(host: MeteredHost, settings: PowerSettings) -> dict[str, Finding]:
-    """What every reader says of this host, in the order in which they are tried; nothing is opened."""
+    """Probe every reader, in the order in which they are tried, without opening any."""
     names = order(settings)
     names += [name for name in READERS if name not in names]
     found = {name: READERS[name](host, settings).probe() for name in names}
@@ -66,9 +66,9 @@ def probe_all(host: MeteredHost, settings: PowerSettings) -> dict[str, Finding]:
 
 
 def open_sources(host: MeteredHost, settings: PowerSettings) -> Sources:
-    """Open the first reader that works, and those that run beside it.
+    """Open the first reader that works, and its cross-checks.
 
-    What cannot be opened although its probe was content is found `unreadable`.
+    A reader that cannot be opened although its probe succeeded has the finding `unreadable`.
     """
     findings = probe_all(host, settings)
     working = [name for name in order(settings) if findings[name].status == "ok"]

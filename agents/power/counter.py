@@ -1,21 +1,21 @@
-"""Arithmetic of an energy counter that turns over, is reset, or is looked at too seldom."""
+"""Arithmetic of an energy counter that wraps, is reset, or is read too rarely."""
 
 from typing import NamedTuple
 
 from agents.power.domain import Domain
 
 _GRAIN_S = 0.002
-"""Counters are brought up to date every millisecond or so: between two looks there may be two more of that."""
+"""Counters are updated about once a millisecond: between two reads there may be up to two more updates."""
 
 LOOKS_PER_HALF_TURN = 2
-"""How often a counter must be looked at, so that no turn is lost."""
+"""Reads per half range of a counter that are needed to miss no wrap."""
 
 
-class Step(NamedTuple):
-    """What happened between two looks at a counter.
+class CounterChange(NamedTuple):
+    """Change of a counter between two reads.
 
     Attributes:
-        counts: by how much it went up; None when that is not known.
+        counts: increase; None when unknown.
         flags: `wrap`, `reset`, `ambiguous`.
     """
 
@@ -23,12 +23,12 @@ class Step(NamedTuple):
     flags: tuple[str, ...]
 
 
-_RESET = Step(None, ("reset",))
+_RESET = CounterChange(None, ("reset",))
 _WRAP, _AMBIGUOUS, _BOTH = ("wrap",), ("ambiguous",), ("wrap", "ambiguous")
 
 
 class Counter:
-    """One domain's counter, as much of it as arithmetic needs."""
+    """Parameters of one domain's counter."""
 
     __slots__ = ("_ambiguous_s", "_most_per_s", "_turn", "_unit")
 
@@ -45,16 +45,16 @@ class Counter:
 
     @property
     def longest_period_s(self) -> float:
-        """Samples must not be further apart."""
+        """Longest allowed time between samples in seconds."""
         return self._ambiguous_s / LOOKS_PER_HALF_TURN
 
-    def step(self, before: int, now: int, elapsed_s: float) -> Step:
-        """From one value to the next.
+    def step(self, before: int, now: int, elapsed_s: float) -> CounterChange:
+        """Return the change from one value to the next.
 
         Args:
-            before: what the counter said.
-            now: what it says.
-            elapsed_s: how long that is, sleep of the host included.
+            before: previous value.
+            now: current value.
+            elapsed_s: time between them, including time in which the host was suspended.
         """
         counts: float = now - before
         wrapped = counts < 0
@@ -65,5 +65,5 @@ class Counter:
         if counts < 0 or counts > self._most_per_s * (elapsed_s + _GRAIN_S) + self._unit:
             return _RESET
         if elapsed_s > self._ambiguous_s:
-            return Step(counts, _BOTH if wrapped else _AMBIGUOUS)
-        return Step(counts, _WRAP if wrapped else ())
+            return CounterChange(counts, _BOTH if wrapped else _AMBIGUOUS)
+        return CounterChange(counts, _WRAP if wrapped else ())

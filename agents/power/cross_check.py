@@ -1,4 +1,4 @@
-"""Two ways to the same counters, run side by side for a minute: do they agree?"""
+"""Comparison of two readers of the same counters over one minute."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -11,12 +11,12 @@ UNITS = 2
 
 
 class Agreement(NamedTuple):
-    """Of one domain.
+    """Result of the comparison for one domain.
 
     Attributes:
-        domain: its name.
-        difference: relative, of the second against the first; None when one of them has nothing to say.
-        detail: in words.
+        domain: name of the domain.
+        difference: relative difference of the second to the first; None when they cannot be compared.
+        detail: description of the result.
     """
 
     domain: str
@@ -25,7 +25,7 @@ class Agreement(NamedTuple):
 
 
 class CrossCheck:
-    """Collects samples of both until the minute is over."""
+    """Collector of the samples of both readers until the minute is over."""
 
     def __init__(self, first: str, second: str) -> None:
         self._sources = first, second
@@ -34,7 +34,7 @@ class CrossCheck:
         self._begin_ns: int | None = None
 
     def add(self, samples: Iterable[Sample]) -> list[Agreement] | None:
-        """Take samples; the answer, once, when the minute is over."""
+        """Add samples; return the results once, when the minute is over."""
         now_ns = 0
         for sample in samples:
             ends = self._ends.get(sample.domain.source)
@@ -60,7 +60,7 @@ class CrossCheck:
         watts = [_watts(*self._ends[source][name]) for source in self._sources]
         begin, end = self._ends[first][name]
         if watts[0] is None or watts[1] is None:
-            return Agreement(name, None, f"{first} and {second} cannot be compared: one of them has not moved")
+            return Agreement(name, None, f"{first} and {second} cannot be compared: one of them has not changed")
         seconds = (end.t_ns - begin.t_ns) / 1e9
         slack = sum(unit_joules(self._ends[source][name][0].domain) for source in self._sources) / 2 * UNITS / seconds
         differ = watts[1] - watts[0]

@@ -1,19 +1,19 @@
-"""A quantity that grows with time, known at moments."""
+"""Piecewise linear function of time."""
 
 from bisect import bisect_right
 from collections.abc import Iterable
 
 
 class Curve:
-    """Grows evenly between the moments where it is known; rests before the first and after the last."""
+    """Function that is linear between known points and constant before the first and after the last."""
 
     def __init__(self, points: Iterable[tuple[int, float]]) -> None:
-        """Take (moment in ns, level), in order of time."""
+        """Store points (time in ns, value), in order of time."""
         self._points = list(points)
         self._times = [t_ns for t_ns, _ in self._points]
 
     def at(self, t_ns: int) -> float:
-        """The level at a moment."""
+        """Return the value at a time."""
         after = bisect_right(self._times, t_ns)
         if not self._points:
             return 0.0
@@ -23,9 +23,9 @@ class Curve:
         return low + (high - low) * (t_ns - begin) / (end - begin)
 
     def between(self, start_ns: int, end_ns: int) -> float:
-        """What was added in an interval."""
+        """Return the increase in an interval."""
         return self.at(end_ns) - self.at(start_ns)
 
     def count(self, start_ns: int, end_ns: int) -> int:
-        """How often it is known after the beginning of an interval, up to its end."""
+        """Return the number of points after the start of an interval, up to its end."""
         return bisect_right(self._times, end_ns) - bisect_right(self._times, start_ns)

@@ -1,4 +1,4 @@
-"""What is metered: domains, and what a reader says of them."""
+"""Metered domains, their readings, and the interface of readers."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, Literal, NamedTuple
@@ -12,24 +12,24 @@ from agents.power.settings import PowerSettings
 Role = Literal["package", "dram", "core", "uncore", "platform", "board", "outlet"]
 
 MOST_WATTS = 1000.0
-"""What a domain can draw at most, where nothing better is known."""
+"""Default of the highest power that a domain can draw."""
 
 
 class Domain(Struct, frozen=True):
     """One thing that a reader meters.
 
     Attributes:
-        name: as the kernel calls it, with its index: `package-1`, `dram/package-1`.
-        role: what it is; `core` and `uncore` are inside `package`, `platform` holds all of them.
-        source: the reader.
-        path: where it is read.
-        in_total: whether it is one of the terms of the node's total.
-        joules_per_count: of an energy counter; None for a sensor that tells watts.
-        raw_max: the highest value of the counter, after which it begins at 0 again; None when that is not known.
-        unit: counts by which the counter goes up at least; None when that is not known.
-        most_watts: a mean power above this is not believed.
-        longest_s: a sensor's word holds for so long at most; what was drawn over a longer silence is not known.
-        flags: of all its samples: `mirror`, `filtered`, `modelled`.
+        name: the kernel's name with its index: `package-1`, `dram/package-1`.
+        role: kind of domain; `package` includes `core` and `uncore`, `platform` includes all of them.
+        source: name of the reader.
+        path: file or device that is read.
+        in_total: whether it is a term of the node's total.
+        joules_per_count: unit of an energy counter; None for a sensor that reports watts.
+        raw_max: the highest value of the counter before it wraps to 0; None when unknown.
+        unit: smallest increment of the counter in counts; None when unknown.
+        most_watts: readings with a higher mean power are rejected.
+        longest_s: longest time between readings of a sensor; energy over a longer gap is unknown.
+        flags: flags of all its samples: `mirror`, `filtered`, `modelled`.
         reason: why it cannot be read; empty when it can.
     """
 
@@ -48,16 +48,16 @@ class Domain(Struct, frozen=True):
 
 
 class Reading(NamedTuple):
-    """What a domain said at one moment.
+    """Reading of a domain.
 
     Attributes:
-        domain: which.
-        t_ns: monotonic clock, the middle between before and after.
-        half_ns: half the distance of the two: how far the moment may be off.
-        value: counts of a counter, or watts; None when it said nothing of use.
-        reason: why not.
-        bound_watts: how far the watts may be off by the sensor's own account.
-        charging: whether it said nothing because a battery is being charged.
+        domain: the domain.
+        t_ns: time on the monotonic clock, in the middle of the read.
+        half_ns: half the duration of the read: the uncertainty of the time.
+        value: counts of a counter, or watts; None when there is no valid value.
+        reason: why there is no value.
+        bound_watts: error of the watts as stated by the sensor.
+        charging: whether there is no value because a battery is being charged.
     """
 
     domain: Domain
@@ -70,10 +70,10 @@ class Reading(NamedTuple):
 
 
 class Reader(ABC):
-    """One kind of meter on one host. Calls come in the order probe, open, read (many times), close, from any thread.
+    """One kind of meter on one host. Calls are in the order probe, open, read (many times), close, from any thread.
 
-    `open` and `read` never change what is metered. `read` does not raise: what cannot be read is a reading without a
-    value and with its reason.
+    `open` and `read` must not change the metered hardware. `read` must not raise: a domain that cannot be read has a
+    reading without a value and with its reason.
     """
 
     name: ClassVar[str]
@@ -83,29 +83,29 @@ class Reader(ABC):
 
     @abstractmethod
     def probe(self) -> Finding:
-        """Whether it can be used on this host; opens nothing and does not wait."""
+        """Check whether it can be used on this host, without opening anything and without waiting."""
 
     @abstractmethod
     def open(self) -> None:
-        """Begin.
+        """Open the meter.
 
         Raises:
-            OSError: it does not work, in words.
+            OSError: it does not work; the message is the reason.
         """
 
     @property
     @abstractmethod
     def domains(self) -> tuple[Domain, ...]:
-        """What it meters, from `open` on; a reader of messages learns of its domains one by one."""
+        """Metered domains, available after `open`; a reader of messages discovers them one by one."""
 
     @property
     def trouble(self) -> str:
-        """What went wrong last where there is no domain yet that could say so; empty when nothing did."""
+        """Last error of a reader without any domain yet; empty when there is none."""
         return ""
 
     @abstractmethod
     def read(self) -> list[Reading]:
-        """What its domains say now; those that have said nothing new since the last call are left out."""
+        """Read its domains now; those without a new value since the last call are left out."""
 
     def close(self) -> None:  # noqa: B027 - a reader that holds nothing has nothing to do
-        """Let go of everything; called once, also when `open` has failed half-way."""
+        """Release everything; called once, also after `open` has failed."""

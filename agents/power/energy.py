@@ -1,4 +1,4 @@
-"""What one domain has drawn between two moments, and how far that may be off."""
+"""Energy of one domain between two times, with an error bound."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -8,13 +8,13 @@ from agents.power.series import Sample, edge_joules
 
 
 class Energy(NamedTuple):
-    """An answer.
+    """Energy of an interval.
 
     Attributes:
-        joules: None when it is not known.
-        bound_joules: how far it may be off; None when it is not known.
-        flags: of all samples that had a part in it; `interpolated` when missing steps were made up.
-        reason: why it is not known; empty when it is.
+        joules: energy; None when unknown.
+        bound_joules: error bound; None when unknown.
+        flags: flags of all samples in the interval; `interpolated` when missing steps were interpolated.
+        reason: why it is unknown; empty when it is known.
     """
 
     joules: float | None
@@ -29,17 +29,17 @@ class _Edge(NamedTuple):
 
 
 def energy(samples: Sequence[Sample], start_ns: int, end_ns: int, interpolate: bool = False) -> Energy:
-    """Energy of one domain between two moments of the monotonic clock.
+    """Compute the energy of one domain between two times of the monotonic clock.
 
-    Between samples it is linear. The bound has, for either end, the uncertainty of the sample's moment, one unit of the
-    counter, a millisecond of the power there, and what an end that lies between two samples may be wrong by; to that
-    comes what adds up on the way.
+    Between samples, energy is interpolated linearly. The bound includes, for either end, the time uncertainty of the
+    sample, one unit of the counter, a millisecond of the power there, and the interpolation error of an end between two
+    samples. Errors that accumulate between the ends are added.
 
     Args:
-        samples: of one domain, in order.
+        samples: samples of one domain, in order.
         start_ns, end_ns: the interval.
-        interpolate: whether a step that is missing is taken to have had the power of its neighbours. Its whole energy
-            is then part of the bound.
+        interpolate: whether a missing step is assumed to have the power of its neighbours. Its whole energy is then
+            part of the bound.
     """
     told = [sample for sample in samples if not sample.is_silent]
     silent = next((s.reason for s in reversed(samples) if s.is_silent), "it has not been read")
@@ -47,7 +47,7 @@ def energy(samples: Sequence[Sample], start_ns: int, end_ns: int, interpolate: b
     first, last = bisect_right(times, start_ns) - 1, bisect_left(times, end_ns)
     flags = _flags(told[max(first, 0) + 1 : last + 1], samples[-1:])
     if not told or first < 0 or last >= len(told):
-        where = "before its beginning" if told and first < 0 else "after its end"
+        where = "before its start" if told and first < 0 else "after its end"
         return _missing(silent if not told or samples[-1].is_silent else f"no reading {where}", flags)
     watts = _filled(told) if interpolate else [sample.watts for sample in told]
     made_up = 0.0
@@ -62,13 +62,13 @@ def energy(samples: Sequence[Sample], start_ns: int, end_ns: int, interpolate: b
     begin, end = (_edge(told, times, watts, moment) for moment in (start_ns, end_ns))
     joules = end.joules - begin.joules + made_up
     if joules <= 0:
-        return _missing("it has not moved", flags)
+        return _missing("the counter has not changed", flags)
     drift = told[last].drift_joules - told[first].drift_joules
     return Energy(joules, begin.bound + end.bound + drift + made_up, flags, "")
 
 
 def _edge(told: Sequence[Sample], times: Sequence[int], watts: Sequence[float | None], moment: int) -> _Edge:
-    """Joules since the first sample at a moment that lies between samples, or on one."""
+    """Return the joules since the first sample at a time between samples, or at a sample."""
     after = bisect_left(times, moment)
     here = told[after]
     before = told[after - 1] if after and times[after] != moment else here
@@ -79,12 +79,12 @@ def _edge(told: Sequence[Sample], times: Sequence[int], watts: Sequence[float | 
     step = here.known_joules - before.known_joules
     part = (moment - before.t_ns) / (here.t_ns - before.t_ns)
     nearest_s = min(moment - before.t_ns, here.t_ns - moment) / 1e9
-    # Whatever the power did within the step, no more than all of it can be on the wrong side.
+    # The interpolation error is at most the energy of the whole step.
     return _Edge(before.known_joules + part * step, bound + min(step, here.domain.most_watts * nearest_s))
 
 
 def _filled(told: Sequence[Sample]) -> list[float | None]:
-    """Watts of every step; those that are missing have the mean of what stands beside them."""
+    """Return the watts of every step; a missing step has the mean of its neighbours."""
     known = [None if sample.is_missing_step else sample.watts for sample in told]
     filled = list(known)
     for at, sample in enumerate(told):

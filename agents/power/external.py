@@ -1,12 +1,12 @@
-"""An operator's program that reads a meter we do not know: an outlet, a board controller, a laboratory's power meter.
+"""Reader of an operator's program for other meters: an outlet, a board controller, a laboratory's power meter.
 
-It prints one JSON object per line for as long as it lives:
+The program prints one JSON object per line until it is stopped:
 
     {"t": 1700000000.25, "watts": 143.5, "domain": "outlet-3"}
 
-`t` is UTC in seconds since 1970; `joules`, a total that only grows, may stand in place of `watts`. What is no such line
-is left out; a program that ends is started again, with growing pauses. While it says nothing, its domains are missing.
-Where it is known how late its word is, its readings are of so much earlier.
+`t` is UTC in seconds since 1970; `joules`, a total that only grows, may replace `watts`. Other lines are ignored. A
+program that ends is restarted, with growing pauses. While it prints nothing, its domains are missing. If the lag of the
+meter is known, its readings are dated back by it.
 """
 
 import math
@@ -28,7 +28,7 @@ _PATIENCE_S = 2.0
 _MICRO = 1e-6
 _MOST_WATTS = 100_000.0
 _NEWER_S = 5.0
-"""A reading from the future is a clock that is wrong; so much is forgiven."""
+"""Tolerated clock error: readings further in the future are rejected."""
 
 
 class _Line(msgspec.Struct):
@@ -39,7 +39,7 @@ class _Line(msgspec.Struct):
 
 
 class External(Reader):
-    """Runs the program in the background; a second thread waits for its lines."""
+    """Program in the background; a thread reads its lines."""
 
     name = "external"
 
@@ -48,18 +48,18 @@ class External(Reader):
         self._lock = threading.Lock()
         self._new: deque[Reading] = deque()
         self._domains: dict[str, Domain] = {}
-        self._trouble = "it has said nothing yet"
-        self._heard_ns: dict[str, int] = {}
+        self._trouble = "the program has printed nothing yet"
+        self._received_ns: dict[str, int] = {}
         self._ended = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
-        self._thread = threading.Thread(target=self._live, name="external power meter", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="external power meter", daemon=True)
 
     def probe(self) -> Finding:
         program = self.settings.external
         if program is None:
             return Finding("absent", f"no program is named in /{PATH}")
         lag = program.lag
-        late = f", whose word is {lag.lag_s:.2f} s late, +-{lag.margin_s:.2f} s" if lag else ""
+        late = f", lag {lag.lag_s:.2f} s +-{lag.margin_s:.2f} s" if lag else ""
         return Finding("ok", f"runs {' '.join(program.command)}{late}")
 
     def open(self) -> None:
@@ -77,7 +77,7 @@ class External(Reader):
             readings = list(self._new)
             self._new.clear()
             now_ns = self.host.monotonic_ns()
-            silent_s = {name: (now_ns - heard_ns) / 1e9 for name, heard_ns in self._heard_ns.items()}
+            silent_s = {name: (now_ns - received_ns) / 1e9 for name, received_ns in self._received_ns.items()}
             all_silent = min(silent_s.values(), default=0.0) > self._silence_s
             for name, seconds in silent_s.items():
                 if seconds > self._silence_s:
@@ -102,7 +102,7 @@ class External(Reader):
         with self._lock:
             return self._trouble
 
-    def _live(self) -> None:
+    def _run_loop(self) -> None:
         pause_s = _FIRST_PAUSE_S
         while not self._ended.is_set():
             if self._run():
@@ -111,7 +111,7 @@ class External(Reader):
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _run(self) -> bool:
-        """Let the program run until it ends; return whether it said anything of use."""
+        """Run the program until it ends; return whether it printed a valid reading."""
         program = self.settings.external
         assert program is not None  # noqa: S101 - `open` has checked it
         useful = False
@@ -124,7 +124,7 @@ class External(Reader):
                 process_group=0,
             )
         except OSError as fault:
-            self._complain(f"{program.command[0]} cannot be started: {fault.strerror or fault}")
+            self._set_trouble(f"{program.command[0]} cannot be started: {fault.strerror or fault}")
             return False
         with self._process as process:
             if self._ended.is_set():
@@ -132,56 +132,58 @@ class External(Reader):
             assert process.stdout is not None  # noqa: S101 - a pipe was asked for
             while line := process.stdout.readline(_LONGEST_LINE):
                 useful |= self._take(line)
-        self._complain(f"{program.command[0]} has ended with status {process.returncode}")
+        self._set_trouble(f"{program.command[0]} has ended with status {process.returncode}")
         return useful
 
     def _take(self, line: bytes) -> bool:
         try:
-            said = msgspec.json.decode(line, type=_Line)
+            output = msgspec.json.decode(line, type=_Line)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            self._complain(f"it says {line[:60].decode(errors='replace').strip()!r}, not a reading")
+            self._set_trouble(f"it printed {line[:60].decode(errors='replace').strip()!r}, not a reading")
             return False
-        value = said.joules if said.watts is None else said.watts
-        now_ns, age_s = self.host.monotonic_ns(), time.time() - said.t
+        value = output.joules if output.watts is None else output.watts
+        now_ns, age_s = self.host.monotonic_ns(), time.time() - output.t
         if value is None or not math.isfinite(value) or value < 0:
-            self._complain(f"it says {line[:60].decode(errors='replace').strip()!r}, without watts or joules of use")
+            self._set_trouble(
+                f"it printed {line[:60].decode(errors='replace').strip()!r}, without valid watts or joules"
+            )
             return False
         if not -_NEWER_S < age_s < self._silence_s:
-            self._complain(f"its clock and ours are {age_s:.0f} s apart")
+            self._set_trouble(f"its clock and ours are {age_s:.0f} s apart")
             return False
-        # A time in whole seconds is as good as its last digit.
-        half_ns = 500_000_000 if said.t.is_integer() else 1_000_000
+        # A time in whole seconds is rounded.
+        half_ns = 500_000_000 if output.t.is_integer() else 1_000_000
         lag = self.settings.external.lag if self.settings.external else None
         if lag is not None:
             age_s += lag.lag_s
             half_ns += round(lag.margin_s * 1e9)
-        domain = self._domain(said)
+        domain = self._domain(output)
         counts = value if domain.joules_per_count is None else round(value / _MICRO)
         with self._lock:
-            self._heard_ns[domain.name] = now_ns
+            self._received_ns[domain.name] = now_ns
             self._new.append(Reading(domain, now_ns - round(age_s * 1e9), half_ns, counts))
         return True
 
-    def _domain(self, said: _Line) -> Domain:
+    def _domain(self, output: _Line) -> Domain:
         with self._lock:
-            if said.domain not in self._domains:
+            if output.domain not in self._domains:
                 program = self.settings.external
-                self._domains[said.domain] = Domain(
-                    said.domain,
+                self._domains[output.domain] = Domain(
+                    output.domain,
                     program.role if program else "outlet",
                     self.name,
                     PATH,
-                    said.domain not in self.settings.ignore,
-                    _MICRO if said.watts is None else None,
+                    output.domain not in self.settings.ignore,
+                    _MICRO if output.watts is None else None,
                     most_watts=_MOST_WATTS,
                     longest_s=self._silence_s,
                 )
-            return self._domains[said.domain]
+            return self._domains[output.domain]
 
     @property
     def _silence_s(self) -> float:
         return self.settings.external.silence_s if self.settings.external else 0.0
 
-    def _complain(self, reason: str) -> None:
+    def _set_trouble(self, reason: str) -> None:
         with self._lock:
             self._trouble = reason

@@ -1,4 +1,4 @@
-"""Domains whose meter is one number in one file each."""
+"""Domains that are metered by one number in one file each."""
 
 from msgspec.structs import replace
 
@@ -7,11 +7,11 @@ from agents.power.host import MeteredHost, Readable
 
 _TRIES = 3
 _AGAIN_S = 0.0005
-"""A recording that is being replayed may be caught between two values."""
+"""Pause before a retry: a file of a replayed recording may be read while it is replaced."""
 
 
 class Counters:
-    """Counters of energy in files, held open; each reading has a moment of its own."""
+    """Energy counters in files that are kept open; each reading has its own time."""
 
     def __init__(self, host: MeteredHost) -> None:
         self._host = host
@@ -19,11 +19,11 @@ class Counters:
 
     @property
     def domains(self) -> tuple[Domain, ...]:
-        """As they were added."""
+        """Domains in the order in which they were added."""
         return tuple(domain for domain, _ in self._held)
 
     def add(self, domain: Domain) -> None:
-        """Read this one too; one that has a `reason` already will say so every time."""
+        """Add a domain; one with a `reason` always returns readings with that reason."""
         file: Readable | None = None
         if not domain.reason:
             try:
@@ -33,11 +33,11 @@ class Counters:
         self._held.append((domain, file))
 
     def read(self) -> list[Reading]:
-        """One reading of each."""
+        """Return one reading of each domain."""
         return [read_number(self._host, domain, file) for domain, file in self._held]
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         for _, file in self._held:
             if file is not None:
                 file.close()
@@ -45,7 +45,7 @@ class Counters:
 
 
 def read_number(host: MeteredHost, domain: Domain, file: Readable | None) -> Reading:
-    """The whole number in a file; a domain without a file says its own reason."""
+    """Read the whole number in a file; without a file, return a reading with the domain's reason."""
     now_ns = host.monotonic_ns
     if file is None:
         return Reading(domain, now_ns(), 0, None, domain.reason)

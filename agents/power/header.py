@@ -1,4 +1,4 @@
-"""What one must know of a host to judge its energy readings; told once, at the head of a trace."""
+"""Facts about a host that are needed to judge its energy readings, written once at the head of a trace."""
 
 import os
 from collections.abc import Iterator
@@ -28,22 +28,22 @@ _OF_POLICY = (
 
 
 def header(metering: Metering) -> Iterator[Note]:
-    """Readers with what was found of them, domains with resolution and range, the host and its CPU settings."""
+    """Yield notes on readers and their findings, domains with resolution and range, the host and its CPU settings."""
     for name, found in metering.sources.findings.items():
         yield Note("power_reader", name, f"{found.status}: {found.reason}")
     for reader in metering.sources.opened:
         for domain in reader.domains:
-            yield Note("power_domain", domain.name, f"{reader.name}: {_words(domain)}", unit_joules(domain) or None)
+            yield Note("power_domain", domain.name, f"{reader.name}: {_describe(domain)}", unit_joules(domain) or None)
     for what, text in _host(metering.host):
         yield Note("power_host", what, text)
 
 
-def _words(domain: Domain) -> str:
+def _describe(domain: Domain) -> str:
     words = [domain.role, f"/{domain.path}", *domain.flags]
     if domain.in_total:
         words.append("part of the node")
     if domain.raw_max is not None and domain.joules_per_count is not None:
-        words.append(f"turns over after {domain.raw_max * domain.joules_per_count:.0f} J")
+        words.append(f"wraps after {domain.raw_max * domain.joules_per_count:.0f} J")
     if domain.reason:
         words.append(domain.reason)
     return ", ".join(words)
@@ -58,9 +58,9 @@ def _host(host: MeteredHost) -> Iterator[tuple[str, str]]:
             yield key, facts[key]
     flags = facts.get("flags", "").split()
     if "sgx" in flags:
-        yield "energy filter", "the CPU has SGX: its counters may be blurred on purpose"
+        yield "energy filter", "the CPU has SGX: its counters may be noisy on purpose"
     if "hypervisor" in flags:
-        yield "virtual machine", "meters of the machine below are not shown to its guests"
+        yield "virtual machine", "meters of the physical machine are not visible to its guests"
     for path in _SETTINGS:
         text = host.read_if_there(f"{CPU}/{path}")
         if text:
@@ -69,7 +69,7 @@ def _host(host: MeteredHost) -> Iterator[tuple[str, str]]:
 
 
 def _policies(host: MeteredHost) -> Iterator[tuple[str, str]]:
-    """Every setting of the clock once, with the policies that have it."""
+    """Yield every clock setting once, with the policies that have it."""
     having: dict[tuple[str, str], list[str]] = {}
     for policy in host.names(f"{CPU}/cpufreq"):
         for name in _OF_POLICY:

@@ -1,4 +1,4 @@
-"""A host's files and clocks, and what only metering wants of a host besides."""
+"""Access to a host's files, clocks and perf events for metering."""
 
 import json
 import os
@@ -10,19 +10,19 @@ from agents.host_files import HostFiles
 from agents.perf_event import open_event
 
 ROOT_VARIABLE = "MILLRACE_SYSFS"
-"""In the environment: a folder that stands for `/`. Node agents that are children of a command inherit it."""
+"""Environment variable: a folder that replaces `/`. Node agents that are children of a command inherit it."""
 
 RECORDING, REFUSED = "recording.json", "refused"
-"""A file in the root of a recording, and its key: path -> number of the error that reading it gave."""
+"""A file in the root of a recording, and its key: path -> errno of reading it."""
 
 _PAGE = 4096
 
 
 class Readable(Protocol):
-    """What is read again and again."""
+    """Open meter that is read repeatedly."""
 
     def read(self) -> bytes:
-        """What is in it now.
+        """Return the current content.
 
         Raises:
             OSError: it cannot be read.
@@ -30,12 +30,12 @@ class Readable(Protocol):
         ...
 
     def close(self) -> None:
-        """Let it go."""
+        """Close it."""
         ...
 
 
 class _Reopened:
-    """A file that is opened for every read."""
+    """File that is opened for every read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -46,11 +46,11 @@ class _Reopened:
             return source.read(_PAGE)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no file is kept open."""
 
 
 class _Event:
-    """An open event of the kernel's performance counters."""
+    """Open perf event."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -70,7 +70,7 @@ def _refused(root: Path) -> dict[str, int]:
 
 
 class MeteredHost(HostFiles):
-    """The real host below `/`, or a recorded one below another root."""
+    """Real host at `/`, or a recorded one at another root."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         super().__init__(root)
@@ -78,21 +78,21 @@ class MeteredHost(HostFiles):
 
     @classmethod
     def here(cls) -> "MeteredHost":
-        """This host, or the recording that the environment names."""
+        """Return this host, or the recording named by the environment."""
         return cls(Path(os.environ.get(ROOT_VARIABLE) or "/").resolve())
 
     @property
     def is_recorded(self) -> bool:
-        """Whether the files are a recording, behind which there is no kernel."""
+        """Whether the files are a recording without a kernel."""
         return self.root != Path("/")
 
     def meter(self, path: str, is_replaced: bool = False) -> Readable:
-        """A file that is read at every sample: held open on a real host.
+        """Open a file that is read at every sample; it is kept open on a real host.
 
         Args:
-            path: from the root.
-            is_replaced: whether new files take its place, so that it must be opened anew every time. Recordings are:
-                whoever replays one may do so.
+            path: path relative to the root.
+            is_replaced: whether the file may be replaced by a new one and must be opened for every read. This is
+                always assumed for recordings.
 
         Raises:
             OSError: it cannot be opened.
@@ -105,18 +105,18 @@ class MeteredHost(HostFiles):
         return super().read(path)
 
     def perf_event(self, kind: int, config: int, cpu: int) -> Readable:
-        """A counter of the whole of `cpu`, as eight bytes in the machine's order.
+        """Open a perf event of a whole CPU; its content is eight bytes in the machine's byte order.
 
         Args:
             kind: the PMU's `type`.
-            config: which event.
-            cpu: its number.
+            config: the event.
+            cpu: number of the CPU.
 
         Raises:
             OSError: the kernel does not open it, or there is no kernel.
         """
         if self.is_recorded:
-            raise OSError("a recording has no kernel that could open a perf event")
+            raise OSError("perf events cannot be opened in a recording")
         return _Event(open_event(kind, config, cpu))
 
     def _refuse(self, path: str) -> None:
@@ -125,11 +125,11 @@ class MeteredHost(HostFiles):
             raise OSError(number, os.strerror(number), path)
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
+        """Sleep."""
         time.sleep(seconds)
 
     def work(self, seconds: float) -> None:
-        """Keep one CPU busy for that long, so that its counters have something to count."""
+        """Keep one CPU busy for this time, so that its counters advance."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             pass

@@ -20,16 +20,16 @@ _SHORTEST_S = 1.0
 _CHANNEL = re.compile(r"(energy|power)(\d+)_(input|average)$")
 _CPU_LABEL = re.compile(r"E(socket|core)0*(\d+)$")
 _WHOLE_CHIPS: dict[str, tuple[Role, str]] = {"power_meter": ("board", "board"), "fam15h_power": ("package", "package")}
-"""Chip -> what its one channel is: ACPI's power meter, and the power sensor of AMD's family 15h."""
+"""Chip -> role and name of its only channel: ACPI's power meter, and the power sensor of AMD's family 15h."""
 
 
 class Channel(NamedTuple):
     """One sensor.
 
     Attributes:
-        domain: with its path from the host's root.
+        domain: the domain, with its path relative to the host's root.
         factor: watts per unit of a power sensor.
-        current: path of the current whose product with the first file is the power; empty but for pairs.
+        current: path of the current sensor of a voltage-current pair; otherwise empty.
     """
 
     domain: Domain
@@ -38,7 +38,7 @@ class Channel(NamedTuple):
 
 
 class Hwmon(Reader):
-    """Reads all energy and power channels; those that are known to be whole packages or boards make the total."""
+    """Reader of all energy and power channels; whole packages or boards are the terms of the total."""
 
     name = "hwmon"
 
@@ -98,7 +98,7 @@ class Hwmon(Reader):
     def _channels(self) -> list[Channel]:
         found: dict[str, Channel] = {}
         for device in self.host.names(HWMON):
-            # Sorted, so that of one sensor the energy comes first, then the average, then the momentary value.
+            # Sorted, so that energy comes first, then the average, then the current value of the same sensor.
             for file in sorted(self.host.names(f"{HWMON}/{device}"), key=_rank):
                 matched = _CHANNEL.fullmatch(file)
                 if matched:
@@ -113,7 +113,7 @@ class Hwmon(Reader):
         kind, number, what = matched.groups()
         chip = self.host.read_if_there(f"{device}/name") or ""
         label = self.host.read_if_there(f"{device}/{kind}{number}_label") or ""
-        role, name = self._who(device, chip, label, f"{kind}{number}")
+        role, name = self._role_and_name(device, chip, label, f"{kind}{number}")
         if kind == "energy":
             domain = Domain(name, role, self.name, f"{device}/{file}", False, _MICRO)
             return Channel(domain, 1.0)
@@ -123,7 +123,7 @@ class Hwmon(Reader):
             longest_s = max(_SHORTEST_S, 2 * int(interval) / 1000 if interval.isdigit() else 0.0)
         return Channel(replace(self._power(name, role, f"{device}/{file}"), longest_s=longest_s), _MICRO)
 
-    def _who(self, device: str, chip: str, label: str, channel: str) -> tuple[Role, str]:
+    def _role_and_name(self, device: str, chip: str, label: str, channel: str) -> tuple[Role, str]:
         of_cpu = _CPU_LABEL.fullmatch(label)
         if chip == "amd_energy" and of_cpu:
             number = int(of_cpu.group(2))
@@ -138,7 +138,7 @@ class Hwmon(Reader):
         return Domain(name, role, self.name, path, False, most_watts=_MOST_SENSOR_WATTS)
 
     def _with_total(self, channels: list[Channel]) -> list[Channel]:
-        """Packages where there are any, else boards that are known to be the whole; or what the operator says."""
+        """Mark the terms of the total: the operator's choice, else packages, else boards that include everything."""
         wanted = set(self.settings.hwmon.total)
         if not wanted:
             wanted = {c.domain.name for c in channels if c.domain.role == "package"}

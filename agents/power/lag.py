@@ -1,9 +1,9 @@
-"""How late a meter of the whole machine is, found by its answer to a load that goes on and off.
+"""Lag of a meter of the whole machine, measured by its response to a load that switches on and off.
 
-Power is laid against the load of the CPUs, shifted by one lag after the other; the one with the highest correlation is
-the meter's. That is the estimate of greatest likelihood for a meter that follows the load with an error of its own:
+The power is correlated with the CPU load shifted by each candidate lag; the lag with the highest correlation is the
+estimate. It is the maximum likelihood estimate for a meter that follows the load with independent errors:
 Knapp and Carter, The generalized correlation method for estimation of time delay (IEEE Transactions on Acoustics,
-Speech and Signal Processing 24(4), 1976). Lags that explain the power nearly as well make the margin.
+Speech and Signal Processing 24(4), 1976). Lags that explain the power nearly as well define the margin.
 """
 
 import random
@@ -15,31 +15,31 @@ from agents.power.curve import Curve
 from inventory.energy_model import MeterLag
 
 PULSES = 100
-"""Length of the load in units."""
+"""Length of the load pattern in units."""
 
 EARLIEST, LATEST = -5, 30
-"""Lags that are looked for, in units."""
+"""Range of candidate lags in units."""
 
 SHORTEST, LONGEST = 2, 8
-"""Of a stretch with or without load, in units: no two parts of the load look alike."""
+"""Length of a phase with or without load in units; lengths vary, so that the pattern does not repeat."""
 
 MOST_MARGIN = 3
-"""A margin of more units is no answer."""
+"""A larger margin, in units, is rejected."""
 
 LEAST_READINGS = 20
 
 LEAST_CORRELATION = 0.6
-"""Below this, something else than the load moves the power."""
+"""Below this correlation, the power depends on something other than the load."""
 
 CHANCE = 10.8
-"""Likelihoods that differ by less, as twice their logarithm, may do so by chance: one time in a thousand otherwise."""
+"""Log-likelihood ratio (times 2) of lags that cannot be distinguished, at a significance level of 0.001."""
 
 _CELLS, _LAGS = 4, 10
-"""Per unit: means that are compared, and lags that are tried."""
+"""Per unit: number of compared means, and of candidate lags."""
 
 
 def pulses() -> Iterator[tuple[float, int]]:
-    """The load of all CPUs and for how many units, always the same ones."""
+    """Yield the load of all CPUs and its length in units; the pattern is always the same."""
     chance, left, share = random.Random(0), PULSES, 1.0  # noqa: S311 - it need not be secret
     while left:
         length = min(left, chance.randint(SHORTEST, LONGEST))
@@ -48,21 +48,21 @@ def pulses() -> Iterator[tuple[float, int]]:
 
 
 def find_lag(load: Curve, power: Sequence[Curve], start_ns: int, unit_ns: int) -> MeterLag | str:
-    """How late a meter is, or why that cannot be said.
+    """Return the lag of a meter, or the reason why it cannot be determined.
 
     Args:
-        load: CPU time since any beginning.
-        power: energy since any beginning, as the meter dates it, of every domain that it tells of.
-        start_ns: when `pulses` began.
+        load: cumulative CPU time.
+        power: cumulative energy of every domain of the meter, with the meter's times.
+        start_ns: start of `pulses`.
         unit_ns: their unit.
     """
-    # The same readings are compared at every lag, with load that is known at all of them.
+    # The same readings are compared at every lag, within the time in which the load is known.
     first_ns, last_ns = start_ns + LATEST * unit_ns, start_ns + (PULSES + EARLIEST) * unit_ns
     cell_ns = unit_ns // _CELLS
     moments = range(first_ns, last_ns + 1, cell_ns)
     readings = min((curve.count(first_ns, last_ns) for curve in power), default=0)
     if readings < LEAST_READINGS:
-        return f"the meter has said too little: {readings} readings"
+        return f"the meter has too few readings: {readings}"
     drawn = [sum(levels) for levels in zip(*(_steps(curve, moments) for curve in power), strict=True)]
     found: dict[int, float] = {}
     for number in range(EARLIEST * _LAGS, LATEST * _LAGS + 1):
@@ -72,13 +72,13 @@ def find_lag(load: Curve, power: Sequence[Curve], start_ns: int, unit_ns: int) -
     best = found[best_ns]
     if best < LEAST_CORRELATION:
         return f"its power does not follow the load: a correlation of {max(best, 0.0):.2f} at most"
-    # A meter says no more than its readings do, however finely they are cut.
+    # Interpolated cells hold no more information than the readings.
     weight = min(readings, len(drawn))
     most_unexplained = (1 - best**2) * (1 + CHANCE / weight)
     likely = [lag_ns for lag_ns, each in found.items() if each > 0 and 1 - each**2 <= most_unexplained]
     if min(likely) == min(found) or max(likely) == max(found):
         least_s, most_s = EARLIEST * unit_ns / 1e9, LATEST * unit_ns / 1e9
-        return f"its lag may lie outside of what was looked for, {least_s:g} s to {most_s:g} s"
+        return f"its lag may be outside of the searched range, {least_s:g} s to {most_s:g} s"
     margin_ns = max(max(likely) - best_ns, best_ns - min(likely)) + unit_ns // _LAGS
     if margin_ns > MOST_MARGIN * unit_ns:
         return f"lags from {min(likely) / 1e9:.1f} s to {max(likely) / 1e9:.1f} s are all as likely"
@@ -91,7 +91,7 @@ def _steps(curve: Curve, moments: range) -> list[float]:
 
 
 def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Pearson's; 0 where one of them does not change."""
+    """Return Pearson's correlation; 0 when one of the sequences is constant."""
     try:
         return statistics.correlation(first, second)
     except statistics.StatisticsError:

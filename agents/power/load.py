@@ -1,4 +1,4 @@
-"""Keeps CPUs busy to a given share: a process per CPU, pinned to it, spins for a part of every twentieth second."""
+"""CPU load generator: one process per CPU, pinned to it, spins for a share of every 50 ms."""
 
 import os
 import select
@@ -14,10 +14,10 @@ PERIOD_S = 0.05
 
 
 class Load:
-    """The processes, as a context manager; they end with the one that has made them, however that ends."""
+    """Context manager of the load processes; they end with their parent, also when it is killed."""
 
     def __init__(self, cpus: Sequence[int] | None = None) -> None:
-        """Describe it; without `cpus`, those that this process may use."""
+        """Store the CPUs; by default those that this process may use."""
         self._cpus = sorted(os.sched_getaffinity(0)) if cpus is None else list(cpus)
         self._children: list[subprocess.Popen[str]] = []
 
@@ -35,10 +35,10 @@ class Load:
             child.communicate()
 
     def set(self, share: float) -> None:
-        """Have each CPU busy for this share of the time, from now on.
+        """Keep each CPU busy for this share of the time from now on.
 
         Raises:
-            OSError: a process is gone.
+            OSError: a process has ended.
         """
         for child in self._children:
             if child.stdin is not None:
@@ -47,8 +47,8 @@ class Load:
 
 
 def spin(cpu: int, source: int) -> None:
-    """Spin on a CPU as the lines that come from `source` say, until there are no more."""
-    # A CPU that has been turned off since leaves the process where it is.
+    """Spin on a CPU with the shares read as lines from the file descriptor `source`, until its end."""
+    # Pinning fails if the CPU has gone offline.
     with suppress(OSError):
         os.sched_setaffinity(0, {cpu})
     share, text = 0.0, b""

@@ -1,4 +1,4 @@
-"""An interval's energy: of every domain, and of the node."""
+"""Energy of an interval: of every domain, and of the node."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,13 +13,13 @@ from agents.power.series import Sample
 from agents.power.settings import PowerSettings
 
 _KEPT = 64
-"""Samples that are kept at either end of an interval; in between, only unusual ones are."""
+"""Number of samples kept at either end of an interval; in between, only unusual samples are kept."""
 
 _LOOK_S = 0.05
 
 
 class DomainEnergy(Struct, frozen=True):
-    """One domain over the interval; what is not known is None, for `reason`."""
+    """Energy of one domain in the interval; unknown values are None, explained by `reason`."""
 
     domain: str
     role: str
@@ -33,7 +33,7 @@ class DomainEnergy(Struct, frozen=True):
 
 
 class TotalEnergy(Struct, frozen=True):
-    """The node: the sum of `domains`, unless one of them is not known."""
+    """Energy of the node: the sum of `domains`, unknown when one of them is."""
 
     joules: float | None
     bound_joules: float | None
@@ -44,7 +44,7 @@ class TotalEnergy(Struct, frozen=True):
 
 
 class Metered(Struct, frozen=True):
-    """What `millrace meter` answers; times on the monotonic clock."""
+    """Result of `millrace meter`; times are on the monotonic clock."""
 
     start_ns: int
     end_ns: int
@@ -53,13 +53,13 @@ class Metered(Struct, frozen=True):
 
 
 class History:
-    """As many samples of every domain as it takes to say what an interval has cost."""
+    """The samples of every domain that are needed to compute the energy of an interval."""
 
     def __init__(self) -> None:
         self._samples: dict[Domain, list[Sample]] = {}
 
     def add(self, samples: Sequence[Sample]) -> None:
-        """Take samples, in order."""
+        """Add samples, in order."""
         for sample in samples:
             kept = self._samples.setdefault(sample.domain, [])
             kept.append(sample)
@@ -67,16 +67,16 @@ class History:
                 kept[_KEPT:-_KEPT] = [s for s in kept[_KEPT:-_KEPT] if set(s.flags) - set(s.domain.flags)]
 
     def of(self, domain: Domain) -> list[Sample]:
-        """The samples of one domain."""
+        """Return the samples of one domain."""
         return list(self._samples.get(domain, ()))
 
     @property
     def domains(self) -> tuple[Domain, ...]:
-        """All that have said something, if only why not."""
+        """All domains with a reading, including readings without a value."""
         return tuple(self._samples)
 
     def covers(self, begin_ns: int | None, end_ns: int | None) -> bool:
-        """Whether every term of the total has a sample before `begin_ns`, and one after `end_ns`."""
+        """Return whether every term of the total has a sample before `begin_ns`, and one after `end_ns`."""
         terms = [samples for domain, samples in list(self._samples.items()) if domain.in_total]
         return bool(terms) and all(
             any(s.is_silent or begin_ns is None or s.t_ns <= begin_ns for s in samples)
@@ -89,10 +89,10 @@ def measure(host: MeteredHost, settings: PowerSettings, seconds: float, on_wait:
     """Meter a host from now on.
 
     Args:
-        host: whose energy.
-        settings: the operator's.
-        seconds: how long.
-        on_wait: called several times a second with the seconds that are left.
+        host: the host.
+        settings: the operator's settings.
+        seconds: length of the interval.
+        on_wait: called several times a second with the remaining seconds.
     """
     history = History()
     metering = Metering(host, settings)
@@ -112,7 +112,7 @@ def measure(host: MeteredHost, settings: PowerSettings, seconds: float, on_wait:
 
 
 def account(history: History, metering: Metering, start_ns: int, end_ns: int) -> Metered:
-    """What the samples say of the interval."""
+    """Compute the energy of the interval from the samples."""
     domains = tuple(_of_domain(domain, history, start_ns, end_ns) for domain in history.domains)
     return Metered(start_ns, end_ns, domains, _total(domains, metering))
 
@@ -126,7 +126,7 @@ def _wait(host: MeteredHost, seconds: float, on_wait: Callable[[float], None], e
 
 def _of_domain(domain: Domain, history: History, start_ns: int, end_ns: int) -> DomainEnergy:
     found = energy(history.of(domain), start_ns, end_ns)
-    # A host that slept has drawn its energy in more time than this clock knows of.
+    # The monotonic clock does not include time in which the host was suspended.
     watts = None if found.joules is None or "gap" in found.flags else found.joules / (end_ns - start_ns) * 1e9
     return DomainEnergy(
         domain.name,

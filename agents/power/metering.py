@@ -1,4 +1,4 @@
-"""The open meters of a host: sampled as a whole, by whom and whenever one likes."""
+"""Thread-safe sampling of all open meters of a host."""
 
 import threading
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from agents.power.series import Sample, Series
 from agents.power.settings import PowerSettings
 
 _ASLEEP_NS = 2_000_000
-"""A host that seems to have slept for less was looked at too slowly."""
+"""Shorter apparent suspensions are delays between two reads of the clocks."""
 
 _LOOKS_PER_WORD = 2
-"""How often a sensor is looked at in the time that its word holds."""
+"""Number of reads of a sensor in the longest time that its reading is valid."""
 
 
 class Note(NamedTuple):
-    """Something to be told once: an event of the trace."""
+    """Note that becomes an event of the trace."""
 
     kind: str
     subject: str
@@ -32,7 +32,7 @@ class Note(NamedTuple):
 
 
 class Metering:
-    """Opens what there is to open; `sample` may be called from any thread.
+    """The open readers of a host; `sample` may be called from any thread.
 
     Attributes:
         sources: the readers.
@@ -50,7 +50,7 @@ class Metering:
         self._notes: list[Note] = []
         self._trouble = ""
         self._lock = threading.Lock()
-        self._clocks = self._look_at_clocks()
+        self._clocks = self._clock_bounds()
         self._asleep_ns = 0
 
     @property
@@ -60,13 +60,13 @@ class Metering:
 
     @property
     def patience_s(self) -> float:
-        """How long after a moment the primary source may first speak of it; 0 where it is read at once."""
+        """Longest delay of the primary source's readings; 0 when it is read directly."""
         external = self.settings.external
         return external.patience_s if self.source == External.name and external is not None else 0.0
 
     @property
     def fewest_hz(self) -> float:
-        """How often meters must be looked at: no turn of a counter is lost then, no sensor's word grows too old."""
+        """Lowest sampling rate at which no counter wraps unnoticed and no sensor reading expires."""
         domains = (domain for reader in self._readers for domain in reader.domains)
         periods = [
             domain.longest_s / _LOOKS_PER_WORD if domain.joules_per_count is None else Counter(domain).longest_period_s
@@ -75,32 +75,32 @@ class Metering:
         return 1 / min(periods, default=float("inf"))
 
     def sample(self, late: bool = False) -> list[Sample]:
-        """Read all meters now; what is silent is in the answer too, with its reason.
+        """Read all meters now; domains without a value are returned with their reason.
 
         Args:
-            late: whether this happens later than planned.
+            late: whether this sample is taken later than planned.
         """
         with self._lock:
-            self._notice_sleep()
+            self._detect_suspend()
             samples = []
             for reader in self._readers:
                 for reading in reader.read():
                     sample = self._add(reader, reading, late)
                     if sample is not None:
                         samples.append(sample)
-            self._hear_trouble()
+            self._note_trouble()
             if self._check is not None:
                 self._end_check(self._check, samples)
             return samples
 
     def notes(self) -> list[Note]:
-        """What has come up since the last call."""
+        """Return the notes since the last call."""
         with self._lock:
             notes, self._notes = self._notes, []
             return notes
 
     def close(self) -> None:
-        """Let go of all readers."""
+        """Close all readers."""
         with self._lock:
             for reader in self._readers:
                 reader.close()
@@ -114,7 +114,7 @@ class Metering:
             series = self._series[reading.domain] = Series(replace(reading.domain, in_total=is_term))
         sample = series.add(reading, self._asleep_ns, late)
         if sample is not None:
-            # Seconds of silence go on: only what they are about is news.
+            # The number of seconds in a reason changes all the time: compare only the text before it.
             reason = sample.reason.partition(" for ")[0]
             if reason != self._reasons.get(reading.domain, ""):
                 self._reasons[reading.domain] = reason
@@ -122,8 +122,8 @@ class Metering:
                 self._notes.append(Note(kind, f"{sample.domain.name} ({reader.name})", sample.reason))
         return sample
 
-    def _hear_trouble(self) -> None:
-        """A source that has no domain yet cannot say in a sample what is wrong."""
+    def _note_trouble(self) -> None:
+        """Note an error of a source without domains, which cannot be reported in a sample."""
         primary = self.sources.primary
         trouble = primary.trouble if primary is not None and not self._series else ""
         if trouble and trouble != self._trouble:
@@ -142,15 +142,15 @@ class Metering:
                 self._readers.remove(reader)
                 break
 
-    def _notice_sleep(self) -> None:
-        """The clock since boot goes on while the host is suspended, the monotonic one does not."""
-        least, most = self._look_at_clocks()
+    def _detect_suspend(self) -> None:
+        """Detect suspension of the host: the boot-time clock includes it, the monotonic clock does not."""
+        least, most = self._clock_bounds()
         if least - self._clocks[1] > _ASLEEP_NS:
             self._asleep_ns += least - self._clocks[0]
         self._clocks = least, most
 
-    def _look_at_clocks(self) -> tuple[int, int]:
-        """Bounds of how far the clock since boot is ahead."""
+    def _clock_bounds(self) -> tuple[int, int]:
+        """Return bounds of the difference of the boot-time clock to the monotonic clock."""
         before = self.host.monotonic_ns()
         boot = self.host.boottime_ns()
         after = self.host.monotonic_ns()

@@ -1,8 +1,8 @@
-"""Power that is not measured but computed: P = p_s + p_d (f / f_ref)^kappa u.
+"""Modelled power: P = p_s + p_d (f / f_ref)^kappa u.
 
-`u` is the busy share of all CPUs that exist, `f` their clock weighted by busy time, `f_ref` the highest one. The
-parameters come from a calibration (`millrace calibrate`), or from the inventory. Without either, design power stands in
-for them: 30 % of it static, 70 % dynamic, kappa 3, and half of the result uncertain.
+`u` is the busy share of all present CPUs, `f` their clock weighted by busy time, `f_ref` the highest clock. The
+parameters come from a calibration (`millrace calibrate`), or from the inventory. Without either, they are derived from
+the design power: 30 % static, 70 % dynamic, kappa 3, with an error of 50 %.
 """
 
 from math import inf
@@ -17,20 +17,20 @@ STATIC, DYNAMIC, KAPPA = 0.3, 0.7, 3.0
 UNCALIBRATED_ERROR = 0.5
 
 NOTHING_MEASURED = "nothing is measured: "
-"""How the reader's finding begins; its parameters follow."""
+"""Prefix of the reader's finding; its parameters follow."""
 
 SHORTEST_S = 0.09
-"""CPU times are counted in hundredths of a second: over less than this they say little, and the last power holds."""
+"""CPU times have a resolution of 10 ms: over a shorter time than this, the last power is returned again."""
 
 
 class ModelReader(Reader):
-    """Looks at CPU times and clocks, and says what the model makes of them."""
+    """Reader that computes power from CPU times and clocks."""
 
     name = "model"
 
     def probe(self) -> Finding:
         if not self.host.exists(STAT):
-            return Finding("absent", f"there is no /{STAT}, by which a model could go")
+            return Finding("absent", f"there is no /{STAT}, which the model needs")
         found = self._parameters()
         if isinstance(found, str):
             return Finding("absent", f"{found}; a model needs parameters, as `millrace calibrate` finds them")
@@ -40,7 +40,7 @@ class ModelReader(Reader):
         found = self._parameters()
         if isinstance(found, str):
             raise OSError(found)
-        self._model, self._words = found
+        self._model, self._describe = found
         self._usage = CpuUsage(self.host)
         self._reference_hz = self._model.f_ref_ghz * 1e9 if self._model.f_ref_ghz else self._usage.highest_hz
         calibrated = self._model.mape is not None
@@ -70,14 +70,14 @@ class ModelReader(Reader):
         self._watts = self.power(usage)
 
     def power(self, usage: Usage) -> float:
-        """What the model says, in watts; without a clock, the highest one is taken."""
+        """Return the modelled power in watts; an unknown clock is assumed to be the highest one."""
         return power(self._model, usage.busy, _ratio(usage.hz, self._reference_hz))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no file is kept open."""
 
     def _parameters(self) -> tuple[EnergyModel, str] | str:
-        """The parameters and where they come from, or why there are none."""
+        """Return the parameters and their origin, or the reason why there are none."""
         model = self.settings.model
         if model is not None:
             error = (
@@ -92,7 +92,7 @@ class ModelReader(Reader):
 
 
 def power(model: EnergyModel, busy: float, ratio: float) -> float:
-    """P in watts, at a busy share and a clock in parts of the reference; infinite beyond the largest number."""
+    """Return P in watts for a busy share and a clock relative to the reference; infinite on overflow."""
     try:
         scale: float = ratio**model.kappa
     except OverflowError:

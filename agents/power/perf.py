@@ -1,4 +1,4 @@
-"""Energy events of the kernel's `power` PMU: counters of 64 bits that the kernel unwraps, in a unit that it states."""
+"""Energy events of the kernel's `power` PMU: 64-bit counters that the kernel unwraps, with a unit that it states."""
 
 import re
 import sys
@@ -24,7 +24,7 @@ _ROLES: dict[str, tuple[Role, str]] = {
 
 
 class Perf(Reader):
-    """Opens each event once per socket or die, on the CPUs that the PMU names."""
+    """Reader of each event once per socket or die, on the CPUs in the PMU's `cpumask`."""
 
     name = "perf"
 
@@ -36,9 +36,9 @@ class Perf(Reader):
         if wrong:
             return wrong
         paranoid = self.host.read_if_there(PARANOID)
-        if not (self._may_anyway() or (paranoid is not None and re.fullmatch(r"0|-\d+", paranoid))):
+        if not (self._has_capability() or (paranoid is not None and re.fullmatch(r"0|-\d+", paranoid))):
             return Finding("denied", f"needs CAP_PERFMON, or kernel.perf_event_paranoid <= 0 (it is {paranoid})")
-        recorded = "; in a recording nothing can count them" if self.host.is_recorded else ""
+        recorded = "; they cannot be counted in a recording" if self.host.is_recorded else ""
         return Finding("ok", f"events {', '.join(events)}{recorded}")
 
     def open(self) -> None:
@@ -59,7 +59,7 @@ class Perf(Reader):
         for domain, event in self._held:
             before = self.host.monotonic_ns()
             try:
-                # Differences are what counts, and the kernel's own are signed.
+                # Only differences matter, and the kernel's counters are signed.
                 value, reason = int.from_bytes(event.read(), sys.byteorder, signed=True), ""
             except OSError as fault:
                 value, reason = None, f"the event of {domain.name} cannot be read: {fault.strerror or fault}"
@@ -92,19 +92,19 @@ class Perf(Reader):
                 self._held.append((Domain(domain, role, self.name, path, in_total, scale, unit=1), opened))
 
     def _config(self, event: str) -> int:
-        """The value for the kernel of `event=0x02`, with the bits where the PMU's format wants them."""
+        """Return the kernel's config value of a term such as `event=0x02`, in the bits of the PMU's format."""
         config = 0
         for term in event.split(","):
             key, _, value = term.partition("=")
             where = self.host.read_if_there(f"{PMU}/format/{key}") or "config:0-63"
             place = re.fullmatch(r"config:(\d+)(?:-\d+)?", where)
             if place is None:
-                raise ValueError(f"/{PMU}/format/{key} says {where!r}")
+                raise ValueError(f"/{PMU}/format/{key} holds {where!r}")
             config |= int(value or "1", 0) << int(place.group(1))
         return config
 
     def _package(self, cpu: int, cpus: list[int]) -> str:
-        """`package-0`, or `package-0-die-1` where a socket is counted die by die."""
+        """Return `package-0`, or `package-0-die-1` where each die of a socket is counted."""
         sockets = {other: self._number(other, "physical_package_id") for other in cpus}
         name = f"package-{sockets[cpu]}"
         if list(sockets.values()).count(sockets[cpu]) > 1:
@@ -115,14 +115,14 @@ class Perf(Reader):
         text = self.host.read_if_there(TOPOLOGY.format(cpu=cpu, what=what)) or "0"
         return int(text)
 
-    def _may_anyway(self) -> bool:
+    def _has_capability(self) -> bool:
         status = self.host.read_if_there("proc/self/status") or ""
         held = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapEff:")]
         return bool(held) and any(held[0] >> number & 1 for number in (_CAP_PERFMON, _CAP_SYS_ADMIN))
 
 
 def _numbers(mask: str) -> list[int]:
-    """The numbers of a list such as `0,18-19`."""
+    """Parse a list such as `0,18-19`."""
     found = []
     for part in mask.split(","):
         first, _, last = part.partition("-")

@@ -1,4 +1,4 @@
-"""PowerTOP's report, beside a better source: the discharge rate, the baseline, and its estimates for devices."""
+"""PowerTOP's report as a cross-check: the discharge rate, the baseline, and its estimates for devices."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from agents.power.host import MeteredHost
 from agents.power.settings import PowerSettings
 
 WINDOW_S = 10
-"""How long one report looks."""
+"""Duration of one report."""
 
 _PATIENCE_S = 30.0
 _FACTORS = {"": 1.0, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "n": 1e-9, "k": 1e3}
@@ -25,7 +25,7 @@ _COLUMN = "PW Estimate"
 
 
 class PowerTop(Reader):
-    """Runs PowerTOP again and again; a thread waits for its reports. Its domains are never part of a total."""
+    """Reader that runs PowerTOP repeatedly in a thread. Its domains are never part of a total."""
 
     name = "powertop"
 
@@ -36,16 +36,16 @@ class PowerTop(Reader):
         self._known: dict[str, Domain] = {}
         self._ended = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
-        self._thread = threading.Thread(target=self._live, name="powertop", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="powertop", daemon=True)
 
     def probe(self) -> Finding:
         if self.host.is_recorded:
-            return Finding("absent", "a recording cannot be looked at by a program")
+            return Finding("absent", "PowerTOP cannot measure a recording")
         path = shutil.which("powertop")
         if path is None:
             return Finding("absent", "the program powertop is not installed")
         if os.geteuid() != 0:
-            return Finding("denied", f"{path} wants to be run by root")
+            return Finding("denied", f"{path} must be run by root")
         return Finding("ok", f"{path}; a cross-check, which is never the primary source")
 
     def open(self) -> None:
@@ -71,7 +71,7 @@ class PowerTop(Reader):
         if self._thread.ident is not None:
             self._thread.join(_PATIENCE_S)
 
-    def _live(self) -> None:
+    def _run_loop(self) -> None:
         with tempfile.TemporaryDirectory(prefix="millrace-powertop-") as folder:
             report = Path(folder) / "report.csv"
             while not self._ended.wait(0.1):
@@ -109,7 +109,7 @@ class PowerTop(Reader):
                 domain = self._known.setdefault(name, self._domain(name))
                 self._new.append(Reading(domain, begin_ns + half_ns, half_ns, watts))
             for name in self._known.keys() - found.keys():
-                reason = "the last report says nothing of it"
+                reason = "it is missing in the last report"
                 self._new.append(Reading(self._known[name], begin_ns + half_ns, half_ns, None, reason))
 
     def _domain(self, name: str) -> Domain:
@@ -117,9 +117,9 @@ class PowerTop(Reader):
 
 
 def estimates(report: str) -> Iterator[tuple[str, float]]:
-    """Name and watts of whatever a CSV report estimates: `discharge`, `baseline`, and devices.
+    """Yield name and watts of the estimates of a CSV report: `discharge`, `baseline`, and devices.
 
-    A PowerTOP that has not been trained on this machine leaves estimates out.
+    An uncalibrated PowerTOP omits estimates.
     """
     devices = False
     column = -1

@@ -11,8 +11,8 @@ PLATFORM = "psys"
 _MICRO = 1e-6
 
 
-class Judged(NamedTuple):
-    """A zone, and why it is left out; None when it is not."""
+class JudgedZone(NamedTuple):
+    """A zone, why it is left out (None when it is not), and whether it is a term of the total."""
 
     zone: Zone
     rejected: str | None
@@ -20,7 +20,7 @@ class Judged(NamedTuple):
 
 
 class Rapl(Reader):
-    """Reads `energy_uj` of every zone that counts something of its own."""
+    """Reader of `energy_uj` of every zone that is not a duplicate."""
 
     name = "rapl"
 
@@ -37,18 +37,18 @@ class Rapl(Reader):
         worst = next((fault for fault in faults if fault.status == "denied"), faults[0])
         return Finding("denied", f"{worst.reason}; {HINT}") if worst.status == "denied" else worst
 
-    def judge(self) -> list[Judged]:
-        """All zones; may take a second, since some are found out only by watching them."""
+    def judge(self) -> list[JudgedZone]:
+        """Return all zones; may take a second, because some duplicates are found only by observation."""
         zones = find_zones(self.host)
         rejected = reject(self.host, zones)
         return [
-            Judged(zone, rejected.get(zone.folder), zone.folder not in rejected and self._is_term(zone))
+            JudgedZone(zone, rejected.get(zone.folder), zone.folder not in rejected and self._is_term(zone))
             for zone in zones
         ]
 
     def open(self) -> None:
         self._files = Counters(self.host)
-        # A CPU with SGX may blur its counters on purpose.
+        # A CPU with SGX may add noise to its counters.
         filtered = ("filtered",) if "sgx" in self.host.cpu_flags() else ()
         for zone, rejected, in_total in self.judge():
             if zone.domain not in self.settings.ignore and not (rejected or "").startswith("duplicate"):
@@ -68,7 +68,7 @@ class Rapl(Reader):
 
     def _is_term(self, zone: Zone) -> bool:
         if self.settings.platform:
-            # Other sockets' platform zones, `psys-1`, are recorded; the machine is in the first one.
+            # Platform zones of other sockets, `psys-1`, are only recorded; the first one covers the machine.
             return zone.domain == PLATFORM
         return zone.role in ("package", "dram") and zone.domain not in self.settings.ignore
 
@@ -78,7 +78,7 @@ def _domain(zone: Zone, rejected: str | None, in_total: bool, flags: tuple[str, 
     if zone.modelled:
         flags += ("modelled",)
     if rejected == "unreadable":
-        # A term of the total that cannot be read leaves the total unknown: without it the sum would be too small.
+        # An unreadable term makes the total unknown: without it the sum would be too small.
         in_total = is_term
         reason = zone.fault.reason if zone.fault else "its counter stays at 0"
     elif rejected is not None:

@@ -1,7 +1,7 @@
-"""The thread that samples a host's meters at absolute deadlines.
+"""Thread that samples a host's meters at absolute deadlines.
 
-A deadline that has passed is skipped and counted, never caught up; the next ones stay where they were. A sample may be
-forced at any moment besides, by the thread that wants it.
+A missed deadline is skipped and counted, never made up for; later deadlines do not change. Any thread may force an
+additional sample at any time.
 """
 
 import os
@@ -15,19 +15,19 @@ from agents.power.series import Sample
 from agents.power.settings import MOST_HZ
 
 NICENESS = -10
-"""Of the thread, where the user may have it."""
+"""Nice value of the thread, if the user may set it."""
 
 LATE_NS = 10_000_000
 """A sample that begins later than this after its deadline is flagged."""
 
 
 class Deadlines:
-    """Moments at equal distances, whatever happens in between.
+    """Deadlines at a constant rate.
 
     Attributes:
-        begin_ns: the first one.
-        due_ns: the next one.
-        skipped: how many had passed before anyone came to them.
+        begin_ns: the first deadline.
+        due_ns: the next deadline.
+        skipped: number of missed deadlines.
     """
 
     def __init__(self, begin_ns: int, rate_hz: float) -> None:
@@ -36,9 +36,9 @@ class Deadlines:
         self.due_ns, self.skipped = begin_ns, 0
 
     def go_on(self, now_ns: int) -> None:
-        """Set the first deadline after the present one that lies in the future."""
+        """Advance to the first later deadline that is in the future."""
         self._number += 1
-        # Counted from the beginning: periods that are no whole nanoseconds would add up to a drift.
+        # Computed from the start: rounding of each period to nanoseconds would accumulate.
         passed = int((now_ns - self.begin_ns) * self._rate_hz / 1e9) + 1
         if passed > self._number:
             self.skipped += passed - self._number
@@ -47,41 +47,41 @@ class Deadlines:
 
 
 class PowerSampler:
-    """Samples from `start` to `stop`.
+    """Sampler thread, running from `start` to `stop`.
 
     Attributes:
-        deadlines: when.
-        late: samples that began late.
+        deadlines: the deadlines.
+        late: number of samples that began late.
     """
 
     def __init__(self, metering: Metering, on_samples: Callable[[Sequence[Sample]], None]) -> None:
-        """Do nothing yet.
+        """Prepare the thread without starting it.
 
         Args:
-            metering: is closed by `stop`.
-            on_samples: called with every sample, from the thread or from that which forces it; one at a time.
+            metering: the meters; closed by `stop`.
+            on_samples: called with every sample, by the sampler thread or the forcing thread; never concurrently.
         """
         self._metering, self._on_samples = metering, on_samples
         self._stopped = threading.Event()
         self._one_at_a_time = threading.Lock()
-        # Slower than its counters allow, a wish is not granted.
+        # A requested rate that is too low for the counters is raised.
         self._rate_hz = min(MOST_HZ, max(metering.settings.rate_hz, metering.fewest_hz))
         self.deadlines = Deadlines(metering.host.monotonic_ns(), self._rate_hz)
-        self._thread = threading.Thread(target=self._live, name="power sampler", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="power sampler", daemon=True)
         self.late = 0
 
     @property
     def cpu_s(self) -> float:
-        """CPU time of the thread, while it lives."""
+        """CPU time of the thread while it runs."""
         return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident)) if self._thread.ident else 0.0
 
     @property
     def skipped(self) -> int:
-        """Deadlines that had passed before their sample could begin."""
+        """Number of missed deadlines."""
         return self.deadlines.skipped
 
     def start(self) -> None:
-        """Begin with a first sample."""
+        """Start the thread with a first sample."""
         self.deadlines = Deadlines(self._metering.host.monotonic_ns(), self._rate_hz)
         self._thread.start()
 
@@ -90,14 +90,14 @@ class PowerSampler:
         self._sample(late=False)
 
     def stop(self) -> None:
-        """Take no further sample, and close the meters; a last one may be forced before."""
+        """Stop the thread and close the meters; a last sample may be forced before."""
         self._stopped.set()
         if self._thread.ident is not None:
             self._thread.join()
         self._metering.close()
 
-    def _live(self) -> None:
-        # A thread that works for a quarter of a millisecond must not wait for others' time slices. Not all may.
+    def _run_loop(self) -> None:
+        # A thread that runs for 0.25 ms must not wait for the time slices of others. Not every user may do this.
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         clock = self._metering.host.monotonic_ns

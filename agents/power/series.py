@@ -1,7 +1,7 @@
-"""From the readings of one domain to samples with joules since the beginning.
+"""Conversion of the readings of one domain into samples with cumulative joules.
 
-A counter's joules are what it went up by. A sensor's watts are taken to change evenly from one reading to the next;
-the change itself is by how much that may be wrong.
+The joules of a counter are its increments. The watts of a sensor are interpolated linearly between readings; half of
+the change between them bounds the error.
 """
 
 from typing import NamedTuple
@@ -10,29 +10,29 @@ from agents.power.counter import Counter
 from agents.power.domain import Domain, Reading
 
 GRAIN_NS = 1_000_000
-"""Meters bring their values up to date about once a millisecond: a value may be that old."""
+"""Age of a value: meters update their values about once a millisecond."""
 
 _USUAL_JOULES = 1e-3
 
 _STUCK_NS = 1_000_000_000
-"""A counter that has not moved for so long does not count."""
+"""A counter that has not changed for this time is considered stuck."""
 
 
 class Sample(NamedTuple):
     """A row of the trace.
 
     Attributes:
-        domain: what was read.
-        t_ns, half_ns: when, on the monotonic clock, and how far that may be off.
-        raw: the counter; None for sensors.
-        joules: since the first sample, without steps that are missing; None when the step before is missing, or when
-            this is not a sample at all.
-        known_joules: the same, known also where a step is missing: without it.
-        watts: mean over the step before; of a sensor, what it said; None when that is not known.
-        drift_joules: by how much `joules` may be off for what happened since the first sample.
-        begin_joules: by how much it may be off for the moment of the first sample.
-        flags: what was unusual.
-        reason: why there is no sample; empty when there is one.
+        domain: the domain.
+        t_ns, half_ns: time on the monotonic clock, and its uncertainty.
+        raw: value of the counter; None for sensors.
+        joules: energy since the first sample without missing steps; None when the previous step is missing, or when
+            there is no value.
+        known_joules: energy since the first sample without missing steps, never None.
+        watts: mean over the previous step; for a sensor its value; None when unknown.
+        drift_joules: error of `joules` accumulated since the first sample.
+        begin_joules: error of `joules` because of the time of the first sample.
+        flags: unusual conditions.
+        reason: why there is no value; empty when there is one.
     """
 
     domain: Domain
@@ -49,34 +49,34 @@ class Sample(NamedTuple):
 
     @property
     def is_missing_step(self) -> bool:
-        """Whether it is not known what was drawn since the sample before."""
+        """Whether the energy since the previous sample is unknown."""
         return self.joules is None and not self.reason
 
     @property
     def is_silent(self) -> bool:
-        """Whether this is no sample, but the reason why there is none."""
+        """Whether this has no value, but a reason."""
         return self.reason != ""
 
     @property
     def bound_joules(self) -> float:
-        """By how much `joules` may be off, the moments of the first reading and of this one included."""
+        """Error bound of `joules`, including the times of the first reading and of this one."""
         return self.begin_joules + self.drift_joules + edge_joules(self.domain, self.half_ns, self.watts or 0.0)
 
 
 def edge_joules(domain: Domain, half_ns: int, watts: float) -> float:
-    """By how much a total may be off that begins or ends with a sample whose moment is that uncertain."""
+    """Return the error of a total that begins or ends with a sample with this time uncertainty."""
     return (half_ns + GRAIN_NS) / 1e9 * watts + unit_joules(domain)
 
 
 def unit_joules(domain: Domain) -> float:
-    """The least that a counter goes up by; where that is not known, what is usual: a thousandth of a joule at most."""
+    """Return the smallest increment of a counter in joules; 1 mJ when it is unknown, 0 for a sensor."""
     if domain.joules_per_count is None:
         return 0.0
     return _USUAL_JOULES if domain.unit is None else domain.unit * domain.joules_per_count
 
 
 class Series:
-    """One domain, reading by reading."""
+    """Conversion state of one domain."""
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
@@ -89,17 +89,17 @@ class Series:
         self._moved_ns = 0
 
     def add(self, reading: Reading, asleep_ns: int, late: bool) -> Sample | None:
-        """The sample that a reading makes; None for one that is as old as the last.
+        """Convert a reading into a sample; return None for a reading that is not newer than the last.
 
         Args:
-            reading: of this domain.
-            asleep_ns: for how long the host has been suspended, since any beginning.
+            reading: reading of this domain.
+            asleep_ns: cumulative time for which the host has been suspended.
             late: whether it was read later than planned.
         """
         if reading.value is None:
             return self._no_sample(reading)
         if self._counter is None and not 0 < reading.value <= self.domain.most_watts:
-            return self._no_sample(reading._replace(reason=f"it says {reading.value:g} W"))
+            return self._no_sample(reading._replace(reason=f"implausible power: {reading.value:g} W"))
         before, self._last = self._last, reading
         if before is None:
             self._asleep_ns, self._moved_ns = asleep_ns, reading.t_ns
@@ -122,7 +122,7 @@ class Series:
         if was == now:
             if reading.t_ns - self._moved_ns >= _STUCK_NS:
                 seconds = (reading.t_ns - self._moved_ns) / 1e9
-                return self._no_sample(reading._replace(reason=f"it has not moved for {seconds:.0f} s"))
+                return self._no_sample(reading._replace(reason=f"the counter has not changed for {seconds:.0f} s"))
             return self._sample(reading, self._joules, None, gap, late)
         self._moved_ns = reading.t_ns
         counts, flags = counter.step(int(was or 0), int(now or 0), elapsed_s)

@@ -1,4 +1,4 @@
-"""What the operator says of a node's meters: `etc/millrace/power.yaml` below the host's root; no file, no wishes."""
+"""The operator's settings of a node's meters: `etc/millrace/power.yaml` below the host's root; optional."""
 
 from typing import Annotated, Literal
 
@@ -18,7 +18,7 @@ ReaderName = Literal["perf", "rapl", "hwmon", "external", "battery", "model"]
 
 
 class Pair(Struct, frozen=True, forbid_unknown_fields=True):
-    """A voltage and a current of one supply line, as files below `sys/class/hwmon`: `hwmon2/in1_input`."""
+    """Voltage and current of one supply line, as files below `sys/class/hwmon`: `hwmon2/in1_input`."""
 
     name: str
     voltage: str
@@ -26,11 +26,11 @@ class Pair(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sensors(Struct, frozen=True, forbid_unknown_fields=True):
-    """What only the operator knows of hwmon sensors.
+    """Settings of hwmon sensors.
 
     Attributes:
-        total: domains whose sum is the node, in place of what the names say.
-        pairs: lines whose power is voltage times current.
+        total: domains whose sum is the node, instead of those chosen by name.
+        pairs: supply lines whose power is voltage times current.
     """
 
     total: tuple[str, ...] = ()
@@ -41,10 +41,10 @@ class Program(Struct, frozen=True, forbid_unknown_fields=True):
     """A program that prints readings of an outlet or a board.
 
     Attributes:
-        command: what to start, without a shell.
-        role: what its domains are.
-        silence_s: after that long without a word from it, its domains are missing.
-        lag: how late its word is, in place of what a calibration has found.
+        command: program and arguments, started without a shell.
+        role: role of its domains.
+        silence_s: time without a reading after which its domains are missing.
+        lag: lag of its readings, instead of that found by a calibration.
     """
 
     command: Annotated[tuple[str, ...], Meta(min_length=1)]
@@ -54,22 +54,22 @@ class Program(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def patience_s(self) -> float:
-        """How long after a moment its word about that moment may come."""
+        """Longest delay of a reading in seconds."""
         return self.silence_s + max(0.0, self.lag.lag_s if self.lag else 0.0)
 
 
 class PowerSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The file.
+    """Content of the file.
 
     Attributes:
         prefer: readers to try before all others, in this order.
         source: the only reader to use.
-        platform: whether the node's total is the platform domain (`psys`), and nothing else.
-        ignore: domains that are not read at all.
+        platform: whether the node's total is only the platform domain (`psys`).
+        ignore: domains that are not read.
         rate_hz: samples per second.
         hwmon: see `Sensors`.
         external: the program of the reader `external`.
-        model: parameters of the reader `model`, in place of those of the inventory.
+        model: parameters of the reader `model`, instead of those of the inventory.
         powertop: whether PowerTOP runs beside the primary reader.
     """
 
@@ -85,16 +85,16 @@ class PowerSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def settings_of(host: HostFiles) -> PowerSettings:
-    """The settings of a host.
+    """Return the settings of a host.
 
     Raises:
-        InputError: the file is there, and wrong.
+        InputError: the file exists and is invalid.
     """
     return read(host.root / PATH).convert(PowerSettings) if host.exists(PATH) else PowerSettings()
 
 
 def completed(settings: PowerSettings, model: EnergyModel | None, lag: MeterLag | None) -> PowerSettings:
-    """The settings with what else is known of a node, where they do not say it themselves."""
+    """Return the settings, completed by a model and a lag where they contain none."""
     external = settings.external
     if external is not None and external.lag is None:
         external = replace(external, lag=lag)

@@ -1,9 +1,9 @@
-"""What processors are designed for: the power of a chip, by which a model goes without calibration.
+"""Design power (TDP) of processors, from which a model without calibration is derived.
 
-Watts and hardware threads are those of the manufacturers' specifications: of Intel's processors `TDP` and `Total
-Threads` at ark.intel.com, of AMD's `Default TDP` and `# of Threads` at www.amd.com/en/products/specifications. Every
-entry was compared with copies of both. A processor that is not in the table has no design power: the model has no
-parameters then, and energy is missing, with that reason.
+Watts and hardware threads are from the manufacturers' specifications: for Intel `TDP` and `Total Threads` at
+ark.intel.com, for AMD `Default TDP` and `# of Threads` at www.amd.com/en/products/specifications. Every entry was
+compared with copies of both. For a processor that is not in the table the model has no parameters, and energy is
+missing with that reason.
 """
 
 import re
@@ -14,7 +14,7 @@ from agents.power.host import MeteredHost
 
 
 class Chip(NamedTuple):
-    """A processor: its design power, and its hardware threads."""
+    """Design power and number of hardware threads of a processor."""
 
     watts: float
     threads: int
@@ -71,23 +71,23 @@ CHIPS: Mapping[str, Chip] = {
 
 
 class Design(NamedTuple):
-    """What a host's processors are designed for: watts of all of them, and in words where that comes from."""
+    """Design power of all processors of a host, and a description of its origin."""
 
     watts: float
     words: str
 
 
 def design_power(host: MeteredHost) -> Design | str:
-    """The design power of a host's processors, or why it is not known.
+    """Return the design power of a host's processors, or the reason why it is unknown.
 
-    A virtual machine has the share of one chip that its CPUs are of the chip's threads.
+    A virtual machine has a share of one chip: its number of CPUs divided by the chip's threads.
     """
     cpus = [_fields(block) for block in (host.read_if_there("proc/cpuinfo") or "").split("\n\n") if block.strip()]
     name = cpus[0].get("model name", "") if cpus else ""
     plain = re.sub(r"\((?:R|TM)\)|\bCPU\b|\bIntel\b|\bAMD\b", " ", name)
     words = re.sub(r"\s+", " ", plain).partition("@")[0].strip()
     known = [model for model in CHIPS if re.match(rf"{re.escape(model)}(?![\w-])", words)]
-    # `Xeon E5-2670` is not `Xeon E5-2670 v3`.
+    # `Xeon E5-2670` must not match `Xeon E5-2670 v3`.
     known = [model for model in known if not re.match(rf"{re.escape(model)} v\d", words)]
     if not known:
         return f"the design power of {name or 'this processor'} is not known"

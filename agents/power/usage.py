@@ -1,4 +1,4 @@
-"""How busy a host's CPUs are, and at which clock: what a power model goes by."""
+"""CPU utilisation and clock of a host, the inputs of the power model."""
 
 import os
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ STAT = "proc/stat"
 
 
 class Usage(NamedTuple):
-    """Since the look before.
+    """CPU usage since the previous reading.
 
     Attributes:
-        seconds: how long that is.
-        busy: share of all CPUs that exist; those that are off have done nothing.
-        hz: mean clock, weighted by busy time; None when nothing tells.
+        seconds: time since then.
+        busy: busy share of all present CPUs; offline CPUs are idle.
+        hz: mean clock, weighted by busy time; None when unknown.
     """
 
     seconds: float
@@ -26,13 +26,13 @@ class Usage(NamedTuple):
 
 
 class CpuUsage:
-    """Looks at a host's CPUs again and again."""
+    """Repeated reading of a host's CPU usage."""
 
     def __init__(self, host: MeteredHost) -> None:
-        """Take the first look.
+        """Take the first reading.
 
         Raises:
-            OSError: there is no telling what its CPUs do.
+            OSError: CPU times cannot be read.
         """
         self._host = host
         topology = read_topology(host)
@@ -43,14 +43,14 @@ class CpuUsage:
 
     @property
     def highest_hz(self) -> float | None:
-        """The highest clock that any CPU can have; None when nothing tells."""
+        """The highest clock of any CPU; None when unknown."""
         return highest_hz(self._policies)
 
     def look(self) -> Usage:
-        """What has happened since the last look, some time ago.
+        """Return the usage since the previous reading.
 
         Raises:
-            OSError: it cannot be told any more.
+            OSError: CPU times cannot be read.
         """
         t_ns, busy_s = self._host.monotonic_ns(), busy_seconds(self._host)
         seconds = (t_ns - self._t_ns) / 1e9
@@ -74,16 +74,16 @@ class CpuUsage:
 
 
 def highest_hz(policies: tuple[Policy, ...]) -> float | None:
-    """The highest clock of all."""
+    """Return the highest clock of all policies; None when unknown."""
     known = [policy.highest * 1000.0 for policy in policies if policy.highest]
     return max(known, default=None)
 
 
 def busy_seconds(host: MeteredHost) -> dict[int, float]:
-    """CPU -> busy time since boot: user, nice, system and interrupts; idle, waiting and stolen time is none.
+    """Return CPU -> busy seconds since boot: user, nice, system and interrupts, without idle, iowait and steal.
 
     Raises:
-        OSError: the host does not tell.
+        OSError: CPU times cannot be read.
     """
     ticks = os.sysconf("SC_CLK_TCK")
     found: dict[int, float] = {}

@@ -1,8 +1,8 @@
-"""Which counters of `class/powercap` there are, what they count, and which are the same thing twice.
+"""Zones of `class/powercap`: their counters, their domains, and detection of duplicates.
 
 A zone is a folder with `name` and `energy_uj`. Its socket is in its name, never in the folder's number: a platform zone
-may sit between sockets, and the numbers are hexadecimal. A zone without a socket of its own belongs to the folder that
-it is a child of.
+may be numbered between sockets, and the numbers are hexadecimal. A zone without a socket in its name belongs to the
+socket of its parent folder.
 """
 
 import re
@@ -16,24 +16,24 @@ from agents.power.host import MeteredHost
 POWERCAP = "sys/class/powercap"
 
 BASE_CONTROL = "intel-rapl"
-"""The control type that is kept when another one, `intel-rapl-mmio`, shows the same domain."""
+"""Control type that is preferred when another one, `intel-rapl-mmio`, has the same domain."""
 
 MODELLED = "modelled"
-"""A file beside zones that no kernel has: their counters follow a model, as those of an emulated node do."""
+"""File beside the zones of emulated nodes, which no kernel has: their counters follow a model."""
 
 LOOKS_APART_S = 0.2
-"""Mirrors are looked at twice."""
+"""Time between the two reads that detect mirrors."""
 
 LEAST_UNITS = 2
-"""Values that differ by no more are the same."""
+"""Values that differ by at most this number of units are equal."""
 
 AT_ZERO_S = 1.0
-"""A counter that stays at 0 for so long under load does not count."""
+"""A counter that stays at 0 for this time under load does not work."""
 
 HINT = (
     "root may, or a group that a udev rule lets read it: the Ansible role `power` of `millrace provision` sets that up"
 )
-"""What helps when a counter may not be read."""
+"""Hint for counters that may not be read by this user."""
 
 _SOCKET = re.compile(r"package-\d+(-die-\d+)?$")
 _PLATFORM = re.compile(r"psys(-\d+)?$")
@@ -44,18 +44,18 @@ _MOST_NANOJOULES = 10**9
 
 
 class Zone(NamedTuple):
-    """One zone, as found.
+    """One zone.
 
     Attributes:
-        folder: its folder's name, `intel-rapl:0:1`.
-        path: the folder, from the host's root.
-        domain: `dram/package-0`.
-        role: what it counts.
-        raw_max: its range in microjoules, or None.
-        unit: microjoules that it goes up by at least, or None.
-        most_watts: what it can draw.
+        folder: name of its folder, `intel-rapl:0:1`.
+        path: path of the folder, relative to the host's root.
+        domain: name of its domain, `dram/package-0`.
+        role: role of the domain.
+        raw_max: range of the counter in microjoules, or None.
+        unit: smallest increment in microjoules, or None.
+        most_watts: highest power that it can draw.
         modelled: whether its counter follows a model.
-        fault: what is wrong with its counter, or None.
+        fault: fault of its counter, or None.
     """
 
     folder: str
@@ -75,15 +75,15 @@ class Zone(NamedTuple):
 
 
 def find_zones(host: MeteredHost) -> list[Zone]:
-    """All zones of CPU packages and platforms that have a counter, parents before children."""
+    """Return all zones of CPU packages and platforms that have a counter, parents before children."""
     found = (_zone(host, path) for path in sorted(_folders(host), key=_place))
     return [zone for zone in found if zone is not None]
 
 
 def reject(host: MeteredHost, zones: list[Zone]) -> dict[str, str]:
-    """Folder -> why that zone is left out: `duplicate of X`, `mirror of X` or `unreadable`.
+    """Return folder -> why that zone is left out: `duplicate of X`, `mirror of X` or `unreadable`.
 
-    Takes a fifth of a second, and one second more when a counter is at 0.
+    Takes 0.2 s, and one more second when a counter is at 0.
     """
     rejected = {zone.folder: "unreadable" for zone in zones if zone.fault}
     rejected |= _duplicates([zone for zone in zones if zone.folder not in rejected])
@@ -93,7 +93,7 @@ def reject(host: MeteredHost, zones: list[Zone]) -> dict[str, str]:
 
 
 def _folders(host: MeteredHost) -> Iterator[str]:
-    """Every zone once: the kernel lists children beside their parents, a recording may have them inside only."""
+    """Yield every zone once: the kernel lists children beside their parents, recordings may list them inside only."""
     seen = set()
     waiting = [f"{POWERCAP}/{name}" for name in host.names(POWERCAP)]
     while waiting:
@@ -153,7 +153,7 @@ def _number(host: MeteredHost, path: str) -> int | None:
 
 
 def _unit(raw_max: int) -> float | None:
-    """The unit of a register of 32 bits, which the kernel keeps in whole nanojoules; None for any other range."""
+    """Return the unit of a 32-bit register, which the kernel rounds to nanojoules; None for any other range."""
     nanojoules = round(raw_max * _NANO / _REGISTER)
     return (
         nanojoules / _NANO
@@ -163,7 +163,7 @@ def _unit(raw_max: int) -> float | None:
 
 
 def _duplicates(zones: list[Zone]) -> dict[str, str]:
-    """The same domain in two trees: the one of the model-specific registers is kept."""
+    """Find domains in two control types; the one of the model-specific registers is kept."""
     kept: dict[str, Zone] = {}
     found = {}
     for zone in sorted(zones, key=lambda zone: zone.folder.partition(":")[0] != BASE_CONTROL):
@@ -174,10 +174,10 @@ def _duplicates(zones: list[Zone]) -> dict[str, str]:
 
 
 def _mirrors(host: MeteredHost, zones: list[Zone]) -> dict[str, str]:
-    """Zones of one role and socket that show the same values at two instants, and count: all but the first.
+    """Find zones of one role and socket with the same advancing values at two times: all but the first.
 
-    The first is read before and after the others, since counters go on meanwhile. Of counters that stand still nothing
-    is known; they add nothing as long as they do.
+    The first is read before and after the others, because counters advance in the meantime. Counters that do not
+    advance cannot be compared; they do not contribute to the total either.
     """
     groups: dict[tuple[Role, str], list[Zone]] = {}
     for zone in zones:
@@ -205,7 +205,7 @@ def _agree(host: MeteredHost, first: Zone, other: Zone) -> bool:
 
 
 def _at_zero(host: MeteredHost, zones: list[Zone]) -> list[str]:
-    """The zones that stay at 0 while a CPU works."""
+    """Return the zones that stay at 0 under CPU load."""
     idle = [zone for zone in zones if _number(host, zone.counter) is None]
     spent_s = 0.0
     while idle and spent_s < AT_ZERO_S:

@@ -1,6 +1,5 @@
-"""Energy in the report: what runs say of it, which of them may be compared, and in what words.
+"""Energy in the report.
 
-`record` is the block of `run.json`, `rows` makes tables of it, `comparison` sets schedulers side by side, `view`
-arranges one workload for its figures and its part of the page, `words` says where joules come from and how far they may
-be off.
+`rows` builds tables from the runs' energy records, `comparison` compares schedulers, `view` arranges one workload for
+its figures and its part of the page, and `text` describes the source of the joules and their error.
 """

@@ -1,7 +1,7 @@
-"""Schedulers side by side by energy, gross first.
+"""Comparison of schedulers by energy, gross first.
 
-Joules of different meters are not the same thing: an outlet sees the power supply, a package counter does not, and a
-model sees nothing at all. So runs are compared with runs of the same `Meter` only, one comparison for each.
+Joules of different meters are not comparable: an outlet includes the power supply, a package counter does not, and a
+model measures nothing. So runs are compared only with runs of the same `Meter`, one comparison for each.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,11 +16,11 @@ THROUGHPUT, PER_TUPLE = "sink_tuples_per_s", "joules_per_tuple"
 
 
 _COMPARED = tuple(metric for metric in METRICS if metric.name != "bound_joules")
-"""Metrics whose differences to a baseline say something."""
+"""Metrics whose differences to a baseline are meaningful."""
 
 
 class Meter(NamedTuple):
-    """What the joules of runs have to share to be comparable: readers, domains, and whether any of it is a model's."""
+    """Source of joules: readers, domains, and whether any is modelled. Runs with equal meters are comparable."""
 
     source: str
     domains: str
@@ -28,12 +28,12 @@ class Meter(NamedTuple):
 
     @property
     def words(self) -> str:
-        """For headings."""
+        """Text for headings."""
         return f"{self.source} ({self.domains})" + (", modelled" if self.modelled else "")
 
 
 class Cell(NamedTuple):
-    """One scheduler's runs of a workload by one meter: rows of `rows.energy_rows` whose energy is known."""
+    """One scheduler's runs of a workload by one meter: rows of `rows.energy_rows` with known energy."""
 
     workload: str
     meter: Meter
@@ -41,11 +41,11 @@ class Cell(NamedTuple):
     rows: Rows
 
     def values(self, metric: str) -> dict[int, float]:
-        """Repetition -> value, where it is known."""
+        """Return repetition -> value, where it is known."""
         return {row["repetition"]: row[metric] for row in self.rows if row[metric] is not None}
 
     def whose(self) -> Row:
-        """The first columns of every table."""
+        """Return the first columns of every table."""
         return {"workload": self.workload, **self.meter._asdict(), "scheduler": self.scheduler}
 
 
@@ -65,7 +65,7 @@ FRONT_COLUMNS = (
 
 
 def cells_of(campaign: Campaign, energy: Rows) -> list[Cell]:
-    """All cells with a run: by workload, measured before modelled, by scheduler."""
+    """Return all cells with a run: by workload, measured before modelled, by scheduler."""
     known = [row for row in energy if row["joules"] is not None]
     meters = sorted({_meter(row) for row in known}, key=lambda meter: (meter.modelled, meter))
     cells = [
@@ -83,7 +83,7 @@ def cells_of(campaign: Campaign, energy: Rows) -> list[Cell]:
 
 
 def comparison_rows(cells: Iterable[Cell]) -> Rows:
-    """Per cell and metric: n and range, from enough repetitions on the median and its interval."""
+    """Return n and range per cell and metric; with enough repetitions also the median and its interval."""
     found = []
     for cell in cells:
         for metric in METRICS:
@@ -110,7 +110,7 @@ def comparison_rows(cells: Iterable[Cell]) -> Rows:
 
 
 def difference_rows(cells: Sequence[Cell], baseline: str | None) -> Rows:
-    """Per cell and metric: the difference to the baseline by the same meter, paired; none below enough repetitions."""
+    """Return the paired difference to the baseline of the same meter per cell and metric, with enough repetitions."""
     found = []
     for cell in cells:
         base = next((each for each in cells if each[:3] == (*cell[:2], baseline)), None)
@@ -139,10 +139,10 @@ def difference_rows(cells: Sequence[Cell], baseline: str | None) -> Rows:
 
 
 def front_rows(cells: Sequence[Cell]) -> Rows:
-    """Energy per tuple against throughput, and who is on the Pareto front; none below enough repetitions.
+    """Return energy per tuple, throughput and the Pareto front, for cells with enough repetitions.
 
-    A scheduler dominates another one when the paired differences say that it is better in one of the two and do not say
-    that it is worse in the other: so chance alone puts nobody behind.
+    A scheduler dominates another one when the intervals of the paired differences show that it is better in one of the
+    two and do not show that it is worse in the other.
     """
     found = []
     for cell in cells:
@@ -189,7 +189,7 @@ def _about(cell: Cell, metric: str) -> tuple[object, ...]:
 
 
 def _doubts(cells: Sequence[Cell], repetitions: Iterable[int]) -> Row:
-    """In how many of these repetitions one of the cells has a suspect run, or one with saturated sources."""
+    """Count the repetitions in which one of the cells has a suspect run, or one with saturated sources."""
     wanted = set(repetitions)
     rows = [row for cell in cells for row in cell.rows if row["repetition"] in wanted]
     known = [row for row in rows if row["saturated"] is not None]

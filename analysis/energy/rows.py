@@ -1,4 +1,4 @@
-"""Tables of what runs have cost, made of what they say themselves; every row with a number has its source."""
+"""Tables of the runs' energy, from their records; every row with a number names its source."""
 
 from collections.abc import Iterable, Mapping
 
@@ -18,7 +18,7 @@ METRICS = (
     Metric("idle_percent", "%", "idle", "%", 1),
     Metric("sink_tuples_per_s", "tuples/s", "at sinks", "tuples/s"),
 )
-"""Figures of energy that are compared, gross first, in the order of the report's columns."""
+"""Energy metrics that are compared, gross first, in the order of the report's columns."""
 
 _WHOSE = ("source", "domains", "modelled")
 ENERGY_COLUMNS = (
@@ -43,7 +43,7 @@ HOP_COLUMNS = ("run", *_WHOSE, "hop", "tuples", "joules", "joules_per_tuple")
 
 
 def energy_rows(campaign: Campaign, runs: Rows) -> Rows:
-    """One row per run that counts; where its energy is not known, `reason` says why.
+    """Return one row per run that counts; `reason` explains unknown energy.
 
     Args:
         campaign: the campaign.
@@ -54,7 +54,7 @@ def energy_rows(campaign: Campaign, runs: Rows) -> Rows:
 
 
 def domain_rows(campaign: Campaign) -> Rows:
-    """One row per run, machine and domain, those outside the total too."""
+    """Return one row per run, machine and domain, including domains outside the total."""
     return [
         {
             "run": run.id,
@@ -78,7 +78,7 @@ def domain_rows(campaign: Campaign) -> Rows:
 
 
 def hop_rows(campaign: Campaign) -> Rows:
-    """One row per run and kind of hop of the runs whose energy was attributed."""
+    """Return one row per run and kind of hop, for runs whose energy was attributed."""
     return [
         {"run": run.id, **_whose(energy), "hop": hop, "tuples": each.tuples}
         | {"joules": each.joules, "joules_per_tuple": each.joules_per_tuple}
@@ -87,8 +87,8 @@ def hop_rows(campaign: Campaign) -> Rows:
     ]
 
 
-def of_meters(campaign: Campaign, rows: Rows) -> Rows:
-    """Rows of the nodes whose meters count: nodes that are one machine all have rows of it."""
+def metered_rows(campaign: Campaign, rows: Rows) -> Rows:
+    """Return the rows of one node per machine: all nodes of a machine report its meters."""
     meters = {(run.id, machine.nodes[0]) for run, energy in _known(campaign.counted) for machine in energy.machines}
     return [row for row in rows if (row["run"], row["node"]) in meters]
 

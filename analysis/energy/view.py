@@ -1,4 +1,4 @@
-"""One workload's energy, arranged for its figures and its part of the page."""
+"""Energy of one workload, arranged for its figures and its part of the page."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from agents.power.model import NOTHING_MEASURED
 from analysis.energy.comparison import PER_TUPLE, THROUGHPUT, Cell, Meter
 from analysis.energy.rows import METRICS
-from analysis.energy.words import machines_in_words, of_meter, of_missing
-from analysis.figures.data import Line, MeterData, Moment, Panel, Point, PowerData, Strips
+from analysis.energy.text import machine_names, meter_sentences, missing_sentences
+from analysis.figures.data import DotPlots, Line, MeterData, Moment, Panel, Point, PowerData
 from analysis.figures.theme import Look
-from analysis.reading import MOMENT_WORDS
+from analysis.reading import MOMENT_LABELS
 from analysis.results import Run
 from analysis.statistics import ENOUGH, Spread, spread
 from analysis.summary import HOPS, Row, Rows
@@ -23,10 +23,10 @@ class Group:
     """One scheduler's runs by one meter.
 
     Attributes:
-        scheduler, look: who, and how it is drawn.
+        scheduler, look: the scheduler, and how it is drawn.
         runs: rows of the table `energy`.
-        spreads: metric -> description of its values.
-        consumers, hops: name -> description of joules, and of joules per tuple.
+        spreads: metric -> spread of its values.
+        consumers, hops: name -> spread of joules, and of joules per tuple.
         workers: per worker `node`, `worker`, and the values of all runs of `cpu_s` and `joules`.
         front: its row of the table `energy_front`; None below enough repetitions.
     """
@@ -42,18 +42,18 @@ class Group:
 
     @property
     def suspect(self) -> int:
-        """How many of its runs are suspect."""
+        """Number of suspect runs."""
         return sum(bool(row["suspect"]) for row in self.runs)
 
     @property
     def doubtful(self) -> bool:
-        """Whether differences to it may be the doing of something else."""
+        """Whether differences to it may have another cause than the scheduler."""
         return any(row["suspect"] or row["saturated"] for row in self.runs)
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """What may be compared: a workload's runs by one meter."""
+    """Comparable runs: those of one workload by one meter."""
 
     meter: Meter
     words: Sequence[str]
@@ -62,7 +62,7 @@ class Ranking:
 
     @property
     def kind(self) -> str:
-        """The class of its tables."""
+        """CSS class of its tables."""
         return "modelled" if self.meter.modelled else ""
 
     @property
@@ -72,22 +72,22 @@ class Ranking:
 
     @property
     def attributed(self) -> bool:
-        """Whether it is known of any run who used its energy."""
+        """Whether the energy of any run was attributed to workers."""
         return any(group.workers for group in self.groups)
 
     @property
     def why_not(self) -> list[str]:
-        """Why it is not known of others."""
+        """Reasons why the energy of other runs was not attributed."""
         return sorted({row["why_not_attributed"] for group in self.groups for row in group.runs} - {None})
 
     def doubtful(self, *schedulers: str | None) -> bool:
-        """Whether a run of these schedulers is suspect or had saturated sources."""
+        """Return whether a run of these schedulers is suspect or had saturated sources."""
         return any(group.doubtful for group in self.groups if group.scheduler in schedulers)
 
 
 @dataclass(frozen=True)
 class EnergyView:
-    """One workload: rankings, measured ones first; which runs have no energy; power over time, None without any."""
+    """One workload: rankings, measured ones first; sentences on runs without energy; power over time or None."""
 
     rankings: Sequence[Ranking]
     missing: Sequence[str]
@@ -110,13 +110,13 @@ def energy_view(
     meters = list(dict.fromkeys(cell.meter for cell in mine))
     return EnergyView(
         rankings=[_ranking(meter, [c for c in mine if c.meter == meter], looks, tables) for meter in meters],
-        missing=of_missing([row for row in tables["energy"] if row["workload"] == label]),
+        missing=missing_sentences([row for row in tables["energy"] if row["workload"] == label]),
         power=_power(runs, looks, tables),
     )
 
 
 def meter_data(ranking: Ranking) -> MeterData:
-    """What the figures of a ranking are drawn from."""
+    """Return the data of a ranking's figures."""
     names = [metric.name for metric in METRICS]
     groups = ranking.groups
 
@@ -126,7 +126,7 @@ def meter_data(ranking: Ranking) -> MeterData:
     return MeterData(
         source=ranking.meter.words,
         modelled=ranking.meter.modelled,
-        strips=Strips(
+        dot_plots=DotPlots(
             looks={group.scheduler: group.look for group in groups},
             values={m: {g.scheduler: [row[m] for row in known(g, m)] for g in groups} for m in names},
             spreads={m: {group.scheduler: group.spreads[m] for group in groups} for m in names},
@@ -159,7 +159,7 @@ def _ranking(meter: Meter, cells: Sequence[Cell], looks: Mapping[str, Look], tab
     names = {row["run"] for cell in cells for row in cell.rows}
     said = {row["detail"] for row in tables["events"] if _is_model(row) and row["run"] in names}
     models = sorted(detail.removeprefix(f"ok: {NOTHING_MEASURED}") for detail in said)
-    machines = machines_in_words([row for row in tables["energy_domains"] if row["run"] in names])
+    machines = machine_names([row for row in tables["energy_domains"] if row["run"] in names])
     every = [row for cell in cells for row in cell.rows]
 
     def here(row: Row) -> bool:
@@ -171,7 +171,7 @@ def _ranking(meter: Meter, cells: Sequence[Cell], looks: Mapping[str, Look], tab
     fronts = {row["scheduler"]: row for row in filter(here, tables["energy_front"])}
     return Ranking(
         meter=meter,
-        words=of_meter(meter, every, machines, models),
+        words=meter_sentences(meter, every, machines, models),
         groups=[_group(cell, looks[cell.scheduler], tables, fronts.get(cell.scheduler)) for cell in cells],
         differences=differences,
     )
@@ -243,7 +243,7 @@ def _power(runs: Sequence[Run], looks: Mapping[str, Look], tables: Mapping[str, 
             for (outside, node, domain, source, modelled), lines in sorted(series.items())
         ],
         moments=[
-            Moment(of_run[row["run"]].scheduler, row["second"], row["node"], MOMENT_WORDS[row["kind"]])
+            Moment(of_run[row["run"]].scheduler, row["second"], row["node"], MOMENT_LABELS[row["kind"]])
             for row in tables["moments"]
             if row["run"] in of_run
         ],

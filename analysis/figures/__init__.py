@@ -1,4 +1,4 @@
-"""The report's figures: one file per kind of drawing, `theme` for what they share."""
+"""The report's figures: one module per kind of drawing, and `theme` for their common style."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -7,16 +7,16 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from analysis.figures.data import MeterData, PowerData, WorkloadData
+from analysis.figures.dot_plots import cpu, traffic
 from analysis.figures.energy import front, idle, per_tuple
 from analysis.figures.lines import latency, throughput
+from analysis.figures.node_usage import nodes_used
 from analysis.figures.power import power
-from analysis.figures.seats import nodes_used
-from analysis.figures.strips import cpu, traffic
 from analysis.figures.theme import SETTINGS, render_svg
 
 
 class Kind(NamedTuple):
-    """A kind of figure: what draws it, and what it shows in one sentence."""
+    """A kind of figure: its drawing function and its caption."""
 
     draw: Callable[[WorkloadData], Figure]
     caption: str
@@ -65,13 +65,13 @@ ENERGY_KINDS: Mapping[str, EnergyKind] = {
 
 
 def draw_power(data: PowerData, prefix: str, label: str) -> str:
-    """Power over time as a standalone SVG document."""
+    """Draw power over time as a standalone SVG document."""
     with mpl.rc_context(SETTINGS):
         return render_svg(power(data), f"{prefix}-power", f"{label}: {POWER_CAPTION}")
 
 
 def draw_energy(data: MeterData, prefix: str, label: str) -> Iterator[tuple[str, str]]:
-    """All figures of one meter as (name, standalone SVG document)."""
+    """Draw all figures of one meter; yield (name, standalone SVG document)."""
     with mpl.rc_context(SETTINGS):
         for name, kind in ENERGY_KINDS.items():
             description = f"{label}: {kind.caption} Source: {data.source}."
@@ -79,7 +79,7 @@ def draw_energy(data: MeterData, prefix: str, label: str) -> Iterator[tuple[str,
 
 
 def draw_all(data: WorkloadData, prefix: str) -> Iterator[tuple[str, str]]:
-    """All figures of a workload as (name, standalone SVG document); `prefix` tells its ids from other workloads'."""
+    """Draw all figures of a workload; yield (name, standalone SVG document). `prefix` makes their ids unique."""
     with mpl.rc_context(SETTINGS):
         for name, kind in KINDS.items():
             description = f"{data.label}: {kind.caption}"

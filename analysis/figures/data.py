@@ -1,4 +1,4 @@
-"""What the figures of one workload are drawn from."""
+"""Data of the figures of one workload."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,13 +18,13 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Strips:
+class DotPlots:
     """Single values of every run, by metric.
 
     Attributes:
         looks: scheduler -> how it is drawn, in the campaign's order.
         values: metric -> scheduler -> value of each run.
-        spreads: metric -> scheduler -> their description.
+        spreads: metric -> scheduler -> spread of the values.
         suspect: metric -> scheduler -> which of the values are of suspect runs.
     """
 
@@ -35,14 +35,14 @@ class Strips:
 
 
 @dataclass(frozen=True)
-class Seats:
-    """A placement that some repetitions of a scheduler had.
+class NodeUsage:
+    """A placement, and the repetitions of a scheduler that had it.
 
     Attributes:
-        scheduler: who placed so.
-        repetitions: in which repetitions.
-        executors: node -> how many executors it got.
-        workers: node -> how many worker processes it got.
+        scheduler: the scheduler.
+        repetitions: repetitions with this placement.
+        executors: node -> number of executors.
+        workers: node -> number of worker processes.
         slots: (node, slot) -> executors.
     """
 
@@ -60,12 +60,12 @@ class WorkloadData:
     Attributes:
         label: the workload's label.
         looks: scheduler -> how it is drawn, in the campaign's order; only schedulers with runs that count.
-        repetitions: scheduler -> how many runs of it count.
+        repetitions: scheduler -> number of runs that count.
         warmup_s: seconds of warm-up shown before the measured interval.
         throughput: tuples/s at sinks over seconds since the measured interval's start, per run.
-        latency: latency in ms over the quantile, per run; `samples` says how many each run has.
+        latency: latency in ms over the quantile, per run; `samples` holds the number of samples of each run.
         values: metric -> scheduler -> value of each run.
-        spreads: metric -> scheduler -> their description.
+        spreads: metric -> scheduler -> spread of the values.
         seats: distinct placements, in the campaign's order.
         nodes: every node of the cluster.
         suspect: metric -> scheduler -> which of the values are of suspect runs.
@@ -81,7 +81,7 @@ class WorkloadData:
     samples: Mapping[tuple[str, int], int]
     values: Mapping[str, Mapping[str, Sequence[float]]]
     spreads: Mapping[str, Mapping[str, Spread | None]]
-    seats: Sequence[Seats]
+    placements: Sequence[NodeUsage]
     nodes: Sequence[str]
     suspect: Mapping[str, Mapping[str, Sequence[bool]]] = field(default_factory=dict)
     recoveries: Mapping[str, Sequence[float]] = field(default_factory=dict)
@@ -92,11 +92,11 @@ class Panel:
     """One domain of a node by one meter: watts over seconds since the measured interval's start, per run.
 
     Attributes:
-        node: whose meter it is.
-        domain, source: what was metered, and by which reader.
-        modelled: whether it follows a model.
+        node: the metered node.
+        domain, source: the metered domain, and the reader.
+        modelled: whether the values follow a model.
         in_total: whether it is a term of the node's energy.
-        lines: a y that is not a number breaks a line.
+        lines: one per run; a NaN breaks a line.
     """
 
     node: str
@@ -109,7 +109,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Moment:
-    """What happened in a run, seconds after its measured interval began; `node` is empty when it was everywhere."""
+    """An event of a run, in seconds since its measured interval began; `node` is empty for events of all nodes."""
 
     scheduler: str
     second: float
@@ -125,7 +125,7 @@ class PowerData:
         looks: scheduler -> how it is drawn.
         warmup_s: seconds of warm-up shown before the measured interval.
         panels: terms of the total first.
-        moments: what is marked.
+        moments: marked events.
     """
 
     looks: Mapping[str, Look]
@@ -136,7 +136,7 @@ class PowerData:
 
 @dataclass(frozen=True)
 class Point:
-    """A run, or many in the middle: tuples/s at sinks and J per tuple, with their intervals where there are any."""
+    """A run, or the median of many: tuples/s at sinks and J per tuple, with intervals if there are any."""
 
     scheduler: str
     tuples_per_s: float
@@ -152,8 +152,8 @@ class MeterData:
     """One workload's energy by one meter.
 
     Attributes:
-        source: the meter in words.
-        modelled: whether it follows a model.
+        source: description of the meter.
+        modelled: whether it is a model.
         strips: single values of runs.
         runs: a point for every run.
         middles: a point for every scheduler with enough runs.
@@ -161,13 +161,13 @@ class MeterData:
 
     source: str
     modelled: bool
-    strips: Strips
+    dot_plots: DotPlots
     runs: Sequence[Point]
     middles: Sequence[Point]
 
 
 def quantity(value: float | None) -> str:
-    """A number for people: three significant digits, k, M and G from ten thousand on; a dash for what is missing."""
+    """Format a number for readers: three significant digits, k, M and G from ten thousand on; a dash for None."""
     if value is None:
         return "–"
     value = without_noise(value)

@@ -1,4 +1,4 @@
-"""Figures of energy by one meter: per tuple, against throughput, and what is drawn without work."""
+"""Figures of energy by one meter: per tuple, against throughput, and idle."""
 
 from textwrap import wrap
 from typing import Any
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from analysis.figures.data import MeterData, Point, quantity
-from analysis.figures.strips import strips
+from analysis.figures.dot_plots import dot_plots
 from analysis.figures.theme import Look, hatch, with_legend
 from analysis.palette import MUTED
 
@@ -17,26 +17,26 @@ _LINE = 54
 
 
 def per_tuple(data: MeterData) -> Figure:
-    """J per tuple at sinks, gross and net, every run."""
+    """Draw J per tuple at sinks, gross and net, of every run."""
     groups = [("gross", "joules_per_tuple"), ("net of what is drawn when idle", "net_joules_per_tuple")]
-    return _by(data, strips(data.strips, "Energy per tuple", _labelled("J per tuple at sinks", data), groups))
+    return _by(data, dot_plots(data.dot_plots, "Energy per tuple", _labelled("J per tuple at sinks", data), groups))
 
 
 def idle(data: MeterData) -> Figure:
-    """The part of the energy that the machines would have drawn without workers, every run."""
+    """Draw the share of the energy that the machines would have used without workers, of every run."""
     groups = [("idle energy", "idle_percent")]
-    return _by(data, strips(data.strips, "Idle share", _labelled("% of gross energy", data), groups))
+    return _by(data, dot_plots(data.dot_plots, "Idle share", _labelled("% of gross energy", data), groups))
 
 
 def front(data: MeterData) -> Figure:
-    """J per tuple against tuples/s; from enough repetitions on medians with intervals, and the Pareto front."""
-    figure, (axes,) = with_legend("Energy against throughput", data.strips.looks, _HEIGHT_IN, dots=True)
+    """Draw J per tuple against tuples/s; with enough repetitions also medians with intervals, and the Pareto front."""
+    figure, (axes,) = with_legend("Energy against throughput", data.dot_plots.looks, _HEIGHT_IN, dots=True)
     axes.set_xlabel(_labelled("tuples/s at sinks", data))
     axes.set_ylabel("J per tuple, gross")
     for point in data.runs:
-        _dot(axes, point, data.strips.looks[point.scheduler], 0.25 if data.middles else 0.85)
+        _dot(axes, point, data.dot_plots.looks[point.scheduler], 0.25 if data.middles else 0.85)
     for point in data.middles:
-        _cross(axes, point, data.strips.looks[point.scheduler])
+        _cross(axes, point, data.dot_plots.looks[point.scheduler])
     ahead = sorted((point.tuples_per_s, point.joules) for point in data.middles if point.on_front)
     if ahead:
         axes.plot([x for x, _ in ahead], [y for _, y in ahead], color=MUTED.light, linewidth=1, zorder=1)
@@ -57,7 +57,7 @@ def _dot(axes: Axes, point: Point, look: Look, alpha: float) -> None:
 
 
 def _cross(axes: Axes, point: Point, look: Look) -> None:
-    """A median with its intervals."""
+    """Draw a median with its intervals."""
     colour = look.colour.light
     if point.tuples_interval:
         axes.plot(point.tuples_interval, [point.joules] * 2, color=colour, linewidth=2)
@@ -67,7 +67,7 @@ def _cross(axes: Axes, point: Point, look: Look) -> None:
 
 
 def _labelled(label: str, data: MeterData) -> str:
-    """An axis' label with the source below, in lines that fit the figure."""
+    """Return an axis label with the source below, wrapped to the figure's width."""
     return "\n".join([label, *wrap(data.source, _LINE)])
 
 

@@ -19,7 +19,7 @@ _FEWEST_TICKS, _MOST_TICKS = 3, 7
 
 
 def throughput(data: WorkloadData) -> Figure:
-    """Tuples/s at sinks over time: every run, from enough repetitions on the median and the range at each moment."""
+    """Draw tuples/s at sinks over time: every run, or with enough repetitions the median and the range."""
     figure, (axes,) = with_legend("Throughput over time", data.looks, _HEIGHT_IN)
     if not any(line.points for line in data.throughput):
         say_empty(axes, "not measured")
@@ -42,7 +42,7 @@ def throughput(data: WorkloadData) -> Figure:
 
 
 def latency(data: WorkloadData) -> Figure:
-    """Latency at every quantile, the tail stretched, up to the quantile that the number of samples supports."""
+    """Draw latency over quantiles on a stretched axis, up to the quantile that the number of samples supports."""
     figure, (axes,) = with_legend("End-to-end latency", data.looks, _HEIGHT_IN)
     if not any(line.points for line in data.latency):
         say_empty(axes, "not measured")
@@ -71,12 +71,12 @@ def latency(data: WorkloadData) -> Figure:
 
 
 def _tail(quantile: float) -> float:
-    """Place on an axis where each further nine takes the same room."""
+    """Return the position on an axis on which each further nine takes the same space."""
     return -math.log10(max(1e-9, 1 - quantile))
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers between `low` and `high`, as far apart on a logarithmic axis as some can be: three at least.
+    """Return at least three round numbers between `low` and `high`, widely spaced on a logarithmic axis.
 
     >>> log_ticks(11, 260), log_ticks(0.8, 52_000), log_ticks(30, 33)
     ([20.0, 50.0, 100.0, 200.0], [1.0, 10.0, 100.0, 1000.0, 10000.0], [30.0, 31.0, 32.0, 33.0])
@@ -92,9 +92,9 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def draw_series(axes: Axes, looks: Mapping[str, Look], lines: Sequence[Line]) -> None:
-    """Every run's line; of a scheduler with enough of them the median and the range at each x.
+    """Draw every run's line, or the median and the range of a scheduler with enough runs.
 
-    A y that is not a number breaks the line. Suspect runs, and medians over some, end with a hollow mark.
+    A NaN breaks the line. Suspect runs, and medians that include some, end with a hollow mark.
     """
     for at, (scheduler, look) in enumerate(looks.items()):
         mine = [line for line in lines if line.scheduler == scheduler and line.points]
@@ -109,7 +109,7 @@ def draw_series(axes: Axes, looks: Mapping[str, Look], lines: Sequence[Line]) ->
 
 
 def _band(axes: Axes, look: Look, lines: Sequence[Line], offset: int) -> None:
-    """Median of the runs at each x, and the range between the smallest and the largest."""
+    """Draw the median of the runs at each x, and the range between the smallest and the largest."""
     at: dict[float, list[float]] = defaultdict(list)
     for line in lines:
         for x, y in line.points:

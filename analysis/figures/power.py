@@ -1,4 +1,4 @@
-"""The figure of power over time: one panel per node and domain, with what happened in the runs."""
+"""Figure of power over time: one panel per node and domain, with the events of the runs."""
 
 import math
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ _MARKERS = ("^", "v", "D", "s", "o", "P", "X", "*", "<")
 
 
 def power(data: PowerData) -> Figure:
-    """Watts of every domain, every run or, from enough repetitions on, the median and the range at each moment."""
+    """Draw watts of every domain: every run, or with enough repetitions the median and the range."""
     shown = data.panels[:_MOST_PANELS]
-    # In the order of their names, so that a kind of event has the same mark in all reports with these kinds.
+    # Sorted by name, so that a kind of event has the same mark in all reports with these kinds.
     kinds = {words: _MARKERS[at % len(_MARKERS)] for at, words in enumerate(sorted({m.words for m in data.moments}))}
     left_out = len(data.panels) - len(shown)
     notes = [f"{len(shown)} of {len(data.panels)} domains; the others are in tables/power.csv"] if left_out else []
@@ -43,7 +43,7 @@ def power(data: PowerData) -> Figure:
 
 
 def _draw(axes: Axes, data: PowerData, panel: Panel, kinds: dict[str, str]) -> dict[str, str]:
-    """One panel; return the marks in it."""
+    """Draw one panel; return the marks in it."""
     what = f"{panel.node} · {panel.domain} · {panel.source}"
     notes = ["modelled"] * panel.modelled + ["not in the total"] * (not panel.in_total)
     axes.set_ylabel("W")
@@ -75,7 +75,7 @@ def _mark(axes: Axes, data: PowerData, moments: Sequence[Moment], kinds: dict[st
 
 
 def _explain(axes: Axes, used: dict[str, str], notes: Sequence[str]) -> None:
-    """Say under the last panel what the marks mean."""
+    """Add a legend of the marks under the last panel."""
     for words, marker in sorted(used.items()):
         axes.plot([], [], marker, color=MUTED.light, label=words)
     for note in notes:

@@ -1,9 +1,9 @@
-"""Colours and type of the figures, and the way from Matplotlib's SVG to one that suits a light and a dark page.
+"""Style of the figures, and conversion of Matplotlib's SVG for light and dark pages.
 
-Figures are drawn in the light palette, and as files they have these colours on a ground of their own, as plain
-attributes: many programs that show SVG know no CSS variables and take what they do not know for black. Every colour of
-the palette also gets a class, which only the page has rules for: there colours follow the reader's theme. Text stays
-text. The same figure always gives the same bytes.
+Figures are drawn in the light palette. The files have these colours on their own background as plain attributes,
+because many SVG viewers do not support CSS variables and show such colours as black. Every colour of the palette also
+has a class. Only the page has rules for it, so that colours there follow the reader's theme. Text remains text. The
+same figure always gives the same bytes.
 """
 
 import io
@@ -23,7 +23,7 @@ from analysis.palette import GRID, GROUND, INK, MUTED, PALETTE, SERIES, Colour
 from inventory.foreign import printable
 
 WIDTH_IN = 4.6
-"""Every figure is about as wide as a phone: there, and in a row of three on a laptop, its text can be read."""
+"""About the width of a phone, so that text is readable there and in a row of three on a laptop."""
 
 _LEGEND_ROW_IN = 0.19
 
@@ -38,10 +38,10 @@ DASHES: tuple[Dash, ...] = (
     (0, (2.5, 1.2, 2.5, 4.5)),
     (0, (7, 1.6, 1.2, 1.6, 1.2, 1.6)),
 )
-"""Of lines, in line widths; their number and that of the hues have no common factor."""
+"""Dashes of lines, in line widths; their number and that of the hues have no common factor."""
 
 _MARKS = 6
-"""How often a line that has a mark shows it."""
+"""Number of marks on a line that has them."""
 
 _FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _SVG = "http://www.w3.org/2000/svg"
@@ -87,13 +87,13 @@ SETTINGS: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Look:
-    """How a scheduler is drawn in every figure: lines differ without their colours, too, as do the first seven's dots.
+    """Style of a scheduler in every figure: lines also differ without colour, as do the dots of the first seven.
 
     Attributes:
-        colour: of all that is drawn.
-        marker: of dots.
-        dash: of lines.
-        mark: on lines, when the dashes are used up; empty before.
+        colour: colour of lines and dots.
+        marker: shape of dots.
+        dash: dash pattern of lines.
+        mark: shape of marks on lines once all dash patterns are used; empty before.
     """
 
     colour: Colour
@@ -102,21 +102,21 @@ class Look:
     mark: str = ""
 
     def line(self, points: int, offset: int = 0) -> dict[str, Any]:
-        """How a line through so many points is drawn."""
+        """Return Matplotlib's arguments for a line through this many points."""
         step = max(1, points // _MARKS)
         marks = {"marker": self.mark, "markevery": (offset % step, step), "markersize": 3.5} if self.mark else {}
         return {"color": self.colour.light, "linestyle": self.dash, **marks}
 
 
 def look(position: int) -> Look:
-    """The look of the scheduler at this position of the campaign's list."""
+    """Return the style of the scheduler at this position of the campaign's list."""
     around = position // len(DASHES)
     mark = MARKERS[(around - 1) % len(MARKERS)] if around else ""
     return Look(SERIES[position % len(SERIES)], MARKERS[position % len(MARKERS)], DASHES[position % len(DASHES)], mark)
 
 
 def new_figure(title: str, height_in: float) -> tuple[Figure, Axes]:
-    """An empty figure of the common width with a title at its left edge and one pair of axes."""
+    """Return an empty figure of the common width with a title at its left edge and one pair of axes."""
     figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
     figure.suptitle(title, x=0.012, ha="left")
     return figure, figure.subplots()
@@ -125,14 +125,14 @@ def new_figure(title: str, height_in: float) -> tuple[Figure, Axes]:
 def with_legend(
     title: str, looks: Mapping[str, Look], height_in: float, rows: int = 1, dots: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """An empty figure with `rows` axes below one another, and the schedulers above them.
+    """Return an empty figure with `rows` axes below one another, and a legend of the schedulers above them.
 
     Args:
-        title: of the figure.
+        title: title of the figure.
         looks: scheduler -> how it is drawn.
-        height_in: without the legend.
-        rows: how many axes.
-        dots: whether runs are dots, and not lines.
+        height_in: height in inches without the legend.
+        rows: number of axes.
+        dots: whether runs are dots instead of lines.
     """
     columns = max(1, min(len(looks), 54 // (max(map(len, looks)) + (4 if dots else 7))))
     lines = -(-len(looks) // columns)
@@ -151,32 +151,32 @@ def with_legend(
 
 
 def hatch(axes: Axes) -> None:
-    """Hatch the ground: what is drawn here follows a model and was not measured."""
+    """Hatch the background of modelled values."""
     ground = Rectangle((0, 0), 1, 1, transform=axes.transAxes, facecolor="none", edgecolor=GRID.light, hatch="///")
     ground.set(linewidth=0, zorder=-1)
     axes.add_patch(ground)
 
 
 def say_empty(axes: Axes, words: str) -> None:
-    """Write in the middle of axes that have nothing to show why they have nothing."""
+    """Write the reason into the middle of axes without data."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=MUTED.light)
 
 
 def render_svg(figure: Figure, name: str, description: str) -> str:
-    """The figure as a standalone SVG document.
+    """Return the figure as a standalone SVG document.
 
     Args:
         figure: drawn with the colours of the light palette.
         name: unique in the report; part of every id.
-        description: what it shows, for readers who cannot see it.
+        description: alternative text.
     """
     with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     ElementTree.register_namespace("", _SVG)
     ElementTree.register_namespace("xlink", _XLINK)
-    # Our own drawing, made one line above: nothing in it comes from outside.
+    # Trusted input: drawn by this function.
     root = ElementTree.fromstring(buffer.getvalue())  # noqa: S314
     _clean(root)
     _class_colours(root)
@@ -194,12 +194,12 @@ def render_svg(figure: Figure, name: str, description: str) -> str:
 
 
 def colour_rules() -> str:
-    """CSS rules that give the classes their colours."""
+    """Return CSS rules that give the classes their colours."""
     return "".join(f".f-{c.name}{{fill:var(--{c.name})}}.k-{c.name}{{stroke:var(--{c.name})}}" for c in PALETTE)
 
 
 def variables(theme: str) -> str:
-    """The palette's CSS variables in `light` or `dark`."""
+    """Return the palette's CSS variables in `light` or `dark`."""
     return "".join(f"--{colour.name}:{getattr(colour, theme)};" for colour in PALETTE)
 
 
@@ -209,7 +209,7 @@ def _ground() -> ElementTree.Element:
 
 
 def _clean(root: ElementTree.Element) -> None:
-    """Drop Matplotlib's metadata, its style sheet and the ids that nothing refers to."""
+    """Remove Matplotlib's metadata, its style sheet and unused ids."""
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag in (f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"):
@@ -223,13 +223,13 @@ def _clean(root: ElementTree.Element) -> None:
 
 
 def _short_path(path: str) -> str:
-    """The path on one line, coordinates to a hundredth of a point."""
+    """Return the path on one line, with coordinates to a hundredth of a point."""
     path = re.sub(r"-?\d+\.\d+", lambda number: f"{float(number.group()):.2f}".rstrip("0").rstrip("."), path)
     return " ".join(path.split())
 
 
 def _class_colours(root: ElementTree.Element) -> None:
-    """Turn `style` attributes into plain attributes, and name the palette's colours by class."""
+    """Turn `style` attributes into plain attributes, and add classes for the palette's colours."""
     for element in root.iter():
         style = element.attrib.pop("style", "")
         classes = [element.get("class")] if element.get("class") else []

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from threading import Thread
 
-# pyspark says on import which of its features that we do not use dislike our pandas.
+# pyspark warns on import about pandas features that this job does not use.
 warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
 
 from pyspark.sql import SparkSession  # noqa: E402
@@ -34,7 +34,7 @@ from inventory.parent_death import end_with, leave_on_sigterm  # noqa: E402
 from workloads.pipelines.spark_session import started  # noqa: E402
 
 AT_ONCE = 3
-"""Tables under way at the same time: planning one overlaps with computing another."""
+"""Tables computed at the same time: planning one overlaps with computing another."""
 
 ROWS_PER_PARTITION = 500_000
 
@@ -48,50 +48,50 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--output", type=Path, required=True, help="folder of the report; replaced when it is there")
     parser.add_argument("--baseline", help="scheduler that others are compared with (default: the agenda's)")
     asked = parser.parse_args(arguments)
-    # Java starts this program and does not end it; whoever ends both sends SIGTERM, and so does the end of Java.
+    # Java starts this program but does not end it: exit on SIGTERM, and when Java ends.
     leave_on_sigterm()
     end_with(os.getppid())()
     try:
         campaign = load_campaign(asked.campaign)
         baseline = campaign.baseline(asked.baseline)
-        # What draws is imported while Spark starts, which takes as long and leaves a core idle. Leaving early waits for
-        # no import, the less as an exception of SIGTERM may leave Python's import lock held.
+        # Import the drawing code while Spark starts, which takes as long and leaves a core idle. Leaving early waits for
+        # no import: an exception from SIGTERM may leave Python's import lock held.
         drawing = Thread(target=import_module, args=("analysis.build",), daemon=True)
         drawing.start()
         with replacing(asked.output) as folder:
             tables = _tables(campaign)
             drawing.join()
-            import_module("analysis.build").build(campaign, tables, folder, baseline, _tell)
+            import_module("analysis.build").build(campaign, tables, folder, baseline, _report_progress)
     except MillraceError as fault:
         sys.stderr.write(f"{printable_lines(f'millrace: {fault}')}\n")
         return fault.exit_status
-    _tell(f"written to {asked.output}")
+    _report_progress(f"written to {asked.output}")
     return 0
 
 
 def _tables(campaign: Campaign) -> dict[str, Rows]:
-    """Every table's rows; empty ones when no run counts."""
+    """Return the rows of every table; empty tables when no run counts."""
     if not campaign.counted:
         return {name: [] for name in SPARK_COLUMNS}
-    _tell(f"starting Spark for {len(campaign.counted)} runs with {campaign.rows:,} trace rows")
+    _report_progress(f"starting Spark for {len(campaign.counted)} runs with {campaign.rows:,} trace rows")
     partitions = str(max(2, -(-campaign.rows // ROWS_PER_PARTITION)))
     builder = SparkSession.builder.appName("millrace report")
-    # Listing files in a job of its own pays only where files are many thousands.
+    # A separate job that lists files pays off only for many thousands of files.
     builder = builder.config("spark.sql.sources.parallelPartitionDiscovery.threshold", "10000")
-    with started(builder.config("spark.sql.shuffle.partitions", partitions), _tell) as spark:
+    with started(builder.config("spark.sql.shuffle.partitions", partitions), _report_progress) as spark:
         traces = Traces(spark, campaign.counted)
-        _tell("reading marks")
+        _report_progress("reading marks")
         traces.prepare()
         with ThreadPoolExecutor(AT_ONCE) as pool:
             jobs = {name: pool.submit(lambda make: make(traces).toArrow().to_pylist(), TABLES[name]) for name in TABLES}
             tables = {}
             for at, (name, job) in enumerate(jobs.items(), 1):
                 tables[name] = tidy(name, job.result())
-                _tell(f"table {at} of {len(jobs)}: {name}")
+                _report_progress(f"table {at} of {len(jobs)}: {name}")
     return tables
 
 
-def _tell(what: str) -> None:
+def _report_progress(what: str) -> None:
     sys.stderr.write(f"report: {time.monotonic() - STARTED:5.1f} s  {printable(what)}\n")
     sys.stderr.flush()
 

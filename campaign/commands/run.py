@@ -146,7 +146,7 @@ def _report(folder: Path, settings: Settings) -> None:
     shown = printable(folder)
     complete = f"The results are complete in {shown}; later: millrace report {shown}"
     try:
-        page = render(folder, tell=show_progress)
+        page = render(folder, on_progress=show_progress)
     except UnfitError as fault:
         raise UnfitError(f"{fault}\n{complete}") from None
     except KeyboardInterrupt:

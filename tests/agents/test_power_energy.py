@@ -68,7 +68,7 @@ def test_an_interval_with_a_missing_step_is_missing_unless_asked_otherwise_and_t
 
 def test_outside_of_what_was_sampled_nothing_is_known() -> None:
     made = samples(square(50, 50, 1), [1, 2, 3])
-    assert energy(made, 0, 2_000_000_000).reason == "no reading before its beginning"
+    assert energy(made, 0, 2_000_000_000).reason == "no reading before its start"
     assert energy(made, 1_000_000_000, 4_000_000_000).reason == "no reading after its end"
     assert energy([], 0, 1).reason == "it has not been read"
 

@@ -63,7 +63,7 @@ def test_parameters_that_make_no_power_leave_energy_missing_with_the_reason(tmp_
     host = machine(tmp_path, 1.0, 0.5, **clock(3_000_000))
     answer = metered(host, settings=PowerSettings(source="model", model=model))
     assert answer.total.joules is None
-    assert "it says inf W" in (answer.total.reason or "")
+    assert "implausible power: inf W" in (answer.total.reason or "")
 
 
 def test_without_calibration_design_power_stands_in_and_says_so(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_both_kinds_of_redfish_resources_are_read(controller, tmp_path: Path) ->
 def test_a_redfish_server_that_knows_no_power_is_quoted(controller) -> None:
     address, resources, _ = controller
     resources["/Power"] = {"PowerControl": []}
-    assert "tells no power" in lines_of("redfish", f"{address}/Power", count=1)[0]
+    assert "contains no power" in lines_of("redfish", f"{address}/Power", count=1)[0]
     assert "404" in lines_of("redfish", f"{address}/None", count=1)[0]
 
 
@@ -181,7 +181,7 @@ def test_powertop_runs_beside_a_source_and_is_no_part_of_the_total(tool, tmp_pat
     asked = tool("powertop", f"cat > \"${{1#--csv=}}\" <<'END'\n{POWERTOP}\nEND")
     found = PowerTop(MeteredHost(), PowerSettings(powertop=True))
     if found.probe().status == "denied":
-        pytest.skip("PowerTOP wants to be run by root")
+        pytest.skip("PowerTOP must be run by root")
     found.open()
     try:
         deadline = time.monotonic() + 60

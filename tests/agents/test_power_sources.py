@@ -20,7 +20,7 @@ from agents.power.settings import PowerSettings
 @pytest.mark.parametrize(
     ("script", "told"),
     [
-        (lambda _: "123456", "has not moved"),
+        (lambda _: "123456", "has not changed"),
         (lambda t: str(round(t * 2e7)) if t < 5 else fault(errno.EIO), "Input/output error"),
         (lambda t: str(round(t * 2e7)) if t < 5 else "rubbish", "not a number"),
         (lambda t: str(round(t * 2e7)) if t < 5 else str(round((t - 5) * 2e7) + 1), "a step is missing (reset)"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analysis.clocks import note_of, without_withheld
+from analysis.clocks import clock_notes, without_withheld
 from analysis.results import Campaign, load_campaign
 
 
@@ -29,17 +29,17 @@ def apart(folder: Path, *bounds: float, withheld: tuple[str, ...] = ()) -> Campa
 
 def test_one_clock_for_all_is_not_worth_a_note(folder: Path) -> None:
     campaign = apart(folder, 0.0, 0.0)
-    assert note_of(campaign) == []
+    assert clock_notes(campaign) == []
     rows = [{"run": campaign.runs[0].id, "quantile": 0.5, "latency_ms": 0.0, "samples": 3}]
     assert without_withheld(campaign, rows) == rows
 
 
 def test_the_bound_is_told_and_latencies_that_do_not_exceed_it_are_left_out(folder: Path) -> None:
     campaign = apart(folder, 0.25, 4.0, withheld=("p50",))
-    ((subject, words),) = note_of(campaign)
+    ((subject, words),) = clock_notes(campaign)
     assert subject == "Clocks"
     assert "off by 0.25 to 4 ms" in words
-    assert f"In 2 of {len(campaign.counted)} runs some were no larger" in words
+    assert f"In 2 of {len(campaign.counted)} runs some latencies were no larger" in words
     first, second = (run.id for run in campaign.runs[:2])
     values = [(first, 0.3), (first, 0.2), (second, 4.0), (second, 4.1), (second, None)]
     rows = [{"run": run, "quantile": 0.5, "latency_ms": value, "samples": 3} for run, value in values]

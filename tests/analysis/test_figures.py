@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from analysis.figures import KINDS, draw_all
-from analysis.figures.data import Line, Seats, WorkloadData, quantity
+from analysis.figures.data import Line, NodeUsage, WorkloadData, quantity
 from analysis.figures.lines import latency, log_ticks
 from analysis.figures.theme import SETTINGS, look
 from analysis.palette import GROUND, INK, MUTED, PALETTE, SERIES
@@ -139,7 +139,9 @@ def workload(repetitions: int, schedulers: Sequence[str] = ("even", "top-storm")
         samples={(line.scheduler, line.repetition): 20_000 for line in lines},
         values=values,
         spreads={m: {s: spread(v, m, s) for s, v in each.items()} for m, each in values.items()},
-        seats=[Seats(s, list(rounds), {n: 2 for n, _ in slots}, {n: 1 for n, _ in slots}, slots) for s in schedulers],
+        placements=[
+            NodeUsage(s, list(rounds), {n: 2 for n, _ in slots}, {n: 1 for n, _ in slots}, slots) for s in schedulers
+        ],
         nodes=names,
     )
 
@@ -290,7 +292,7 @@ def test_figures_without_any_values_say_so() -> None:
         "samples": {(s, 1): 0 for s in data.looks},
         "values": {m: dict.fromkeys(data.looks, ()) for m in data.values},
         "spreads": {m: dict.fromkeys(data.looks) for m in data.spreads},
-        "seats": [],
+        "placements": [],
         "nodes": [],
     }
     for name, svg in draw_all(WorkloadData(**{**data.__dict__, **nothing}), "w"):

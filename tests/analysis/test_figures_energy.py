@@ -9,7 +9,7 @@ import matplotlib as mpl
 import pytest
 
 from analysis.figures import draw_energy, draw_power
-from analysis.figures.data import Line, MeterData, Moment, Panel, Point, PowerData, Strips
+from analysis.figures.data import DotPlots, Line, MeterData, Moment, Panel, Point, PowerData
 from analysis.figures.energy import front
 from analysis.figures.theme import SETTINGS, look, render_svg
 from analysis.palette import PALETTE
@@ -36,7 +36,7 @@ def meter(repetitions: int = 3, modelled: bool = False, schedulers: Sequence[str
     return MeterData(
         source="model (node), modelled" if modelled else RAPL,
         modelled=modelled,
-        strips=Strips(
+        dot_plots=DotPlots(
             looks={s: look(at) for at, s in enumerate(schedulers)},
             values=values,
             spreads={m: {s: spread(v, m, s) for s, v in each.items()} for m, each in values.items()},

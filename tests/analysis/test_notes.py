@@ -124,7 +124,7 @@ def test_strangers_at_the_data_ports_are_told_with_what_they_were_turned_away_fo
     record["measured"]["refused_connections"] = {"time-out": 2, "not this protocol": 40}
     first.write_text(json.dumps(record))
     words = note(load_campaign(folder), "Refused connections", run())
-    assert words.startswith("workers turned away 42 connections to their data ports in 1 of 2 runs")
+    assert words.startswith("workers rejected 42 connections to their data ports in 1 of 2 runs")
     assert "(40 not this protocol, 2 time-out)" in words
 
 

@@ -85,7 +85,7 @@ def test_plain_spark_submit_gives_intervals_from_ten_repetitions_on(large_campai
 def test_two_reports_of_one_campaign_are_the_same_to_the_byte(small_campaign: Path, small_report: Path) -> None:
     before = {p.relative_to(small_report): p.read_bytes() for p in small_report.rglob("*") if p.is_file()}
     lines: list[str] = []
-    assert render(small_campaign, tell=lines.append) == small_report / "index.html"
+    assert render(small_campaign, on_progress=lines.append) == small_report / "index.html"
     assert {p.relative_to(small_report): p.read_bytes() for p in small_report.rglob("*") if p.is_file()} == before
     assert any("starting Spark for 10 runs" in line for line in lines)
     assert sum("table" in line for line in lines) == len(SPARK_COLUMNS)
@@ -180,7 +180,7 @@ def test_when_the_job_fails_its_output_is_kept_and_the_older_report_too(
     (tiny / "report").mkdir()
     (tiny / "report" / "index.html").write_text("older")
     submit("echo 'report: starting'; echo 'java.lang.OutOfMemoryError' >&2; exit 1")
-    with pytest.raises(RunError, match=r"failed with status 1; what it said is in .*report\.log"):
+    with pytest.raises(RunError, match=r"failed with status 1; its output is in .*report\.log"):
         render(tiny)
     assert (tiny / "report.log").read_text() == "java.lang.OutOfMemoryError\n"
     assert (tiny / "report" / "index.html").read_text() == "older"

@@ -12,9 +12,9 @@ import pytest
 
 from analysis.build import COLUMNS, build
 from analysis.columns import SPARK_COLUMNS, tidy
-from analysis.page import rate_words
+from analysis.fidelity import fidelity_of
+from analysis.page import rate_text
 from analysis.results import load_campaign
-from analysis.tiers import truth_of
 
 Maker = Callable[..., Path]
 
@@ -95,8 +95,10 @@ def test_the_page_is_whole_by_itself(small_report: Path) -> None:
 @pytest.mark.spark
 def test_the_page_says_first_what_was_real_emulated_and_absent(page: Reader) -> None:
     said = page.said
-    truth = truth_of(1)
-    places = [said.index(sentence) for sentence in (truth.cluster, *truth.real, *truth.emulated, *truth.absent)]
+    fidelity = fidelity_of(1)
+    places = [
+        said.index(sentence) for sentence in (fidelity.cluster, *fidelity.real, *fidelity.emulated, *fidelity.absent)
+    ]
     assert max(places) < said.index("Every run, and the range")
     assert "measured by rapl in 4 of 10 runs; missing in 6, where it is not zero" in said
     assert "1 of 10 runs are suspect" in said
@@ -333,7 +335,7 @@ def test_a_run_whose_folder_has_a_hostile_name_is_listed_and_does_not_count(
     ],
 )
 def test_rates_in_words(rate: object, words: str) -> None:
-    assert rate_words(rate) == words
+    assert rate_text(rate) == words
 
 
 def test_a_campaign_of_failures_still_has_a_page(campaign_maker: Maker, tmp_path: Path) -> None:

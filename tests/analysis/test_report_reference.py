@@ -8,7 +8,7 @@ import pytest
 from agents.trace import TABLES as TRACES
 from analysis.build import COLUMNS
 from analysis.figures import KINDS
-from analysis.reading import TRACE_WORDS
+from analysis.reading import TRACE_TABLES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "report.md").read_text()
 
@@ -34,4 +34,4 @@ def test_the_figures_are_named() -> None:
 
 
 def test_the_page_of_a_report_explains_every_trace_table() -> None:
-    assert list(TRACE_WORDS) == list(TRACES)
+    assert list(TRACE_TABLES) == list(TRACES)

@@ -17,7 +17,7 @@ Row = dict[str, Any]
 pytestmark = pytest.mark.spark
 
 
-class Truth:
+class Fidelity:
     """Plain Python over one run's traces."""
 
     def __init__(self, folder: Path) -> None:
@@ -69,17 +69,19 @@ def table(report: Path, name: str) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def truths(small_campaign: Path) -> Mapping[str, Truth]:
+def truths(small_campaign: Path) -> Mapping[str, Fidelity]:
     """Of the runs that count: all but the failed one and the one with the wrong answer."""
     names = sorted(p.name for p in (small_campaign / "runs").iterdir())
-    return {n: Truth(small_campaign / "runs" / n) for n in names if not n.startswith(("008", "009"))}
+    return {n: Fidelity(small_campaign / "runs" / n) for n in names if not n.startswith(("008", "009"))}
 
 
 def close(got: str, expected: float) -> bool:
     return math.isclose(float(got), expected, rel_tol=1e-7, abs_tol=1e-9)
 
 
-def test_every_run_is_listed_and_only_good_ones_have_figures(small_report: Path, truths: Mapping[str, Truth]) -> None:
+def test_every_run_is_listed_and_only_good_ones_have_figures(
+    small_report: Path, truths: Mapping[str, Fidelity]
+) -> None:
     runs = table(small_report, "runs")
     assert len(runs) == 12
     assert {row["run"] for row in runs if row["counts"] == "true"} == set(truths)
@@ -93,13 +95,13 @@ def test_every_run_is_listed_and_only_good_ones_have_figures(small_report: Path,
 
 
 def test_throughput_counts_rows_by_their_share_of_the_measured_interval(
-    small_report: Path, truths: Mapping[str, Truth]
+    small_report: Path, truths: Mapping[str, Fidelity]
 ) -> None:
     runs = {row["run"]: row for row in table(small_report, "runs")}
     components = table(small_report, "components")
-    for name, truth in truths.items():
-        emitted = truth.rate("throughput", ["executor"], "emitted", "component")
-        processed = truth.rate("throughput", ["executor"], "processed", "component")
+    for name, fidelity in truths.items():
+        emitted = fidelity.rate("throughput", ["executor"], "emitted", "component")
+        processed = fidelity.rate("throughput", ["executor"], "processed", "component")
         mine = [row for row in components if row["run"] == name]
         assert len(mine) == 4
         for row in mine:
@@ -115,13 +117,13 @@ def test_throughput_counts_rows_by_their_share_of_the_measured_interval(
 
 
 def test_what_was_due_is_what_schedules_say_they_reached_within_the_interval(
-    small_report: Path, truths: Mapping[str, Truth]
+    small_report: Path, truths: Mapping[str, Fidelity]
 ) -> None:
     runs = {row["run"]: row for row in table(small_report, "runs")}
-    for name, truth in truths.items():
+    for name, fidelity in truths.items():
         reached: dict[str, int] = {}
         due = 0.0
-        for row, covered, within, interval in truth.parts("throughput", ["executor"]):
+        for row, covered, within, interval in fidelity.parts("throughput", ["executor"]):
             if row["due"] is not None:
                 newly = row["due"] - reached.get(row["executor"], 0)
                 reached[row["executor"]] = row["due"]
@@ -133,11 +135,11 @@ def test_what_was_due_is_what_schedules_say_they_reached_within_the_interval(
     assert {row["role"] for row in components if row["due_tuples_per_s"]} == {"spout"}
 
 
-def test_percentiles_are_those_of_the_samples_one_by_one(small_report: Path, truths: Mapping[str, Truth]) -> None:
+def test_percentiles_are_those_of_the_samples_one_by_one(small_report: Path, truths: Mapping[str, Fidelity]) -> None:
     rows = table(small_report, "latency")
     runs = {row["run"]: row for row in table(small_report, "runs")}
-    for name, truth in truths.items():
-        samples = sorted(row["value_ns"] for row in truth.inside("latency") for _ in range(row["count"]))
+    for name, fidelity in truths.items():
+        samples = sorted(row["value_ns"] for row in fidelity.inside("latency") for _ in range(row["count"]))
         mine = {row["quantile"]: row for row in rows if row["run"] == name}
         assert {"0.5", "0.95", "0.99", "0.999", "1.0"} <= set(mine)
         for quantile, row in mine.items():
@@ -151,14 +153,14 @@ def test_percentiles_are_those_of_the_samples_one_by_one(small_report: Path, tru
 
 
 def test_hop_traffic_keeps_the_kinds_apart_and_has_no_bytes_within_a_worker(
-    small_report: Path, truths: Mapping[str, Truth]
+    small_report: Path, truths: Mapping[str, Fidelity]
 ) -> None:
     rows = table(small_report, "hops")
     runs = {row["run"]: row for row in table(small_report, "runs")}
     key = ["source", "target", "stream"]
-    for name, truth in truths.items():
-        tuples = truth.rate("channel", key, "tuples", "hop", 2 * NS)
-        nbytes = truth.rate("channel", key, "bytes", "hop", 2 * NS)
+    for name, fidelity in truths.items():
+        tuples = fidelity.rate("channel", key, "tuples", "hop", 2 * NS)
+        nbytes = fidelity.rate("channel", key, "bytes", "hop", 2 * NS)
         mine = {row["hop"]: row for row in rows if row["run"] == name}
         assert set(mine) == set(tuples)
         for hop, row in mine.items():
@@ -169,12 +171,12 @@ def test_hop_traffic_keeps_the_kinds_apart_and_has_no_bytes_within_a_worker(
     assert {row["inter_worker_tuples_per_s"] for row in runs.values() if row["scheduler"] == "even"} == {"0.0", ""}
 
 
-def test_busy_and_blocked_time_add_up(small_report: Path, truths: Mapping[str, Truth]) -> None:
+def test_busy_and_blocked_time_add_up(small_report: Path, truths: Mapping[str, Fidelity]) -> None:
     rows = table(small_report, "busy")
-    for name, truth in truths.items():
+    for name, fidelity in truths.items():
         busy: dict[str, float] = defaultdict(float)
         blocked: dict[str, float] = defaultdict(float)
-        for row, covered, within, interval in truth.parts("executor", ["executor"]):
+        for row, covered, within, interval in fidelity.parts("executor", ["executor"]):
             component = row["executor"].partition("[")[0]
             busy[component] += row["busy_ns"] * within / covered / interval
             blocked[component] += row["blocked_ns"] * within / covered / interval
@@ -184,13 +186,13 @@ def test_busy_and_blocked_time_add_up(small_report: Path, truths: Mapping[str, T
 
 
 def test_the_timeline_splits_rows_over_the_seconds_that_they_cover(
-    small_report: Path, truths: Mapping[str, Truth]
+    small_report: Path, truths: Mapping[str, Fidelity]
 ) -> None:
     rows = table(small_report, "timeline")
-    for name, truth in truths.items():
+    for name, fidelity in truths.items():
         expected: dict[tuple[int, str], float] = defaultdict(float)
-        for row, covered, _, _ in truth.parts("throughput", ["executor"]):
-            start, _ = truth.span[row["node"], row["worker"]]
+        for row, covered, _, _ in fidelity.parts("throughput", ["executor"]):
+            start, _ = fidelity.span[row["node"], row["worker"]]
             for second in range(-1, 4):
                 overlap = min(row["t_ns"], start + (second + 1) * NS) - max(row["t_ns"] - covered, start + second * NS)
                 count = row["emitted"] if row["role"] == "spout" else row["processed"]
@@ -204,12 +206,12 @@ def test_the_timeline_splits_rows_over_the_seconds_that_they_cover(
             assert close(mine[second]["sink_tuples_per_s"], expected[second, "sink"])
 
 
-def test_cpu_of_a_shared_host_is_not_counted_once_per_node(small_report: Path, truths: Mapping[str, Truth]) -> None:
+def test_cpu_of_a_shared_host_is_not_counted_once_per_node(small_report: Path, truths: Mapping[str, Fidelity]) -> None:
     runs = {row["run"]: row for row in table(small_report, "runs")}
     rows = table(small_report, "cpu")
-    for name, truth in truths.items():
+    for name, fidelity in truths.items():
         levels: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-        for row in truth.inside("cpu"):
+        for row in fidelity.inside("cpu"):
             levels[row["node"], row["scope"], row["name"]].append(row["cores"])
         sums: dict[tuple[str, str], float] = defaultdict(float)
         for (node, scope, _), values in levels.items():
@@ -225,17 +227,17 @@ def test_cpu_of_a_shared_host_is_not_counted_once_per_node(small_report: Path, t
         assert math.isclose(float(runs[name]["cpu_s_per_million_tuples"]), per_million, rel_tol=1e-6)
 
 
-def test_memory_and_network(small_report: Path, truths: Mapping[str, Truth]) -> None:
+def test_memory_and_network(small_report: Path, truths: Mapping[str, Fidelity]) -> None:
     runs = {row["run"]: row for row in table(small_report, "runs")}
     network = table(small_report, "network")
-    for name, truth in truths.items():
+    for name, fidelity in truths.items():
         levels: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for row in truth.inside("memory"):
+        for row in fidelity.inside("memory"):
             if row["scope"] == "worker":
                 levels[row["node"], row["name"]].append(row["bytes"])
         assert close(runs[name]["worker_memory_mb"], sum(sum(v) / len(v) for v in levels.values()) / 1e6)
         counters: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for row in truth.inside("network"):
+        for row in fidelity.inside("network"):
             counters[row["node"]].append((row["t_ns"], row["rx_bytes"]))
         for row in (row for row in network if row["run"] == name):
             first, last = min(counters[row["node"]]), max(counters[row["node"]])
@@ -267,7 +269,7 @@ def test_below_ten_repetitions_ranges_are_given_and_nothing_is_inferred(small_re
     assert table(small_report, "differences") == []
 
 
-def test_time_slots_are_summed_up_where_runs_have_them(small_report: Path, truths: Mapping[str, Truth]) -> None:
+def test_time_slots_are_summed_up_where_runs_have_them(small_report: Path, truths: Mapping[str, Fidelity]) -> None:
     found = {row["run"]: row for row in table(small_report, "slots")}
     assert found.keys() == {name for name in truths if "top-storm" in name}
     for name, row in found.items():

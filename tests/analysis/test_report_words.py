@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from analysis.html import executors_in_short, number, ranges, signed, size, span
+from analysis.fidelity import FIDELITY, fidelity_of
+from analysis.html import executor_ranges, number, ranges, signed, size, span
 from analysis.statistics import Interval
-from analysis.tiers import TRUTHS, truth_of
 
 
 @pytest.mark.parametrize(
@@ -20,14 +20,14 @@ from analysis.tiers import TRUTHS, truth_of
     ],
 )
 def test_every_tier_has_its_own_truth(tier: object, sentence: str) -> None:
-    truth = truth_of(tier)
-    assert sentence in " ".join([truth.cluster, *truth.real, *truth.emulated, *truth.absent])
+    fidelity = fidelity_of(tier)
+    assert sentence in " ".join([fidelity.cluster, *fidelity.real, *fidelity.emulated, *fidelity.absent])
 
 
 def test_no_emulated_tier_claims_more_than_it_shows() -> None:
-    for truth in TRUTHS.values():
-        assert truth.emulated
-        assert truth.absent
+    for fidelity in FIDELITY.values():
+        assert fidelity.emulated
+        assert fidelity.absent
 
 
 def cases() -> Iterator[tuple[str, str]]:
@@ -51,4 +51,4 @@ def test_numbers_on_the_page(got: str, expected: str) -> None:
 
 def test_executors_of_a_worker_in_short() -> None:
     names = ["split[0]", "split[2]", "split[1]", "a[b][7]"]
-    assert executors_in_short(names) == {"split": "0–2", "a[b]": "7"}
+    assert executor_ranges(names) == {"split": "0–2", "a[b]": "7"}

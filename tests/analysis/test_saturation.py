@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.saturation import in_words
+from analysis.saturation import saturation_text
 from analysis.summary import Row, saturated_count
 
 LATE = {"saturated": True, "due_tuples_per_s": 800.0, "source_tuples_per_s": 400.0, "worst_late_ms": 5200.0}
@@ -37,7 +37,7 @@ def tables(blocked: float | None) -> dict[str, list[Row]]:
     ],
 )
 def test_the_sources_or_the_topology_is_named_by_how_long_sources_waited(blocked: float, who: str) -> None:
-    words = in_words([run(1, LATE), run(2, LATE, source_tuples_per_s=410.0), run(3, FINE)], tables(blocked))
+    words = saturation_text([run(1, LATE), run(2, LATE, source_tuples_per_s=410.0), run(3, FINE)], tables(blocked))
     assert words == (
         "in 2 of 3 runs the sources fell behind: 800 tuples/s were due, 400 to 410 were emitted, "
         f"the latest one 5.2 s after its time. They waited for the topology {who}"
@@ -46,11 +46,11 @@ def test_the_sources_or_the_topology_is_named_by_how_long_sources_waited(blocked
 
 def test_what_was_not_measured_is_left_out() -> None:
     unknown = {"due_tuples_per_s": None, "source_tuples_per_s": None, "worst_late_ms": None}
-    assert in_words([run(1, LATE, **unknown)], tables(None)) == "in 1 of 1 runs the sources fell behind."
+    assert saturation_text([run(1, LATE, **unknown)], tables(None)) == "in 1 of 1 runs the sources fell behind."
 
 
 def test_nothing_is_said_of_sources_that_kept_their_schedule_or_had_none() -> None:
-    assert in_words([run(1, FINE), run(2, FINE, saturated=None)], tables(2.0)) == ""
+    assert saturation_text([run(1, FINE), run(2, FINE, saturated=None)], tables(2.0)) == ""
 
 
 def test_repetitions_are_counted_once_and_only_where_they_are_compared() -> None:

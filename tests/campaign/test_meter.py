@@ -58,7 +58,7 @@ def test_a_counter_that_nobody_turns_is_missing_not_zero(tmp_path: Path, capsys:
     root = meters.plant(tmp_path, meters.amd())
     metered = _meter(capsys, "--sysfs", str(root), "--seconds", "0.2")
     assert {domain["joules"] for domain in metered["domains"]} == {None}
-    assert all("has not moved" in domain["reason"] for domain in metered["domains"])
+    assert all("has not changed" in domain["reason"] for domain in metered["domains"])
     assert run(["--quiet", "meter", "--sysfs", str(root), "--seconds", "0.2"]) == 0
     assert not re.search(r"\b0(\.0+)? [WJ]\b", capsys.readouterr().out)
 

@@ -1,4 +1,4 @@
-"""Programs for the reader `external`: each asks one kind of meter again and again and prints what it says.
+"""Programs for the reader `external`: each polls one kind of meter and prints its readings.
 
-They need nothing but Python and the tool that they name, and serve as examples for a program of one's own.
+They need only Python and the named tool, and are examples for your own programs.
 """

@@ -1,4 +1,4 @@
-"""Power of a server as its management controller sees it: `ipmitool dcmi power reading`."""
+"""Power of a server as measured by its management controller: `ipmitool dcmi power reading`."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ _STATE = re.compile(r"Power reading state is:\s*(\w+)")
 
 
 def watts_in(report: str) -> float:
-    """The instantaneous reading in a report.
+    """Return the instantaneous reading in a report.
 
     Raises:
         ValueError: there is none, or it is not activated.
@@ -19,14 +19,14 @@ def watts_in(report: str) -> float:
     if state and state.group(1) != "activated":
         raise ValueError(f"the controller's power reading is {state.group(1)}")
     if reading is None:
-        raise ValueError("the controller tells no instantaneous power")
+        raise ValueError("the controller reports no instantaneous power")
     return float(reading.group(1))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Ask, and print, again and again."""
+    """Poll the meter and print its readings."""
     options = parser(
-        "Print the power that a server's management controller reads. What follows -- goes to ipmitool.",
+        "Print the power measured by a server's management controller. Arguments after -- are passed to ipmitool.",
         "python3 -P -m agents.power.programs.ipmi_dcmi --domain board -- -H bmc1 -U reader -f password-file -I lanplus",
         "board",
     )

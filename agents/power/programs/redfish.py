@@ -13,25 +13,25 @@ from agents.power.programs.repeating import TIMEOUT_S, parser, repeat
 
 
 def watts_in(resource: Any) -> float:
-    """The power in a `Power` or an `EnvironmentMetrics` resource.
+    """Return the power in a `Power` or an `EnvironmentMetrics` resource.
 
     Raises:
-        ValueError: it tells none.
+        ValueError: the resource contains no power.
     """
     try:
         if "PowerControl" in resource:
             return float(resource["PowerControl"][0]["PowerConsumedWatts"])
         return float(resource["PowerWatts"]["Reading"])
     except (KeyError, IndexError, TypeError) as fault:
-        raise ValueError(f"the resource tells no power: {type(fault).__name__} {fault}") from None
+        raise ValueError(f"the resource contains no power: {type(fault).__name__} {fault}") from None
 
 
 def fetch(request: urllib.request.Request, context: ssl.SSLContext) -> Any:
-    """A resource.
+    """Fetch a resource.
 
     Raises:
-        OSError: it cannot be had.
-        ValueError: it is no JSON.
+        OSError: it cannot be fetched.
+        ValueError: it is not JSON.
     """
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context) as answer:  # noqa: S310 - see `main`
@@ -43,20 +43,20 @@ def fetch(request: urllib.request.Request, context: ssl.SSLContext) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Ask, and print, again and again."""
+    """Poll the meter and print its readings."""
     options = parser(
-        "Print the power that a server tells over Redfish.",
+        "Print the power that a server reports over Redfish.",
         "python3 -P -m agents.power.programs.redfish --user reader --password-file secret "
         "https://bmc1/redfish/v1/Chassis/1/Power",
         "board",
     )
-    options.add_argument("url", help="of the Power or EnvironmentMetrics resource of a chassis")
-    options.add_argument("--user", help="who asks; without it, nobody in particular")
-    options.add_argument("--password-file", type=Path, metavar="FILE", help="holds the password of the user")
+    options.add_argument("url", help="URL of the Power or EnvironmentMetrics resource of a chassis")
+    options.add_argument("--user", help="user name; without it, requests are not authenticated")
+    options.add_argument("--password-file", type=Path, metavar="FILE", help="file that contains the user's password")
     options.add_argument("--ca", type=Path, metavar="FILE", help="certificates to trust besides the system's")
     given = options.parse_args(arguments)
     if not given.url.startswith(("https://", "http://")):
-        options.error(f"{given.url!r} is no address that begins with https:// or http://")
+        options.error(f"{given.url!r} is not a URL that begins with https:// or http://")
     request = urllib.request.Request(given.url, headers={"Accept": "application/json"})  # noqa: S310 - checked above
     if given.user:
         password = given.password_file.read_text().strip() if given.password_file else ""

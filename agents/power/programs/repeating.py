@@ -1,4 +1,4 @@
-"""What these programs share: a line at regular times, and what went wrong in place of it."""
+"""Common code of these programs: print a reading, or an error, at regular intervals."""
 
 import argparse
 import json
@@ -11,27 +11,27 @@ TIMEOUT_S = 10.0
 
 
 def parser(what: str, example: str, domain: str) -> argparse.ArgumentParser:
-    """A command line with the options that all have.
+    """Return an argument parser with the common options.
 
     Args:
-        what: the program does.
-        example: how it is called.
-        domain: what its readings are called, unless told otherwise.
+        what: description of the program.
+        example: example of a call.
+        domain: default name of the domain.
     """
     made = argparse.ArgumentParser(
         description=what, epilog=f"Example: {example}", formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--domain", default=domain, help=f"what the readings are called (default: {domain})")
+    made.add_argument("--domain", default=domain, help=f"name of the domain (default: {domain})")
     made.add_argument("--period", type=float, default=1.0, metavar="S", help="seconds between readings (default: 1)")
     return made
 
 
 def repeat(options: argparse.Namespace, watts: Callable[[], float]) -> None:
-    """Print readings until nobody reads them any more.
+    """Print readings until the output is closed.
 
     Args:
-        options: of `parser`.
-        watts: asks the meter. An OSError or ValueError of it is printed as it is: it becomes the reason why the
+        options: options of `parser`.
+        watts: polls the meter. The message of an OSError or ValueError is printed; it becomes the reason why the
             reading is missing.
     """
     due = time.monotonic()
@@ -39,7 +39,7 @@ def repeat(options: argparse.Namespace, watts: Callable[[], float]) -> None:
         before = time.time()
         try:
             power = watts()
-            # The meter spoke some time in between.
+            # The meter was read at some time in between.
             reading = {"t": (before + time.time()) / 2, "watts": power, "domain": options.domain}
             line = json.dumps(reading)
         except (OSError, ValueError) as fault:
@@ -54,10 +54,10 @@ def repeat(options: argparse.Namespace, watts: Callable[[], float]) -> None:
 
 
 def output_of(command: Sequence[str]) -> str:
-    """What a tool prints.
+    """Return the output of a tool.
 
     Raises:
-        OSError: it is not there, fails, or takes too long.
+        OSError: it is not installed, fails, or takes too long.
     """
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
@@ -66,8 +66,6 @@ def output_of(command: Sequence[str]) -> str:
     except OSError as fault:
         raise OSError(f"{command[0]} cannot be started: {fault.strerror}") from None
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise OSError(
-            f"{command[0]} has ended with status {done.returncode}: {said[-1] if said else 'it said nothing'}"
-        )
+        output = (done.stderr or done.stdout).strip().splitlines()
+        raise OSError(f"{command[0]} has ended with status {done.returncode}: {output[-1] if output else 'no output'}")
     return done.stdout

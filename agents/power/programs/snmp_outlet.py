@@ -6,9 +6,9 @@ from agents.power.programs.repeating import output_of, parser, repeat
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Ask, and print, again and again."""
+    """Poll the meter and print its readings."""
     options = parser(
-        "Print the power of an outlet. What follows -- goes to snmpget: version, host, and the object that holds it.",
+        "Print the power of an outlet. Arguments after -- are passed to snmpget: version, host, and the object.",
         "python3 -P -m agents.power.programs.snmp_outlet --domain outlet-3 --factor 0.1 -- "
         "-v2c -c public pdu1 1.3.6.1.4.1.318.1.1.26.9.4.3.1.7.3",
         "outlet",
@@ -18,11 +18,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = options.parse_args(arguments)
 
     def watts() -> float:
-        said = output_of(["snmpget", "-Oqv", *given.snmpget]).strip()
+        output = output_of(["snmpget", "-Oqv", *given.snmpget]).strip()
         try:
-            return float(said) * float(given.factor)
+            return float(output) * float(given.factor)
         except ValueError:
-            raise ValueError(f"snmpget says {said[:60]!r}, not a number") from None
+            raise ValueError(f"snmpget printed {output[:60]!r}, not a number") from None
 
     repeat(given, watts)
 

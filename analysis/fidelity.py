@@ -1,14 +1,14 @@
-"""What the figures of a run can and cannot say, by the kind of cluster it ran on.
+"""Fidelity of a run's figures: which resources are real, emulated and absent, by tier of the cluster.
 
-Tier 1 is addresses of one host, tier 2 namespaces with emulated links and CPU shares, tier 3 a virtual machine;
-anything else is a cluster of real hosts.
+Tier 1 is addresses of one host, tier 2 namespaces with emulated links and CPU shares, tier 3 a virtual machine.
+Any other cluster consists of real hosts.
 """
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Truth:
+class Fidelity:
     """One sentence on the cluster, and what was real, emulated, and absent."""
 
     cluster: str
@@ -23,8 +23,8 @@ _RUNTIME = (
     "CPU time, memory and latency, as this host spent them.",
 )
 
-TRUTHS = {
-    1: Truth(
+FIDELITY = {
+    1: Fidelity(
         "One host stands in for all nodes; each node is a process group on an address of its own (loopback, tier 1).",
         _RUNTIME,
         (
@@ -36,7 +36,7 @@ TRUTHS = {
             "Heterogeneous CPUs: every node is as fast as the host lets it be.",
         ),
     ),
-    2: Truth(
+    2: Fidelity(
         "One host stands in for all nodes; each node is a set of namespaces with its own links and CPU share (tier 2).",
         _RUNTIME,
         (
@@ -48,7 +48,7 @@ TRUTHS = {
             "Effects of NUMA, hyper-threads and clock frequency on speed.",
         ),
     ),
-    3: Truth(
+    3: Fidelity(
         "The nodes are virtual machines (tier 3).",
         _RUNTIME[:2],
         ("CPU, memory and devices: they are the virtual machine's, and its speed is not a processor's.",),
@@ -59,9 +59,9 @@ TRUTHS = {
 ONE_HOST = (1, 2)
 """Tiers in which one host stands in for all nodes."""
 
-REAL_HOSTS = Truth("The nodes are real hosts.", _RUNTIME, (), ())
+REAL_HOSTS = Fidelity("The nodes are real hosts.", _RUNTIME, (), ())
 
 
-def truth_of(tier: object) -> Truth:
-    """What holds for runs of this tier."""
-    return TRUTHS.get(tier, REAL_HOSTS) if isinstance(tier, int) else REAL_HOSTS
+def fidelity_of(tier: object) -> Fidelity:
+    """Return the fidelity of runs of this tier."""
+    return FIDELITY.get(tier, REAL_HOSTS) if isinstance(tier, int) else REAL_HOSTS

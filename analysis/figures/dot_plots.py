@@ -1,4 +1,4 @@
-"""Figures of single values: every run a dot on a common axis from 0, grouped by what was measured."""
+"""Dot plots: every run a dot on a common axis from 0, grouped by metric."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
-from analysis.figures.data import Strips, WorkloadData, quantity
+from analysis.figures.data import DotPlots, WorkloadData, quantity
 from analysis.figures.theme import Look, new_figure
 from analysis.palette import INK, MUTED
 from analysis.statistics import Spread
@@ -18,31 +18,31 @@ _FRAME_IN = 0.85
 
 
 def traffic(data: WorkloadData) -> Figure:
-    """Tuples/s delivered within a worker, between workers of a node, and between nodes."""
+    """Draw tuples/s delivered within a worker, between workers of a node, and between nodes."""
     groups = [
         ("within a worker", "intra_worker_tuples_per_s"),
         ("between workers of a node", "inter_worker_tuples_per_s"),
         ("between nodes", "inter_node_tuples_per_s"),
     ]
-    return strips(_all_of(data), "Traffic by hop", "tuples/s delivered", groups)
+    return dot_plots(_all_of(data), "Traffic by hop", "tuples/s delivered", groups)
 
 
 def cpu(data: WorkloadData) -> Figure:
-    """CPU cores in use by workers, by the agents with their sensors, and by everything on the host."""
+    """Draw CPU cores in use by workers, by the agents with their sensors, and by everything on the host."""
     groups = [
         ("worker processes", "worker_cores"),
         ("node agents with their sensors", "agent_cores"),
         ("the whole host, others included", "host_cores"),
     ]
-    return strips(_all_of(data), "CPU in use", "cores", groups)
+    return dot_plots(_all_of(data), "CPU in use", "cores", groups)
 
 
-def _all_of(data: WorkloadData) -> Strips:
-    return Strips(data.looks, data.values, data.spreads, data.suspect)
+def _all_of(data: WorkloadData) -> DotPlots:
+    return DotPlots(data.looks, data.values, data.spreads, data.suspect)
 
 
-def strips(data: Strips, title: str, label: str, groups: Sequence[tuple[str, str]]) -> Figure:
-    """One row per group and scheduler; `groups` are headings with the name of their metric."""
+def dot_plots(data: DotPlots, title: str, label: str, groups: Sequence[tuple[str, str]]) -> Figure:
+    """Draw one row per group and scheduler; `groups` are headings with the name of their metric."""
     rows = len(groups) * (len(data.looks) + 1)
     figure, axes = new_figure(title, _FRAME_IN + rows * _ROW_IN)
     axes.set_xlabel(label)
@@ -67,7 +67,7 @@ def strips(data: Strips, title: str, label: str, groups: Sequence[tuple[str, str
         at += 0.35
     axes.set_ylim(at - 0.75, -0.6)
     axes.set_yticks([y for y, _ in names], [name for _, name in names], color=INK.light)
-    # Room for the figures at the right of the dots.
+    # Space for the numbers at the right of the dots.
     intervals = any(seen and seen.median for _, metric in groups for seen in data.spreads[metric].values())
     axes.set_xlim(0, (largest or 1.0) * (1.75 if intervals else 1.5))
     axes.tick_params(axis="y", pad=6)
@@ -79,12 +79,12 @@ def strips(data: Strips, title: str, label: str, groups: Sequence[tuple[str, str
 
 
 def _row(axes: Axes, at: float, values: Sequence[tuple[float, bool]], spread: Spread, look: Look) -> None:
-    """One scheduler's runs; below enough repetitions joined by their range, else with the median's interval.
+    """Draw one scheduler's runs, with their range, or with enough repetitions the median and its interval.
 
-    Dots of runs that are suspect, the second of each pair, are hollow.
+    `values` are pairs of a value and whether its run is suspect; dots of suspect runs are hollow.
     """
     colour = look.colour.light
-    # A dot at 0 is not to be cut in half by the edge.
+    # Do not clip a dot at 0.
     dots: dict[str, Any] = {"linestyle": "", "marker": look.marker, "color": colour, "clip_on": False}
 
     def draw(alpha: float) -> None:

@@ -1,4 +1,4 @@
-"""Where a workload's joules come from and how far they may be off, in plain sentences."""
+"""Sentences on the source of a workload's joules and their error."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,24 +8,24 @@ from analysis.summary import Row, Rows
 
 _DOUBTS = {
     "unsteady": "the idle baseline was unsteady",
-    "loaded": "others worked while the idle baseline was taken",
-    "drift": "the idle baseline before and after the run differ by more than 5 %",
-    "filtered": "the processor blurs its counters on purpose",
-    "ambiguous": "a whole turn of a counter may be lost",
-    "interpolated": "missing steps were made up",
-    "clamped": "less was drawn than when idle",
+    "loaded": "other programs used CPU time while the idle baseline was measured",
+    "drift": "the idle baselines before and after the run differ by more than 5 %",
+    "filtered": "the processor adds noise to its counters on purpose",
+    "ambiguous": "a counter may have wrapped unnoticed",
+    "interpolated": "missing steps were interpolated",
+    "clamped": "less power was drawn than when idle",
 }
-"""Flags of energy that a reader has to know -> what they say."""
+"""Flags of energy that readers must see -> their meaning."""
 
 
-def of_meter(meter: Meter, runs: Rows, machines: Sequence[str], models: Sequence[str]) -> list[str]:
-    """What to say before any figure.
+def meter_sentences(meter: Meter, runs: Rows, machines: Sequence[str], models: Sequence[str]) -> list[str]:
+    """Return the sentences before the figures.
 
     Args:
-        meter: whose joules.
+        meter: the meter.
         runs: rows of `rows.energy_rows`, all by this meter.
-        machines: the machines in words.
-        models: the parameters of the reader `model` in words.
+        machines: names of the machines.
+        models: descriptions of the parameters of the reader `model`.
     """
     number = f"{len(machines)} machine{'s' if len(machines) != 1 else ''}"
     said = [f"Energy is by {meter.source}, of {meter.domains}, on {number}: {', '.join(machines)}."]
@@ -50,8 +50,8 @@ def of_meter(meter: Meter, runs: Rows, machines: Sequence[str], models: Sequence
     return said
 
 
-def of_missing(runs: Rows) -> list[str]:
-    """Which runs have no energy, and why."""
+def missing_sentences(runs: Rows) -> list[str]:
+    """Return sentences on runs without energy, with the reasons."""
     reasons: dict[str, list[str]] = {}
     for row in runs:
         if row["joules"] is None:
@@ -62,8 +62,8 @@ def of_missing(runs: Rows) -> list[str]:
     ]
 
 
-def in_short(energy: Rows) -> str:
-    """For the head of the report: where energy comes from in all runs that count."""
+def source_summary(energy: Rows) -> str:
+    """Return the sources of energy in all runs that count, for the head of the report."""
     known: dict[tuple[str, bool], int] = {}
     for row in energy:
         if row["joules"] is not None:
@@ -82,20 +82,20 @@ def in_short(energy: Rows) -> str:
 def _bound(meter: Meter, runs: Rows) -> str:
     bounds = [(row["bound_joules"], row["joules"]) for row in runs if row["bound_joules"] is not None]
     if not bounds:
-        return "How far it may be off is not known."
+        return "Its error is not known."
     bound, gross = max(bounds, key=lambda each: each[0] / each[1])
     share = f"{100 * bound / gross:.2g} %"
     if meter.modelled:
         off = f"{quantity(bound)} J ({share})"
-        return f"By the model's error, and by when it was read, a run's joules may be off by {off}."
+        return f"Because of the model's error and the times of the readings, a run's joules may be off by {off}."
     return (
-        f"By how they were read a run's joules may be off by {quantity(bound)} J ({share}) at most; "
-        "what the meter itself gets wrong comes on top."
+        f"The readings leave an error of at most {quantity(bound)} J ({share}) per run; "
+        "the error of the meter itself comes on top."
     )
 
 
-def machines_in_words(domains: Rows) -> list[str]:
-    """Every machine once, from rows of `rows.domain_rows`."""
+def machine_names(domains: Rows) -> list[str]:
+    """Return the name of every machine once, from rows of `rows.domain_rows`."""
     found: Mapping[str, Row] = {row["nodes"]: row for row in domains}
     return [
         row["node"] if row["node"] == nodes else f"{nodes} (one machine, whose joules count once)"
