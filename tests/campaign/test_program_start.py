@@ -16,23 +16,23 @@ MILLRACE = (sys.executable, "-P", "-c", "from campaign.commands.start import mai
 
 READY = """
 import os
-from campaign import interrupts
 from campaign.commands.start import main
+from controller.host import signals
 
-handle = interrupts.leave_when_interrupted
+handle = signals.leave_when_interrupted
 
-def tell():
+def report_ready():
     handle()
     os.write(1, b"ready")
 
-interrupts.leave_when_interrupted = tell
+signals.leave_when_interrupted = report_ready
 main()
 """
-"""The program, which says when it takes signals: Python itself needs some milliseconds before."""
+"""The program, which reports when its signal handlers are installed: Python itself needs some milliseconds before."""
 
 
 def started(words: Sequence[str]) -> subprocess.Popen[bytes]:
-    """The program under way, at the moment from which on it takes signals."""
+    """Return the program once its signal handlers are installed."""
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", READY, *words],
         stdout=subprocess.PIPE,
@@ -69,9 +69,9 @@ def test_two_hundred_interrupts_while_the_program_is_loaded() -> None:
 
 
 def test_nothing_is_loaded_before_the_program_takes_ctrl_c() -> None:
-    code = "import sys; before = set(sys.modules); import campaign.start; print(sorted(set(sys.modules) - before))"
+    code = "import sys; before = set(sys.modules); import campaign.commands.start; print(sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['campaign', 'campaign.commands.start']"
+    assert done.stdout.strip() == "['campaign', 'campaign.commands', 'campaign.commands.start']"
 
 
 def test_results_that_cannot_be_written_are_an_error_which_says_why() -> None:
