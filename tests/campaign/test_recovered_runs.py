@@ -28,11 +28,11 @@ def test_the_most_that_bolts_are_known_to_have_done_is_told_with_the_next_start(
 
     async def kill(nodes: Obedient) -> None:
         await asyncio.sleep(3)
-        nodes.session.take("n1", report(1, 70, 140))
+        nodes.coordinator.take("n1", report(1, 70, 140))
         nodes.kill_worker(MID)
         await asyncio.sleep(1)
         # Restored, and not yet where it was.
-        nodes.session.take("n1", report(2, 60, 120))
+        nodes.coordinator.take("n1", report(2, 60, 120))
         nodes.kill_worker(MID)
 
     nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 6, kill)
