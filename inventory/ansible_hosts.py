@@ -145,7 +145,7 @@ class Hosts:
         return found
 
     def members(self, group: str) -> tuple[Host, ...]:
-        """The hosts of a group; none when there is no such group."""
+        """Return the hosts of a group; none when there is no such group."""
         return tuple(self.by_name[name] for name in self._listing.members(group))
 
     @cached_property
@@ -240,7 +240,7 @@ class Hosts:
 
 
 def _machine(says: Variables, found: Gathered | None) -> dict[str, Any]:
-    """What a host can do, in a cluster file's keys; None is what nobody knows."""
+    """Return what a host can do, in a cluster file's keys; None is what nobody knows."""
     emulated = says.emulate
     sockets, cores, ghz = None, says.cores, None
     memory_mb: float | None = None

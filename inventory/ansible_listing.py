@@ -43,11 +43,11 @@ class Listing:
     children: Mapping[str, tuple[str, ...]]
 
     def members(self, group: str) -> tuple[str, ...]:
-        """The hosts of a group and of the groups below it, in the inventory's order."""
+        """Return the hosts of a group and of the groups below it, in the inventory's order."""
         return tuple(dict.fromkeys(host for each in self._below(group) for host in self.hosts.get(each, ())))
 
     def groups(self, host: str) -> tuple[str, ...]:
-        """The groups that hold a host, those further down first, whose variables count more."""
+        """Return the groups that hold a host, those further down first, whose variables count more."""
         around = [group for group in self.children if host in self.members(group)]
         return tuple(sorted(around, key=lambda group: (len(tuple(self._below(group))), group)))
 
@@ -110,7 +110,7 @@ def listing(path: Path, meanwhile: Callable[[], object] = lambda: None) -> Listi
 
 
 def _explained(path: Path, said: str) -> str:
-    """The cause that Ansible names, and its place; it tries several readers and complains for each."""
+    """Return the cause that Ansible names, and its place; it tries several readers and complains for each."""
     cause = re.search(r"(?:parsing failed|Failed to parse inventory|ERROR\]): (.+)", said)
     place = re.search(r"Origin: (/[^\n]*?:\d+):\d+$", said, re.MULTILINE)
     words = cause.group(1).strip() if cause else "it gives no reason"

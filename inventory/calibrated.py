@@ -33,13 +33,13 @@ class Calibrated(Struct, frozen=True, kw_only=True):
 
 
 def folder_of(inventory: Path) -> Path:
-    """Where the calibrations of an inventory's nodes lie."""
+    """Return where the calibrations of an inventory's nodes lie."""
     around = inventory if inventory.is_dir() else inventory.parent
     return around / FACTS / FOLDER / inventory.stem
 
 
 def calibrations(inventory: Path) -> dict[str, Calibrated]:
-    """Node -> its calibration.
+    """Return node -> its calibration.
 
     Raises:
         InputError: a file is no calibration.
@@ -49,7 +49,7 @@ def calibrations(inventory: Path) -> dict[str, Calibrated]:
 
 
 def with_calibrations(document: Document, inventory: Path) -> Document:
-    """The same cluster file; nodes that state no `power` or `meter_lag` have what was found of them.
+    """Return the same cluster file; nodes that state no `power` or `meter_lag` have what was found of them.
 
     Raises:
         InputError: see `calibrations`.

@@ -1,9 +1,8 @@
 """YAML and JSON documents: read with line numbers, check against a type, write back exactly.
 
-A document is read in two steps, so that every complaint can name its line. `read` builds plain data
-(dicts, lists, scalars) and remembers where each value stood; `Document.convert` turns it into a typed,
-frozen `msgspec.Struct` and translates what msgspec finds wrong into file, line, key, value and the
-nearest valid choice.
+A document is read in two steps, so that every complaint can name its line. `read` builds plain data (dicts, lists,
+scalars) and remembers where each value stood; `Document.convert` turns it into a typed, frozen `msgspec.Struct` and
+translates what msgspec finds wrong into file, line, key, value and the nearest valid choice.
 """
 
 import json
@@ -65,7 +64,7 @@ class Document:
         return lines_of(self._json or "", self.source)
 
     def where(self, steps: Steps) -> str:
-        """`file:line` of the value at `steps`, or of its nearest parent that has one."""
+        """Return `file:line` of the value at `steps`, or of its nearest parent that has one."""
         if self._json is not None:
             return f"{self.source}:{json_line(self._json, steps)}"
         while steps and steps not in self.lines:
@@ -74,14 +73,14 @@ class Document:
         return self.source if line is None else f"{self.source}:{line}"
 
     def value(self, steps: Steps) -> Any:
-        """The plain value at `steps`."""
+        """Return the plain value at `steps`."""
         found = self.data
         for step in steps:
             found = found[step]
         return found
 
     def error(self, steps: Steps, message: str) -> InputError:
-        """An `InputError` that names file, line and key of `steps`."""
+        """Return an `InputError` that names file, line and key of `steps`."""
         key = dotted(steps)
         # Paths, keys and values may be anybody's.
         return InputError(
@@ -182,17 +181,17 @@ def parse(text: str, source: str = "<text>") -> Document:
 
 
 def to_plain(value: Any) -> Any:
-    """Typed values as plain data; keys that hold their default are left out."""
+    """Return typed values as plain data; keys that hold their default are left out."""
     return msgspec.to_builtins(value, str_keys=True)
 
 
 def dump_yaml(value: Any) -> str:
-    """`value` as YAML text that `parse` reads back to the same value."""
+    """Return `value` as YAML text that `parse` reads back to the same value."""
     return yaml.dump(to_plain(value), Dumper=_CoreDumper, sort_keys=False, allow_unicode=True, width=110)
 
 
 def dump_json(value: Any) -> str:
-    """`value` as indented JSON text with a final newline; `parse` reads it back to the same value."""
+    """Return `value` as indented JSON text with a final newline; `parse` reads it back to the same value."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
     if text.isascii() and "\x7f" not in text:
         return text

@@ -73,5 +73,5 @@ class Machine(
         return None if self.turbo_ghz is None else round(self.turbo_ghz * 1000) * 1000
 
     def socket_of(self, core: int) -> int:
-        """The socket of a core: they are numbered socket by socket."""
+        """Return the socket of a core: they are numbered socket by socket."""
         return core * self.sockets // self.cores

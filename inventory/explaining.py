@@ -10,7 +10,7 @@ from inventory.parsing import Steps
 
 
 def steps_of(path: str, data: Any) -> Steps:
-    """msgspec's `$.nodes[0].cores` (or `$[...]` for a mapping's value) as steps into `data`."""
+    """Return msgspec's `$.nodes[0].cores` (or `$[...]` for a mapping's value) as steps into `data`."""
     steps: list[str | int] = []
     here = data
     for part in re.findall(r"\.([^.\[\]]+)|\[(\d+)\]|\[(\.\.\.)\]", path):
@@ -42,7 +42,7 @@ _WORDS = {
 
 
 def in_words(message: str) -> str:
-    """msgspec's words in the user's: "Expected `array | null`, got `str`" as "expected a list, got text"."""
+    """Return msgspec's words in the user's: "Expected `array | null`, got `str`" as "expected a list, got text"."""
     message = re.sub(r"`([^`]*)`", lambda kinds: _kinds(kinds.group(1)), message)
     return message[0].lower() + message[1:]
 
@@ -53,12 +53,12 @@ def _kinds(text: str) -> str:
 
 
 def type_at(kind: Any, steps: Steps, data: Any) -> Any:
-    """What `kind` expects at `steps` of `data`; where it is a union, the member that `data` chose."""
+    """Return what `kind` expects at `steps` of `data`; where it is a union, the member that `data` chose."""
     return _chosen(*_declared_at(kind, steps, data))
 
 
 def _declared_at(kind: Any, steps: Steps, data: Any) -> tuple[Any, Any]:
-    """What is declared at `steps`, with all that is annotated there, and the part of `data` that is there."""
+    """Return what is declared at `steps`, with all that is annotated there, and the part of `data` that is there."""
     for step in steps:
         kind = _chosen(kind, data)
         if isinstance(step, int):
@@ -102,7 +102,7 @@ def _chosen(kind: Any, data: Any) -> Any:
 
 
 def _structs(kind: Any) -> list[type[msgspec.Struct]]:
-    """The Structs of a union, or the one that `kind` is."""
+    """Return the Structs of a union, or the one that `kind` is."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return [kind]
     if get_origin(kind) not in (Union, UnionType):
@@ -121,7 +121,7 @@ def _unwrapped(kind: Any) -> Any:
 
 
 def keys_at(kind: Any, steps: Steps, data: Any) -> list[str]:
-    """The keys that `kind` allows at `steps`."""
+    """Return the keys that `kind` allows at `steps`."""
     found = type_at(kind, steps, data)
     if isinstance(found, type) and issubclass(found, msgspec.Struct):
         tag = found.__struct_config__.tag_field
@@ -130,7 +130,7 @@ def keys_at(kind: Any, steps: Steps, data: Any) -> list[str]:
 
 
 def choices_at(kind: Any, steps: Steps, data: Any) -> list[str]:
-    """The values of a Literal, or the tags of a union of Structs, that `kind` allows at `steps`."""
+    """Return the values of a Literal, or the tags of a union of Structs, that `kind` allows at `steps`."""
     found = type_at(kind, steps, data)
     if str(get_origin(found)) == "typing.Literal":
         return [str(a) for a in get_args(found)]

@@ -9,7 +9,7 @@ SHIPPED = Path(__file__).parent
 
 
 def shipped_inventories() -> dict[str, Path]:
-    """Name -> file of the inventories that come with Millrace."""
+    """Return name -> file of the inventories that come with Millrace."""
     return {path.stem: path for path in sorted(SHIPPED.glob("*.yml"))}
 
 

@@ -45,7 +45,7 @@ class LackingNodeError(InputError):
 
 
 def isa_flops(flags: Sequence[str]) -> float | None:
-    """FLOPs per cycle of a core with these flags, None when no known one is among them."""
+    """Return FLOPs per cycle of a core with these flags, None when no known one is among them."""
     have = frozenset(flag.lower() for flag in flags)
     for needed, flops in ISA_FLOPS:
         if needed <= have:
@@ -69,12 +69,12 @@ _READ: dict[Source, tuple[str, Callable[[Node], float | None]]] = {
 
 
 def flops_per_cycle(node: Node, source: Source) -> float | None:
-    """FLOPs per core and cycle of `node` by `source`, None when the node does not say."""
+    """Return FLOPs per core and cycle of `node` by `source`, None when the node does not say."""
     return _READ[source][1](node)
 
 
 def choose_source(nodes: Sequence[Node], wanted: Source | None = None) -> Source:
-    """The source that all `nodes` have: `wanted`, else the best one.
+    """Return the source that all `nodes` have: `wanted`, else the best one.
 
     Raises:
         LackingNodeError: a node lacks the wanted source, or no source is common to all.

@@ -65,7 +65,7 @@ class Link(Struct, frozen=True):
 
 
 def links_wished(document: Document, hosts: Sequence[str]) -> tuple[Link, ...]:
-    """The links that the hosts' `millrace_links` ask for; pairs that nobody speaks of are not among them.
+    """Return the links that the hosts' `millrace_links` ask for; pairs that nobody speaks of are not among them.
 
     Args:
         document: host -> its variables.

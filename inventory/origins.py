@@ -23,7 +23,7 @@ class Origins:
         self._listing = listing
 
     def where(self, host: str, variable: str) -> str:
-        """`file:line` of the value that counts for `host`; else of the host; else the inventory."""
+        """Return `file:line` of the value that counts for `host`; else of the host; else the inventory."""
         for place in (*self._set(host, variable), *self._mentioned(variable), *self._mentioned(host)):
             return place
         return str(self._listing.path)
@@ -53,7 +53,7 @@ class Origins:
                     yield f"{file}:{line}"
 
     def _mentioned(self, word: str) -> Iterator[str]:
-        """Lines with the word, for inventories that are no YAML."""
+        """Yield lines with the word, for inventories that are no YAML."""
         pattern = re.compile(rf"(?<![\w.-]){re.escape(word)}(?![\w.-])")
         for file in self._sources:
             for number, line in enumerate(_text(file).splitlines(), 1):

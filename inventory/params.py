@@ -73,7 +73,7 @@ def parameters(kind: type[P], *sources: tuple[Document, Steps]) -> P:
 
 
 def where_written(fault: ParameterError, *sources: tuple[Document, Steps]) -> ParameterError:
-    """The same, with file, line and key of the parameter in the last source that gives it."""
+    """Return the same, with file, line and key of the parameter in the last source that gives it."""
     name, *inner = fault.steps
     for document, under in reversed(sources):
         for key in document.value(under) or ():
@@ -99,12 +99,12 @@ def _words_of(hint: Any) -> tuple[Any, ...]:
 
 
 def as_plain(params: Any) -> dict[str, Any]:
-    """All parameters with the values that count, as plain data in the order of declaration."""
+    """Return all parameters with the values that count, as plain data in the order of declaration."""
     return {f.name: msgspec.to_builtins(getattr(params, f.name)) for f in dataclasses.fields(params)}
 
 
 def described(kind: type) -> list[dict[str, Any]]:
-    """`name`, `type` (in words) and `default` of every parameter, for listings."""
+    """Return `name`, `type` (in words) and `default` of every parameter, for listings."""
     hints = get_type_hints(kind, include_extras=True)
     defaults = as_plain(kind())
     return [{"name": name, "type": _in_words(hints[name]), "default": value} for name, value in defaults.items()]

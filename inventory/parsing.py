@@ -34,7 +34,7 @@ MOST_YAML = 1_000_000
 
 
 def is_json(text: str, source: str) -> bool:
-    """Whether `text` is JSON that can be used; what is not may be YAML.
+    """Return whether `text` is JSON that can be used; what is not may be YAML.
 
     Nothing of it is kept, so that this takes no memory to speak of.
 
@@ -74,7 +74,7 @@ def yaml_data(text: str, source: str) -> tuple[Any, dict[Steps, int]]:
 
 
 def lines_of(text: str, source: str) -> dict[Steps, int]:
-    """The line of every value of `text`, as far as they can be told."""
+    """Return the line of every value of `text`, as far as they can be told."""
     try:
         return yaml_data(text, source)[1]
     except InputError:
@@ -82,7 +82,7 @@ def lines_of(text: str, source: str) -> dict[Steps, int]:
 
 
 def json_line(text: str, steps: Steps) -> int:
-    """The line of the value at `steps` of JSON text, that of its key if it has one, or of its nearest parent."""
+    """Return the line of the value at `steps` of JSON text, that of its key if it has one, or of its nearest parent."""
     position = at = _SPACE.match(text).end()  # type: ignore[union-attr]  # it matches nothing, too
     for step in steps:
         for name, named_at, value_at in _entries(text, at):
@@ -98,7 +98,7 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def _entries(text: str, at: int) -> Iterator[tuple[str | int, int, int]]:
-    """Of an object or array at `at`: key or index, where the entry begins, and where its value does."""
+    """Yield of an object or array at `at`: key or index, where the entry begins, and where its value does."""
     decode = json.JSONDecoder().raw_decode
 
     def behind(position: int) -> int:
@@ -256,7 +256,7 @@ class _Reader:
 
 
 def dotted(steps: Steps) -> str:
-    """`("nodes", 0, "cores")` as `nodes[0].cores`."""
+    """Return `("nodes", 0, "cores")` as `nodes[0].cores`."""
     out = ""
     for step in steps:
         out += f"[{step}]" if isinstance(step, int) else f".{step}" if out else step

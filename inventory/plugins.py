@@ -11,7 +11,7 @@ from inventory.errors import InputError, UnfitError, nearest
 
 @cache
 def plugins(group: str) -> Mapping[str, EntryPoint]:
-    """Entry points of `group` by name, in name order; nothing is imported yet.
+    """Return entry points of `group` by name, in name order; nothing is imported yet.
 
     Raises:
         UnfitError: two installed packages register the same name.

@@ -15,7 +15,7 @@ _OF_GROUPS = {"hosts", "children", "vars"}
 
 
 def read_cluster(name_or_path: str | Path, meanwhile: Callable[[], object] = lambda: None) -> Document:
-    """The content of a cluster file, or of the cluster file that would say what an Ansible inventory says.
+    """Return the content of a cluster file, or of the cluster file that would say what an Ansible inventory says.
 
     A file whose top key is `nodes` is a cluster file, a folder never is.
 
@@ -33,7 +33,7 @@ def read_cluster(name_or_path: str | Path, meanwhile: Callable[[], object] = lam
 
 
 def read_hosts(name_or_path: str | Path) -> Hosts:
-    """The hosts of an Ansible inventory.
+    """Return the hosts of an Ansible inventory.
 
     Raises:
         InputError: there is none, or it cannot be read; a cluster file does not say how its nodes are reached.
@@ -48,7 +48,7 @@ def read_hosts(name_or_path: str | Path) -> Hosts:
 
 
 def _as_cluster_file(path: Path) -> Document | None:
-    """The document, unless it is an Ansible inventory."""
+    """Return the document, unless it is an Ansible inventory."""
     if path.is_dir():
         return None
     try:

@@ -67,7 +67,7 @@ class Variables(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_p
 
 @cache
 def names() -> Set[str]:
-    """All variables that mean something: those above, and those that a role declares."""
+    """Return all variables that mean something: those above, and those that a role declares."""
     declared = set(map(_prefixed, Variables.__struct_fields__))
     for path in ROLES.glob("*/meta/argument_specs.yml"):
         for entry in yaml.safe_load(path.read_text())["argument_specs"].values():

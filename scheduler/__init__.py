@@ -1,6 +1,6 @@
-"""Who runs where: from a cluster, topologies and what was observed to a placement.
+"""Schedulers: place the executors of topologies on the slots of a cluster.
 
-`problem` holds what a scheduler is given and what it answers, `checking` refuses wrong answers, `cost` judges
-them, `registry` finds schedulers by name. Every other module is one algorithm. Schedulers are pure
-functions: they know nothing of processes, sockets or clocks.
+`problem` declares the input (`Problem`) and the output (`Plan`) of a scheduler, `validation` rejects invalid plans,
+`cost` measures plans, and `registry` finds schedulers by name. `algorithms` has one file per scheduler. Schedulers are
+pure functions; they use no processes, sockets or clocks.
 """

@@ -1,9 +1,8 @@
-"""What a placement costs: traffic that leaves nodes and workers, nodes and slots used, balance.
+"""Cost of a placement: traffic between nodes and workers, nodes and slots used, balance.
 
-An edge is a pair of executors that communicate, in either direction, counted once. With observed
-traffic the rate W between nodes is the sum of what was observed, where a listed 0 is 0 and an unlisted pair
-adds nothing; without, no rate is known and `inter_node_edges` is W at rate 1. Executors without
-a slot take no part.
+An edge is a pair of executors that communicate, in either direction, counted once. With observed traffic the rate W
+between nodes is the sum of the observed rates; a listed 0 is 0 and an unlisted pair adds nothing. Without observed
+traffic no rate is known and `inter_node_edges` is W at rate 1. Executors without a slot are ignored.
 """
 
 import math
@@ -22,7 +21,7 @@ K = TypeVar("K")
 
 
 class Cost(Struct, frozen=True, forbid_unknown_fields=True):
-    """The cost of one round's placements, topologies together.
+    """Cost of one round's placements, over all topologies.
 
     Attributes:
         inter_node_edges: communicating pairs on different nodes.
@@ -31,7 +30,7 @@ class Cost(Struct, frozen=True, forbid_unknown_fields=True):
         nodes_used: nodes that hold at least one executor.
         slots_used: slots that hold at least one executor.
         load_stddev: standard deviation over available nodes of load / capacity (`scheduler.toolkit.loads`); None
-            when a loaded node has no capacity, or next to none, or no node is available.
+            if a loaded node has no capacity, or nearly none, or no node is available.
     """
 
     inter_node_edges: int
@@ -43,7 +42,7 @@ class Cost(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def cost(problem: Problem, placements: Mapping[str, Placement]) -> Cost:
-    """Judge `placements` (topology id -> placement); takes time linear in executors and links, not in pairs."""
+    """Return the cost of `placements` (topology id -> placement), in time linear in executors and links, not pairs."""
     inter_node = inter_worker = 0
     used: set[Slot] = set()
     for topology in problem.topologies:
@@ -63,7 +62,7 @@ def cost(problem: Problem, placements: Mapping[str, Placement]) -> Cost:
 
 
 def _edges(topology: Topology, placement: Placement) -> tuple[int, int]:
-    """Pairs between nodes, and pairs between workers of one node."""
+    """Return the numbers of pairs between nodes, and between workers of one node."""
     classes = classes_of(topology)
     slots: list[Slot | None] = [placement.assignments.get(executor) for executor in topology.executors]
     by_slot = [Counter(slot for e in members if (slot := slots[e]) is not None) for members in classes.members]
@@ -74,7 +73,7 @@ def _edges(topology: Topology, placement: Placement) -> tuple[int, int]:
 
 
 def pairs_together(classes: Classes, where: Sequence[Counter[K]]) -> int:
-    """Communicating pairs whose two executors are at the same place; `where` counts each class's executors."""
+    """Return the number of communicating pairs at the same place; `where` counts each class's executors."""
     pairs = 0
     for one, others in enumerate(classes.linked):
         for other in others:

@@ -1,4 +1,4 @@
-"""From files to a `Problem`: what only cluster, topologies and traffic together can show to be wrong."""
+"""Construction of a `Problem` from documents, with the checks that need cluster, topologies and traffic together."""
 
 from collections.abc import Sequence
 
@@ -11,12 +11,12 @@ from workloads.traffic import Traffic, traffic_of
 
 
 def pose(needs: Needs, cluster: Document, topologies: Sequence[Document], traffic: Document | None = None) -> Problem:
-    """Build the scheduling round that the documents describe, for a scheduler with these needs.
+    """Return the scheduling round described by the documents, for a scheduler with these needs.
 
     Raises:
-        InputError: a document is wrong, or they do not fit together: two topologies of one name, a cycle that the
-            scheduler's definition does not allow, a running worker with unknown executors, traffic of
-            unknown executors or nodes.
+        InputError: a document is invalid, or the documents are inconsistent: two topologies with one name, a cycle that
+            the scheduler's definition does not allow, a running worker with unknown executors, traffic of unknown
+            executors or nodes.
     """
     nodes = cluster_of(cluster)
     graphs = [topology_of(document) for document in topologies]

@@ -1,7 +1,6 @@
-"""The placement document: what `millrace place --json` prints and other programs read back.
+"""The placement document: output of `millrace place --json`, readable by other programs.
 
-Field by field the contract of the document "Placement". Writing is deterministic to the byte, and reading what was
-written gives the same answer again.
+The output is deterministic to the byte, and reading it gives the same document. See docs/reference/files.md.
 """
 
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from inventory.flops import LackingNodeError
 from inventory.power_index import power_index
 from scheduler.cost import Cost, cost
 from scheduler.explain import Explanation
-from scheduler.problem import Placement, Plan, Problem, Slot, Status
+from scheduler.problem import CommunicationSchedule, Placement, Plan, Problem, Slot, Status
 from workloads.topology import Executor, Topology
 
 
@@ -30,7 +29,7 @@ class Assignment(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TopologyAnswer(Struct, frozen=True, forbid_unknown_fields=True):
-    """How one topology was placed; executors in the topology's order, those that ran before included."""
+    """Placement of one topology, with executors in the topology's order, running ones included."""
 
     status: Status
     message: str
@@ -45,19 +44,11 @@ class TopologyAnswer(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NodeAnswer(Struct, frozen=True, forbid_unknown_fields=True):
-    """A node's computing power and rank (TOP-Storm); None where the cluster does not say what it is made of."""
+    """Computing power and rank of a node (TOP-Storm), or None if the cluster file lacks the data."""
 
     id: str
     computing_power: float | None
     index: int | None
-
-
-class ScheduleAnswer(Struct, frozen=True, forbid_unknown_fields=True):
-    """A communication schedule: per step, per sender, the receiver's index or null."""
-
-    nodes: tuple[str, ...]
-    steps: tuple[tuple[int | None, ...], ...]
-    stages: int
 
 
 class FreedWorker(Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,8 +60,8 @@ class FreedWorker(Struct, frozen=True, forbid_unknown_fields=True):
     executors: tuple[str, ...]
 
 
-class Place(Struct, frozen=True, forbid_unknown_fields=True):
-    """A slot."""
+class SlotEntry(Struct, frozen=True, forbid_unknown_fields=True):
+    """A `Slot` as a JSON object."""
 
     node: str
     slot: int
@@ -81,15 +72,15 @@ class Migration(Struct, frozen=True, forbid_unknown_fields=True, rename={"source
 
     topology: str
     executor: str
-    source: Place
-    target: Place
+    source: SlotEntry
+    target: SlotEntry
 
 
 class PlacementFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole document.
+    """The placement document.
 
-    `elapsed_s` is how long the scheduler thought; everything else depends on the input alone. `nodes` lists every node.
-    `account` is only there where it was asked for.
+    `elapsed_s` is the scheduler's run time; everything else depends only on the input. `nodes` lists every node.
+    `account` is present only on request.
     """
 
     scheduler: str
@@ -98,7 +89,7 @@ class PlacementFile(Struct, frozen=True, forbid_unknown_fields=True):
     topologies: dict[str, TopologyAnswer]
     cost: Cost
     nodes: tuple[NodeAnswer, ...]
-    communication_schedule: ScheduleAnswer | None
+    communication_schedule: CommunicationSchedule | None
     freed: tuple[FreedWorker, ...]
     details: dict[str, Any]
     migrations: tuple[Migration, ...]
@@ -114,15 +105,15 @@ def answer_of(
     elapsed_s: float,
     account: Explanation | UnsetType = UNSET,
 ) -> PlacementFile:
-    """The document for a checked `plan`.
+    """Return the document for a checked `plan`.
 
     Args:
-        scheduler: its name.
+        scheduler: name of the scheduler.
         params: its parameters as plain data, defaults filled in.
-        problem: what it was given.
-        plan: what it answered.
-        elapsed_s: seconds it took.
-        account: the plan's account, where it was asked for.
+        problem: its input.
+        plan: its output.
+        elapsed_s: its run time.
+        account: explanation of the plan, if requested.
     """
     return PlacementFile(
         scheduler=scheduler,
@@ -135,7 +126,7 @@ def answer_of(
         freed=tuple(FreedWorker(w.topology, w.node, w.slot, w.executors) for w in plan.freed),
         details=msgspec.json.decode(msgspec.json.encode(plan.details)),
         migrations=tuple(
-            Migration(m.topology, m.executor.name, Place(*m.source), Place(*m.target)) for m in plan.migrations
+            Migration(m.topology, m.executor.name, SlotEntry(*m.source), SlotEntry(*m.target)) for m in plan.migrations
         ),
         frequencies_hz=dict(plan.frequencies),
         account=account,
@@ -160,7 +151,7 @@ def _nodes(problem: Problem, plan: Plan) -> tuple[NodeAnswer, ...]:
         try:
             ranked = power_index(problem.cluster.nodes).ranked
         except LackingNodeError:
-            ranked = ()  # this scheduler does not need it
+            ranked = ()  # not needed by this scheduler
     by_id = {entry.node: entry for entry in ranked}
     return tuple(
         NodeAnswer(node.id, by_id[node.id].power, by_id[node.id].index)
@@ -170,37 +161,37 @@ def _nodes(problem: Problem, plan: Plan) -> tuple[NodeAnswer, ...]:
     )
 
 
-def _schedule(plan: Plan) -> ScheduleAnswer | None:
+def _schedule(plan: Plan) -> CommunicationSchedule | None:
     if plan.schedule is None:
         return None
-    return ScheduleAnswer(
+    return CommunicationSchedule(
         tuple(plan.schedule.nodes), tuple(tuple(step) for step in plan.schedule.steps), plan.schedule.stages
     )
 
 
 def to_json(answer: PlacementFile) -> str:
-    """The document as text: the same answer, the same bytes."""
+    """Return the document as text, with the same bytes for the same document."""
     return dump_json(answer)
 
 
 def parse_answer(text: str, source: str = "<text>") -> PlacementFile:
-    """Read what `to_json` wrote.
+    """Return the document that `to_json` wrote.
 
     Raises:
-        InputError: the text is no such document; the message names line, key and value.
+        InputError: the text is not a placement document; the message names line, key and value.
     """
     try:
         return msgspec.json.decode(text, type=PlacementFile)
     except (msgspec.DecodeError, UnicodeError):
-        # Read again, slowly, by the parser that knows in which line everything stands (and takes YAML too).
+        # Parse again with the slower parser that records line numbers (and accepts YAML too).
         return parse(text, source).convert(PlacementFile)
 
 
 def read_answer(path: Path) -> PlacementFile:
-    """Read a placement file.
+    """Return the document in a placement file.
 
     Raises:
-        InputError: it cannot be read, or is no placement document.
+        InputError: the file cannot be read, or is not a placement document.
     """
     try:
         text = path.read_text(encoding="utf-8")

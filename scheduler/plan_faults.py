@@ -1,7 +1,7 @@
-"""Everything that can be wrong with a plan, in words.
+"""Checks of a plan, with a message for every fault.
 
-One function per part of a plan; each yields all faults that it finds and stumbles over none of them, so that
-the author of a scheduler sees the whole list at once.
+One function per part of a plan; each yields all faults that it finds and never fails itself, so that the author of a
+scheduler sees the whole list at once.
 """
 
 import math
@@ -16,16 +16,16 @@ from scheduler.problem import CommunicationSchedule, Move, Placement, Plan, Prob
 from workloads.topology import Executor, Topology
 
 MOST_NAMED = 20
-"""So many missing executors are named in one fault."""
+"""Maximum number of missing executors named in one fault."""
 
 _FAULTLESS = frozenset({int, bool, str, type(None)})
-"""Types whose every value can be written as JSON."""
+"""Types of which every value can be written as JSON."""
 
 _INDEX_OR_IDLE = frozenset({int, type(None)})
 
 
 def plan_faults(problem: Problem, plan: object) -> list[str]:
-    """Everything that is wrong with `plan` as an answer to `problem`, in words; empty when it can be used."""
+    """Return all faults of `plan` as a solution of `problem`; empty if it can be used."""
     if not isinstance(plan, Plan):
         return [f"it returned {_kind(plan)}, a Plan was expected"]
     return [
@@ -69,7 +69,7 @@ def _placement_faults(problem: Problem, plan: Plan) -> Iterator[str]:
 
 
 def _pairs(assignments: Any) -> tuple[list[tuple[Any, Any]], list[str]]:
-    """(executor, slot) pairs and what is wrong with their container."""
+    """Return (executor, slot) pairs, and the faults of their container."""
     if isinstance(assignments, Mapping):
         return list(assignments.items()), []
     complaint = [f"assignments is {_kind(assignments)}, a mapping from executors to slots was expected"]
@@ -143,7 +143,7 @@ def _status_faults(topology: Topology, placement: Placement, pairs: Sequence[tup
 
 
 def _sharing_faults(problem: Problem, plan: Plan, holders: Mapping[Slot, Sequence[str]]) -> Iterator[str]:
-    """Slots that two topologies hold, counting workers that run and were not released."""
+    """Yield slots held by two topologies, counting running workers that were not released."""
     released = _released(plan)
     running = {
         Slot(worker.node, worker.slot): worker.topology
@@ -179,7 +179,7 @@ def _existing_faults(problem: Problem, plan: Plan) -> Iterator[str]:
 
 
 def _kept_faults(worker: ExistingWorker, plan: Plan) -> Iterator[str]:
-    """A worker that was not released keeps its executors."""
+    """Yield executors missing from a worker that was not released."""
     placement = plan.placements.get(worker.topology) if isinstance(plan.placements, Mapping) else None
     if not isinstance(placement, Placement) or not isinstance(placement.assignments, Mapping):
         return
@@ -218,7 +218,7 @@ def _move_faults(problem: Problem, plan: Plan) -> Iterator[str]:
             yield f"{what} did not run in {_place(move.source)}"
         placement = plan.placements.get(move.topology) if isinstance(plan.placements, Mapping) else None
         if not isinstance(placement, Placement) or not isinstance(placement.assignments, Mapping):
-            continue  # said already, or a topology of another round
+            continue  # reported already, or a topology outside the round
         if placement.assignments.get(move.executor) != move.target:
             yield f"{what} is not placed in {_place(move.target)}, where it moves to"
 

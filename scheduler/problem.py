@@ -1,12 +1,14 @@
-"""What a scheduler is given (`Problem`) and what it answers (`Plan`).
+"""Input (`Problem`) and output (`Plan`) of a scheduler.
 
-A scheduler is a class; `Scheduler` shows its shape. Third-party packages register theirs under the
-entry-point group `millrace.schedulers`.
+A scheduler is a class with the interface of `Scheduler`. Third-party packages register theirs in the entry-point group
+`millrace.schedulers`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+
+from msgspec import Struct
 
 from inventory.cluster import Cluster, ExistingWorker
 from inventory.power_index import NodePower
@@ -17,10 +19,10 @@ Status = Literal["placed", "partial", "failed"]
 
 
 class Slot(NamedTuple):
-    """A worker process's place: the node's id and the slot's index on it."""
+    """Slot of a node, which hosts at most one worker process: node id and index on the node."""
 
     node: str
-    index: int  # type: ignore[assignment]  # shadows tuple.index, which nobody needs here
+    index: int  # type: ignore[assignment]  # shadows tuple.index, which is not needed here
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,9 @@ class Problem:
     """One scheduling round.
 
     Attributes:
-        cluster: nodes, network and (in `cluster.existing`) what already runs.
-        topologies: to be scheduled in this round, in submission order; ids are unique.
-        traffic: what was observed, or None when nothing was.
+        cluster: nodes, network and (in `cluster.existing`) running workers.
+        topologies: topologies of this round, in submission order; ids are unique.
+        traffic: observed traffic, or None.
     """
 
     cluster: Cluster
@@ -45,12 +47,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class Placement:
-    """Executors of one topology -> slots.
+    """Slots of the executors of one topology.
 
     Attributes:
-        assignments: executor -> slot; executors that already ran included.
+        assignments: executor -> slot, running executors included.
         status: `placed` (all executors), `partial` (some) or `failed` (none, or not as asked).
-        message: why it is not `placed`, or the scheduler's own status words.
+        message: why it is not `placed`, or the scheduler's own status text.
     """
 
     assignments: Mapping[Executor, Slot]
@@ -59,15 +61,14 @@ class Placement:
 
 
 def concluded(topology: Topology, assignments: Mapping[Executor, Slot], message: str = "") -> Placement:
-    """The placement with the status that follows from how many executors have a slot."""
+    """Return the placement, with the status that follows from the number of executors with a slot."""
     if len(assignments) == len(topology.executors):
         return Placement(assignments, "placed", message)
     return Placement(assignments, "partial" if assignments else "failed", message)
 
 
-@dataclass(frozen=True)
-class CommunicationSchedule:
-    """Which node sends to which in every step.
+class CommunicationSchedule(Struct, frozen=True, forbid_unknown_fields=True):
+    """Receiver of every node in every step; also the form in files.
 
     Attributes:
         nodes: node ids; steps refer to them by index.
@@ -92,16 +93,16 @@ class Move:
 
 @dataclass(frozen=True)
 class Plan:
-    """A scheduler's answer.
+    """Output of a scheduler.
 
     Attributes:
         placements: topology id -> placement, one for every topology of the problem.
         freed: existing workers that the scheduler released; a worker that moves is released from its old slot.
-        schedule: communication schedule, where the algorithm makes one.
-        frequencies: node id -> clock in Hz, where the algorithm sets one.
-        migrations: executors that move away from where they ran.
-        power: available nodes by computing power, where the algorithm ranks them by it with parameters of its own.
-        details: the algorithm's own account, JSON types only.
+        schedule: communication schedule, if the algorithm produces one.
+        frequencies: node id -> CPU clock in Hz, if the algorithm sets it.
+        migrations: running executors that change their slot.
+        power: available nodes by computing power, if the algorithm ranks them with its own parameters.
+        details: the algorithm's own details, JSON types only.
     """
 
     placements: Mapping[str, Placement]
@@ -115,18 +116,18 @@ class Plan:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a scheduler must be told, and what it ignores; shown by `millrace list schedulers`.
+    """Inputs that a scheduler uses and ignores, as shown by `millrace list schedulers`.
 
     Attributes:
         resources: uses CPU and memory demands.
         hardware: uses clock, FLOPs per cycle and RAM of the nodes.
         traffic: uses measured rates (`required`, `used`, or `ignored`).
         load: uses measured loads of executors, where nodes have no `capacity` that counts executors.
-        online: meant to be asked again while topologies run.
-        cycles: its definition allows topologies with cycles; the others are never given one.
-        shrinks: its definition says what becomes of running executors beyond a component's parallelism; the others
-            are never given any.
-        ignores: in words, what the algorithm does not look at.
+        online: meant to be run again while topologies run.
+        cycles: accepts topologies with cycles; other schedulers never get one.
+        shrinks: defines what happens to running executors beyond a component's parallelism; other schedulers never get
+            any.
+        ignores: text that lists what the algorithm ignores.
     """
 
     resources: bool = False
@@ -141,15 +142,15 @@ class Needs:
 
 @dataclass(frozen=True)
 class NoParams:
-    """For schedulers without parameters."""
+    """Parameters of a scheduler that has none."""
 
 
 @runtime_checkable
 class Scheduler(Protocol):
-    """The shape of a scheduler class.
+    """Interface of a scheduler class.
 
-    `Params` is a frozen dataclass with a default for every field; its annotations (also `Annotated` with
-    `msgspec.Meta`) are what `--param` and agendas are checked against.
+    `Params` is a frozen dataclass with a default for every field. Values of `--param` and agendas are checked against
+    its annotations (also `Annotated` with `msgspec.Meta`).
     """
 
     name: ClassVar[str]
@@ -162,5 +163,5 @@ class Scheduler(Protocol):
         ...
 
     def place(self, problem: Problem) -> Plan:
-        """Place all topologies of `problem`; a pure function of it and the parameters."""
+        """Return a plan for all topologies of `problem`; a pure function of `problem` and the parameters."""
         ...

@@ -1,4 +1,4 @@
-"""Schedulers by name: found through entry points, made from checked parameters, wrapped so that answers are checked."""
+"""Schedulers by name: found by entry point, created from checked parameters, wrapped to check their plans."""
 
 from collections.abc import Sequence
 
@@ -13,16 +13,16 @@ GROUP = "millrace.schedulers"
 
 
 def scheduler_names() -> Sequence[str]:
-    """Names of all installed schedulers, ascending."""
+    """Return the names of all installed schedulers, ascending."""
     return list(plugins(GROUP))
 
 
 def scheduler_class(name: str) -> type[Scheduler]:
-    """The class registered as `name`.
+    """Return the class registered as `name`.
 
     Raises:
-        InputError: no such scheduler; the message gives the nearest one.
-        UnfitError: it cannot be loaded, or is no scheduler.
+        InputError: no such scheduler; the message names the nearest one.
+        UnfitError: it cannot be loaded, or is not a scheduler.
     """
     found = load_plugin(GROUP, name)
     missing = [part for part in ("name", "paper", "needs", "Params", "place") if not hasattr(found, part)]
@@ -35,7 +35,7 @@ def scheduler_class(name: str) -> type[Scheduler]:
 
 
 def make_scheduler(name: str, *sources: tuple[Document, Steps]) -> Checked:
-    """Make the scheduler `name` with the parameters that the sources give; later sources win.
+    """Return the scheduler `name` with parameters from the sources; later sources take precedence.
 
     Raises:
         InputError: no such scheduler, an unknown parameter or a value that is not allowed.

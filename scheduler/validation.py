@@ -1,7 +1,7 @@
-"""Trust no answer: a wrapper around any scheduler that refuses a wrong plan and names all its faults.
+"""Checks on the plans of a scheduler: a wrapper that rejects an invalid plan with a list of its faults.
 
-It stands around the built-in schedulers too, in tests and at run time. A plan that passes can be started as it
-is: every executor at most once, in slots that exist, are offered and belong to one topology.
+Built-in schedulers are wrapped too, in tests and at run time. A plan that passes can be started: every executor appears
+at most once, in slots that exist, are available and belong to one topology.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,10 @@ MOST_SHOWN = 20
 
 
 class InvalidPlanError(RunError):
-    """A scheduler's plan cannot be used.
+    """A scheduler's plan is invalid.
 
     Attributes:
-        faults: all of them, in words; the message shows the first ones.
+        faults: messages of all faults; the error message shows the first ones.
     """
 
     def __init__(self, scheduler: str, faults: Sequence[str]) -> None:
@@ -36,12 +36,12 @@ class InvalidPlanError(RunError):
 
 
 class Checked:
-    """A scheduler with its parameters, ready to be asked, whose answers are checked.
+    """A scheduler with its parameters, whose plans are checked.
 
     Attributes:
         name: its name.
         params: its parameters as plain data, defaults filled in.
-        needs: what it must be told.
+        needs: inputs that it uses.
     """
 
     def __init__(self, kind: type[Scheduler], params: Any, *sources: tuple[Document, Steps]) -> None:
@@ -50,7 +50,7 @@ class Checked:
         Args:
             kind: its class.
             params: an instance of its `Params`.
-            sources: where these were written, for messages (`inventory.params.parameters`).
+            sources: documents with the parameters, for messages (`inventory.params.parameters`).
         """
         self._inner = kind(params)
         self._sources = sources
@@ -59,7 +59,7 @@ class Checked:
         self.needs: Needs = kind.needs
 
     def not_given(self, problem: Problem) -> tuple[str, ...]:
-        """What the scheduler would use of `traffic`, `load` and `hardware`, and `problem` does not say."""
+        """Return which of `traffic`, `load` and `hardware` the scheduler uses and `problem` lacks."""
         observed = problem.traffic or Traffic()
         lacking = {
             "traffic": self.needs.traffic != "ignored" and not observed.edges,
@@ -69,19 +69,19 @@ class Checked:
         return tuple(what for what, lacks in lacking.items() if lacks)
 
     def place(self, problem: Problem) -> Plan:
-        """Ask the scheduler, and pass its plan on if nothing is wrong with it.
+        """Run the scheduler, and return its plan if it is valid.
 
         Raises:
-            InputError: a topology has a cycle and the scheduler's definition allows none, nothing was observed and
-                it cannot work without, or what the scheduler itself says of its input.
-            WrongAnswerError: the plan is wrong.
-            RunError: the scheduler broke down.
+            InputError: a topology has a cycle that the scheduler does not accept, required traffic is missing, or the
+                scheduler rejects its input.
+            InvalidPlanError: the plan is invalid.
+            RunError: the scheduler failed.
         """
         if self.needs.traffic == "required" and problem.traffic is None:
             raise InputError(f"the scheduler {self.name!r} needs observed traffic; give a traffic file: --traffic F")
         if not self.needs.cycles:
             for topology in problem.topologies:
-                _ = topology.order  # complains of a cycle
+                _ = topology.order  # raises InputError for a cycle
         try:
             plan = self._inner.place(problem)
             faults = plan_faults(problem, plan)
@@ -100,7 +100,7 @@ class Checked:
 
 
 def _knows_hardware(problem: Problem) -> bool:
-    """Whether every available node says its clock and FLOPs per cycle."""
+    """Return whether every available node has a clock and FLOPs per cycle."""
     try:
         power_index(problem.cluster.nodes)
     except LackingNodeError:

@@ -18,7 +18,8 @@ from scheduler.explain import Explanation
 from scheduler.explain.cut_links import CutLink, CutPair
 from scheduler.explain.lower_bound import LowerBound
 from scheduler.explain.node_load import NodeLoad
-from scheduler.placement_file import Assignment, Migration, NodeAnswer, PlacementFile, ScheduleAnswer, TopologyAnswer
+from scheduler.placement_file import Assignment, Migration, NodeAnswer, PlacementFile, TopologyAnswer
+from scheduler.problem import CommunicationSchedule
 from workloads.topology import Component, Constraints, GroupingKind, Input, Topology
 from workloads.traffic import Edge, Traffic
 
@@ -61,7 +62,10 @@ def test_every_command_shows_an_example(name: str) -> None:
         ("Cluster", [Cluster, Node, Network, ExistingWorker, Facts, EnergyModel]),
         ("Topology", [Topology, Component, Input, Constraints]),
         ("Traffic", [Traffic, Edge]),
-        ("Placement", [PlacementFile, TopologyAnswer, Assignment, NodeAnswer, ScheduleAnswer, Migration, Cost]),
+        (
+            "Placement",
+            [PlacementFile, TopologyAnswer, Assignment, NodeAnswer, CommunicationSchedule, Migration, Cost],
+        ),
         ("Placement", [Explanation, NodeLoad, CutLink, CutPair, LowerBound]),
     ],
 )
@@ -139,3 +143,10 @@ def test_the_tutorial_says_where_the_demo_places_word_count(capsys: pytest.Captu
         )
         assert found
         assert sentence.format(words[found[1]]) + " nodes, and " + found[2] in told
+
+
+def test_every_folder_of_the_code_is_on_the_map() -> None:
+    packages = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    folders = {path.parent.relative_to(ROOT).as_posix() for name in packages for path in (ROOT / name).rglob("*.py")}
+    mapped = set(re.findall(r"^\| `([\w/]+)/` \|", (DOCS / "architecture.md").read_text(), re.MULTILINE))
+    assert mapped == folders

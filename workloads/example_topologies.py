@@ -21,14 +21,14 @@ def _bolt(name: str, parallelism: int, *sources: str) -> Component:
 
 
 def linear(executors: int, each: int = 2) -> Topology:
-    """A chain of components with `each` executors: `executors / each` of them."""
+    """Return a chain of components with `each` executors: `executors / each` of them."""
     names = [f"op{at}" for at in range(executors // each)]
     bolts = [_bolt(name, each, before) for before, name in pairwise(names)]
     return Topology(f"linear-{executors}", (Component(names[0], "spout", each), *bolts))
 
 
 def diamond(executors: int) -> Topology:
-    """A source of 4, `(executors - 8) / 2` components of 2 side by side, a sink of 4."""
+    """Return a source of 4, `(executors - 8) / 2` components of 2 side by side, a sink of 4."""
     middle = [f"middle{at}" for at in range((executors - 8) // 2)]
     return Topology(
         f"diamond-{executors}",
@@ -37,7 +37,7 @@ def diamond(executors: int) -> Topology:
 
 
 def star(executors: int) -> Topology:
-    """`(executors - 4) / 2` ends of 2, alternately sources and sinks, around one component of 4."""
+    """Return `(executors - 4) / 2` ends of 2, alternately sources and sinks, around one component of 4."""
     ends = (executors - 4) // 2
     sources = [f"source{at}" for at in range((ends + 1) // 2)]
     sinks = [f"sink{at}" for at in range(ends // 2)]
@@ -65,7 +65,7 @@ def smart_home() -> Topology:
 
 
 def taxi() -> Topology:
-    """Frequent routes of taxis (DEBS 2015, query 1), 45 executors."""
+    """Return frequent routes of taxis (DEBS 2015, query 1), 45 executors."""
     return Topology(
         "taxi",
         (
@@ -79,14 +79,14 @@ def taxi() -> Topology:
 
 
 def chain(executors: int) -> Topology:
-    """One executor after the other."""
+    """Return one executor after the other."""
     return linear(executors, each=1)
 
 
 def layered(
     executors: int, seed: int, widest: int = 8, layers: int = 0, fan_in: int = 3, skew: float = 1.2
 ) -> tuple[Topology, Traffic]:
-    """A random layered graph of components, and traffic that is skewed over its executor pairs.
+    """Return a random layered graph of components, and traffic that is skewed over its executor pairs.
 
     Components of 1 to `widest` executors stand in `layers` layers (0: about the cube root of `executors`); each
     reads from 1 to `fan_in` components of the layer before, mostly from neighbours. Every component
@@ -124,7 +124,7 @@ def layered(
 
 
 def _sources(random: Random, before: Sequence[Component], near: int, fan_in: int) -> list[Component]:
-    """Distinct components of the layer before; most of them near the place `near`."""
+    """Return distinct components of the layer before; most of them near the place `near`."""
     wanted = random.randint(1, min(fan_in, len(before)))
     chosen: dict[int, None] = {}
     while len(chosen) < wanted:
@@ -135,7 +135,7 @@ def _sources(random: Random, before: Sequence[Component], near: int, fan_in: int
 
 
 def _uneven(random: Random, source: Component, destination: Component, rate: float) -> list[Edge]:
-    """One edge per pair of a link; rates fall like 1/rank over the pairs, of which the order is random."""
+    """Return one edge per pair of a link; rates fall like 1/rank over the pairs, of which the order is random."""
     pairs = [(i, j) for i in range(source.parallelism) for j in range(destination.parallelism)]
     random.shuffle(pairs)
     total = sum(1 / rank for rank in range(1, len(pairs) + 1))

@@ -25,7 +25,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def codec_bytes(key: Key) -> bytes:
-    """MessagePack of `key` (or of any row), the same for all keys that are equal.
+    """Return messagePack of `key` (or of any row), the same for all keys that are equal.
 
     Raises:
         TypeError: a field is none of int, float, str, bytes, bool or None.
@@ -35,12 +35,12 @@ def codec_bytes(key: Key) -> bytes:
 
 
 def key_group(key: Key) -> int:
-    """The group of `key`, 0..1023; raises what `codec_bytes` raises."""
+    """Return the group of `key`, 0..1023; raises what `codec_bytes` raises."""
     return crc32(codec_bytes(key)) % KEY_GROUPS
 
 
 def executor_of(group: int, parallelism: int) -> int:
-    """Index of the executor, among `parallelism`, that owns `group`."""
+    """Return index of the executor, among `parallelism`, that owns `group`."""
     return group * parallelism // KEY_GROUPS
 
 
@@ -65,7 +65,7 @@ class KeyRouter:
         self.route_value = _ValueCache(parallelism).__getitem__
 
     def __call__(self, key: Key) -> int:
-        """Index of the executor that `key` belongs to."""
+        """Return index of the executor that `key` belongs to."""
         return self.route(key)
 
 
@@ -101,7 +101,7 @@ class _ValueCache(dict[Any, int]):
 
 
 def _canonical(value: Any) -> Any:
-    """One representative of all values that are equal to `value`."""
+    """Return one representative of all values that are equal to `value`."""
     kind = value.__class__
     if kind is str or kind is int or kind is bytes or value is None:
         return value

@@ -64,7 +64,7 @@ class Operator:
         """Release what `open` took; called once, also after a failure."""
 
     def snapshot(self) -> bytes:
-        """All state as bytes; an operator without state returns `b""`."""
+        """Return all state as bytes; an operator without state returns `b""`."""
         return b""
 
     def restore(self, state: bytes) -> None:
@@ -131,18 +131,18 @@ class Bolt(Operator):
         return NOTHING
 
     def tables(self) -> "Iterable[Bolt]":
-        """Bolts that are asked for the answer, each for one table: itself where it has an `answer_table`."""
+        """Return bolts that are asked for the answer, each for one table: itself where it has an `answer_table`."""
         return (self,) if self.answer_table else ()
 
     def settled(self) -> Iterable[Row]:
-        """Rows of a sink's answer that nothing can change any more, each given once and then forgotten.
+        """Return rows of a sink's answer that nothing can change any more, each given once and then forgotten.
 
         Asked for at checkpoints, so that an answer that grows with the input is not part of every snapshot.
         """
         return ()
 
     def answer(self) -> Iterable[Row]:
-        """A sink's part of the final answer beyond what was `settled`, after the topology has drained."""
+        """Return a sink's part of the final answer beyond what was `settled`, after the topology has drained."""
         return ()
 
 

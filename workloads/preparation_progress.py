@@ -22,7 +22,7 @@ def tell(share: float) -> None:
 
 @contextmanager
 def told(listener: Listener) -> Iterator[None]:
-    """Inside the block, `listener` is who is told."""
+    """Yield inside the block, `listener` is who is told."""
     before = _LISTENER.set(listener)
     try:
         yield

@@ -15,7 +15,7 @@ GROUP = "millrace.workloads"
 
 
 def load_workload(name: str, params: Mapping[str, Any]) -> Workload:
-    """The workload `name` with plain parameters; those left out take their defaults.
+    """Return the workload `name` with plain parameters; those left out take their defaults.
 
     Raises:
         InputError: an unknown workload or parameter (with the nearest one), a value that is not allowed, or a topology
@@ -26,7 +26,7 @@ def load_workload(name: str, params: Mapping[str, Any]) -> Workload:
 
 
 def workload_of(name: str, *sources: tuple[Document, Steps]) -> Workload:
-    """Like `load_workload`, with the parameters where they stand in documents, whose lines errors then name."""
+    """Return like `load_workload`, with the parameters where they stand in documents, whose lines errors then name."""
     kind = load_plugin(GROUP, name)
     made = kind(parameters(kind.Params, *sources))
     if not isinstance(made, Workload):

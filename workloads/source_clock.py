@@ -38,29 +38,29 @@ class SourceClock:
         self._origin_ns = origin_ns
 
     def due_ns(self, record: int) -> int | None:
-        """When `record` is due; None at rate `max`, and behind the last record of a replay."""
+        """Return when `record` is due; None at rate `max`, and behind the last record of a replay."""
         try:
             return None if self._intended is None else self._intended.due_ns(record)
         except IndexError:
             return None
 
     def due_count(self, elapsed_ns: int) -> int:
-        """How many records are due by `elapsed_ns`; `UNBOUNDED` at rate `max`."""
+        """Return how many records are due by `elapsed_ns`; `UNBOUNDED` at rate `max`."""
         return UNBOUNDED if self._intended is None else self._intended.due_count(elapsed_ns)
 
     def stream_ns(self, record: int) -> int | None:
-        """Stream time of `record`; None behind the last record of a recording."""
+        """Return stream time of `record`; None behind the last record of a recording."""
         try:
             return self._stream.due_ns(record)
         except IndexError:
             return None
 
     def stream_count(self, time_ns: int) -> int:
-        """How many records lie before the stream time `time_ns`."""
+        """Return how many records lie before the stream time `time_ns`."""
         return self._stream.due_count(time_ns - 1)
 
     def tick_due_ns(self, time_ns: int) -> int | None:
-        """When a tick at the stream time `time_ns` is due: never before the records that lie before it.
+        """Return when a tick at the stream time `time_ns` is due: never before the records that lie before it.
 
         None at rate `max`: it is due when these have been emitted.
         """
@@ -106,12 +106,12 @@ class _Replayed:
 
 
 def _later(time_ns: int, speedup: Fraction) -> int:
-    """The first whole nanosecond that is not before time_ns / speedup."""
+    """Return the first whole nanosecond that is not before time_ns / speedup."""
     return -(-time_ns * speedup.denominator // speedup.numerator)
 
 
 def source_clock(rate: Rate, spout: Spout, index: int, of: int, seed: int) -> SourceClock:
-    """The clock of executor `index` of `of`.
+    """Return the clock of executor `index` of `of`.
 
     Args:
         rate: of all executors together.

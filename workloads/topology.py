@@ -49,7 +49,7 @@ class Executor(NamedTuple):
 
     @classmethod
     def named(cls, name: str) -> "Executor":
-        """The executor that `component[index]` stands for.
+        """Return the executor that `component[index]` stands for.
 
         Raises:
             ValueError: `name` is not of that form.
@@ -106,7 +106,7 @@ class Component(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 
 
 def ackers(count: int) -> tuple[Component, ...]:
-    """`count` executors of Storm's acking component as the end of a topology's components; none for 0."""
+    """Return `count` executors of Storm's acking component as the end of a topology's components; none for 0."""
     return (Component(ACKER, "bolt", count),) if count else ()
 
 
@@ -151,21 +151,21 @@ class Topology(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
         return {executor.name: executor for executor in self.executors}
 
     def executors_of(self, component: str) -> Sequence[Executor]:
-        """The executors of one component, by index."""
+        """Return the executors of one component, by index."""
         return [Executor(component, index) for index in range(self.component[component].parallelism)]
 
     def links(self) -> Iterator[tuple[Component, Component, Input]]:
-        """(source, destination, input) for every subscription, in declaration order of the destination."""
+        """Yield (source, destination, input) for every subscription, in declaration order of the destination."""
         for destination in self.components:
             for entry in destination.inputs:
                 yield self.component[entry.source], destination, entry
 
     def pairs(self) -> Iterator[tuple[Executor, Executor]]:
-        """Executor pairs that communicate: links in declaration order, then source, then destination.
+        """Yield executor pairs that communicate: links in declaration order, then source, then destination.
 
-        Shuffle, fields, all, direct and local-or-shuffle may send from every executor of the source to every
-        executor of the destination; a global grouping only reaches index 0. A pair that two
-        links share comes once, at its first place.
+        Shuffle, fields, all, direct and local-or-shuffle may send from every executor of the source to every executor
+        of the destination; a global grouping only reaches index 0. A pair that two links share comes once, at its first
+        place.
         """
         seen: set[tuple[str, str, bool]] = set()
         for source, destination, entry in self.links():

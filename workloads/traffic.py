@@ -89,7 +89,7 @@ def traffic_of(document: Document, topologies: Sequence[Topology] = (), others: 
 
 
 def _owner(document: Document, steps: Steps, name: str, owners: Mapping[str, Sequence[str]]) -> str | None:
-    """The topology whose executor `name` is, None when it is one of another round."""
+    """Return the topology whose executor `name` is, None when it is one of another round."""
     if name not in owners:
         raise document.error(steps, f"unknown executor {name!r}{nearest(name, owners)}")
     if len(owners[name]) > 1:

@@ -71,11 +71,11 @@ class Workload(Protocol):
         ...
 
     def topology(self) -> Topology:
-        """The application's graph; components declare their `outputs`."""
+        """Return the application's graph; components declare their `outputs`."""
         ...
 
     def operator(self, component: str) -> Operator:
-        """A new, unopened operator for an executor of `component`."""
+        """Return a new, unopened operator for an executor of `component`."""
         ...
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
@@ -87,7 +87,7 @@ class Workload(Protocol):
         ...
 
     def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
-        """The right answer when spout executor i has emitted `positions[i]` records.
+        """Return the right answer when spout executor i has emitted `positions[i]` records.
 
         Computed by other means than the operators: no operator code may be used here.
         """
@@ -99,7 +99,7 @@ class Workload(Protocol):
 
 
 def filled(given: Mapping[str, int], defaults: Mapping[str, int]) -> Mapping[str, int]:
-    """Executors per component: `defaults` with those that were given in their place.
+    """Return executors per component: `defaults` with those that were given in their place.
 
     Raises:
         ValueError: an unknown component (with the nearest one), or fewer than one executor.

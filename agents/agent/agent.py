@@ -36,7 +36,7 @@ from agents import protocol
 from agents.agent.node_run import NodeRun
 from agents.agent.spawner import Spawner
 from agents.cpu.affinity import Affinity
-from agents.cpu.control import put_back, told
+from agents.cpu.control import describe_unrestored, put_back
 from agents.cpu.node_cpus import NodeCpus
 from agents.host.facts import gather
 from agents.host_files import HostFiles
@@ -327,7 +327,10 @@ def _put_back_cpus(host: HostFiles) -> None:
         _log.warning("%s", fault)
     else:
         if answer.settings:
-            _log.warning("a dead campaign had left CPU settings behind: %s", "put back" if answer.ok else told(answer))
+            _log.warning(
+                "a dead campaign had left CPU settings behind: %s",
+                "put back" if answer.ok else describe_unrestored(answer),
+            )
 
 
 def live(silence_s: float, spawner: Spawner) -> int:

@@ -16,7 +16,7 @@ from campaign.agenda.timeline import Event
 from inventory.cluster import Cluster
 from inventory.documents import Document, Steps, read
 from inventory.errors import InputError, nearest
-from scheduler.placement_file import ScheduleAnswer
+from scheduler.problem import CommunicationSchedule
 from workloads.topology import Topology
 
 PART_TUPLES = 64
@@ -50,7 +50,7 @@ class Gating:
     error: Callable[[Steps, str], InputError]
 
     def gates(
-        self, scheduler: str, topology: Topology, places: Mapping[str, Place], own: ScheduleAnswer | None
+        self, scheduler: str, topology: Topology, places: Mapping[str, Place], own: CommunicationSchedule | None
     ) -> Gates:
         """Return the gates of a run.
 
@@ -63,7 +63,7 @@ class Gating:
         Raises:
             InputError: there is no schedule, or it does not fit.
         """
-        schedule: Schedule | ScheduleAnswer | None = own
+        schedule: Schedule | CommunicationSchedule | None = own
         if isinstance(self.entry.schedule, Schedule):
             schedule = self.entry.schedule
         if schedule is None:
@@ -145,7 +145,7 @@ def _check(schedule: Schedule, cluster: Cluster, error: Callable[[Steps, str], I
                 raise error(here, f"two nodes send to {nodes[receiver]!r} in step {number}")
 
 
-def _unserved(schedule: Schedule | ScheduleAnswer) -> tuple[str, str] | None:
+def _unserved(schedule: Schedule | CommunicationSchedule) -> tuple[str, str] | None:
     """Return a pair of nodes without a step in which the first sends to the second."""
     served = {(sender, receiver) for step in schedule.steps for sender, receiver in enumerate(step)}
     for sender, source in enumerate(schedule.nodes):

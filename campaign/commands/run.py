@@ -126,6 +126,7 @@ def run_campaign(
 
 def _load_the_rest() -> None:
     """Import the modules of a campaign over SSH."""
+    import campaign.runner.launch  # noqa: F401
     import controller.ssh.backend  # noqa: F401
 
 

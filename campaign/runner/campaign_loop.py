@@ -203,7 +203,7 @@ class Campaign:
                 await self._backend.check_room(sum(entry.path.stat().st_size for entry in self._inputs[run.workload]))
                 await run_attempt.calibrate(self._backend)
                 outcome = await run_attempt.run()
-                await self._backend.look_back()
+                await self._backend.check_since_calibration()
                 return outcome
         except DiskFullError:
             raise

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agents.cpu.control import left_behind, put_back, told
+from agents.cpu.control import describe_unrestored, left_behind, put_back
 from agents.cpu.journal import HeldError
 from agents.host_files import HostFiles
 from agents.power.host import MeteredHost
@@ -147,4 +147,4 @@ def _restore_cpus(host: HostFiles, outcome: Cleaning, dry_run: bool) -> None:
     else:
         outcome.done += [f"CPU setting /{s.path} ({s.before} is {s.got} again)" for s in answer.settings if s.ok]
         if not answer.ok:
-            outcome.failed.append(told(answer))
+            outcome.failed.append(describe_unrestored(answer))

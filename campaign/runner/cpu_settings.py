@@ -6,7 +6,7 @@ from typing import Any
 
 from agents.protocol import CpusSet, RestoreCpus, SetCpus
 from campaign.agenda.cpu_settings import ByNode
-from controller.host.condition import all_of
+from controller.host.condition import run_all
 from controller.nodes.agents import Agents
 from inventory.documents import to_plain
 from inventory.errors import RunError
@@ -62,7 +62,7 @@ class RunCpus:
         Raises:
             RunError: a node does not support the agenda's settings, or is gone.
         """
-        await all_of(self._set(agents, node) for node in self.nodes)
+        await run_all(self._set(agents, node) for node in self.nodes)
 
     async def set_again(self, agents: Agents, node: str) -> None:
         """Set the CPUs of a node whose agent was restarted: they were restored when the old agent died.
@@ -157,7 +157,7 @@ async def request(agents: Agents, node: str, command: SetCpus | RestoreCpus) -> 
     Raises:
         RunError: the agent is gone or does not answer.
     """
-    return await agents.ask(node, command, CpusSet, ANSWER_S)
+    return await agents.request_reply(node, command, CpusSet, ANSWER_S)
 
 
 def _got(row: Mapping[str, Any]) -> str:

@@ -29,15 +29,15 @@ from campaign.runner.event_loop import in_daemon_thread
 from campaign.runner.host_load import measuring_other_load
 from campaign.runner.idle_baseline import measure_idle
 from campaign.runner.run_inputs import Conditions, RunInputs
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import Coordinator
 from controller.coordinator.event_log import CONTROLLER
 from controller.coordinator.failures import RunFailedError
-from controller.coordinator.interfaces import Environment, Seats, SlotRecord
+from controller.coordinator.interfaces import Assignment, Environment, SlotRecord
 from controller.coordinator.live_metrics import LiveMetrics
 from controller.coordinator.report_validation import HERE
 from controller.host.cleanup_log import CleanupLog
-from controller.host.condition import unless
+from controller.host.condition import run_watched
 from controller.nodes.agents import Agents
 from controller.nodes.backend import Backend, Calibrated
 from controller.nodes.clock_sync import ClockDifference, ClockSync
@@ -206,7 +206,7 @@ class RunAttempt:
         traces = TraceWriter(self._traces, job.run.name, CONTROLLER, AGENT)
         try:
             async with Agents(job.members, conditions.campaign, self._agent_started) as agents:
-                course = Course(conditions.sensors, conditions.checkpoint_s, tuple(job.moves))
+                course = ControlSettings(conditions.sensors, conditions.checkpoint_s, tuple(job.moves))
                 clocks = ClockSync(agents.offset, self._traces, job.run.name)
                 if self._cpus.nodes:
                     self._enter("setting CPUs")
@@ -215,7 +215,7 @@ class RunAttempt:
                 coordinator = Coordinator(self._spec(agents), self._environment(agents, clocks, traces), course)
                 agents.listen(coordinator)
                 async with coordinator:
-                    await unless(self._stream_tuples(coordinator), clocks.keep(job.members, coordinator.set_clock))
+                    await run_watched(self._stream_tuples(coordinator), clocks.run(job.members, coordinator.set_clock))
                     self._note_nodes(agents, clocks)
                     self._enter("finishing")
                     await coordinator.finish()
@@ -245,21 +245,21 @@ class RunAttempt:
         self._enter("starting workers")
         source_start = await coordinator.start()
         self._times |= {"started_utc": _utc(), "source_start_ns": source_start}
-        self._enter("warming up", self._conditions.warmup_s, coordinator.flow)
+        self._enter("warming up", self._conditions.warmup_s, coordinator.live_metrics)
         await coordinator.wait_until(source_start + round(self._conditions.warmup_s * NS))
         over = coordinator.exhausted
         self._times["measure_start_ns"] = begun = await coordinator.mark("measure_start")
         if self._conditions.profile:
             await coordinator.sample_stacks(on=True)
-        self._enter("measuring", self._conditions.duration_s, coordinator.flow)
-        async with measuring_other_load(self._conditions.processes, coordinator.event_log.seen):
+        self._enter("measuring", self._conditions.duration_s, coordinator.live_metrics)
+        async with measuring_other_load(self._conditions.processes, coordinator.event_log.host_event):
             await coordinator.wait_until(begun + round(self._conditions.duration_s * NS))
             ended = await coordinator.mark("measure_end")
         # If the input ended in the warm-up, the measured interval is empty, although the marks differ by milliseconds.
         self._times["measure_end_ns"] = begun if over else ended
         if self._conditions.profile:
             await coordinator.sample_stacks(on=False)
-        self._enter("draining", None, coordinator.flow)
+        self._enter("draining", None, coordinator.live_metrics)
         self._times["stopped_ns"] = time.monotonic_ns()
         await coordinator.stop()
         self._times["drained_ns"] = time.monotonic_ns()
@@ -278,19 +278,19 @@ class RunAttempt:
             await agents.restart(node)
             await self._cpus.set_again(agents, node)
 
-        async def place(lost: Set[str]) -> Seats:
+        async def place(lost: Set[str]) -> Assignment:
             placed = await in_daemon_thread(partial(self._job.place_without, lost))
             await self._cpus.set_clocks(agents, self._clocks_of(placed), lost)
-            return Seats(placed.places, placed.gates)
+            return Assignment(placed.places, placed.gates)
 
         return Environment(
             nodes=tuple(self._job.members),
-            tell=agents.tell,
+            send=agents.send,
             restart=restart,
             supply=self._supply,
             place=place,
             offset=clocks.current,
-            copies=self._copies,
+            replicas=self._copies,
             note=note,
             note_slot=note_slot,
             tables=self._job.application.tables.keys(),
@@ -356,7 +356,7 @@ class RunAttempt:
                 "facts": None if facts == ours else facts,
                 "clock": clocks.current(node)._asdict(),
             }
-        self._clock_differences = clocks.apart()
+        self._clock_differences = clocks.differences()
 
     def _log_latencies(self, traces: Path, offsets: Mapping[str, int]) -> None:
         start_ns = self._times["source_start_ns"]

@@ -1,4 +1,4 @@
-"""The nodes of an emulated cluster, as a campaign reaches them: over SSH, from the controller's network namespace."""
+"""Backend for emulated clusters: nodes are reached over SSH from the controller's network namespace."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ class EmulatedBackend(SshBackend):
     """Nodes that are namespaces of this host; see `controller.nodes.backend.Backend`."""
 
     def __init__(self, cluster: Cluster, hosts: Hosts, owner: str, operator: Operator) -> None:
-        """Describe it, as `SshBackend`; `operator` provisions it when it is brought up."""
+        """Prepare the backend as `SshBackend` does; `operator` provisions a cluster that is started here."""
         super().__init__(cluster, hosts, owner)
         self._operator = operator
         self._inventory = hosts
@@ -33,18 +33,18 @@ class EmulatedBackend(SshBackend):
 
     @property
     def processes(self) -> Sequence[int]:
-        """See `Backend.processes`: nodes and links are children of the keeper."""
+        """See `Backend.processes`: nodes and links are children of the emulation daemon."""
         return [os.getpid(), self._up.keeper.pid]
 
     def check(self) -> None:
-        """See `Backend.check`: whether this host and user can have such a cluster, and whether the inventory is one."""
+        """See `Backend.check`: host, user and inventory must allow an emulated cluster."""
         if reason := why_not():
             raise UnfitError(f"an emulated cluster: {reason}")
         cluster_of(self._inventory)
 
     @contextmanager
     def up(self, state: CleanupLog) -> Iterator[None]:
-        """See `Backend.up`: a cluster that is up stays up; otherwise it is brought up, provisioned, and taken down again."""
+        """See `Backend.up`: use a running cluster, or start and provision one and take it down at the end."""
         with ExitStack() as stack:
             description = joined(self._inventory, self._operator.progress)
             if description is None:
@@ -53,7 +53,7 @@ class EmulatedBackend(SshBackend):
                 description = cluster.description
                 self._operator.provision(self._inventory)
             self._description = description
-            # Not before: the key to log in with is made with the cluster.
+            # Only now: the login key is created with the cluster.
             super().check()
             stack.enter_context(use_of(self._inventory))
             stack.enter_context(inside(description.network.controller.path))
@@ -61,13 +61,13 @@ class EmulatedBackend(SshBackend):
             yield
 
     async def calibrate(self) -> Calibration:
-        """See `Backend.calibrate`: all nodes at once, and every link that is limited or delayed."""
+        """See `Backend.calibrate`: measures all nodes at once, then every link with a limit or a delay."""
         self._refused = len(ask(self._folder, "status").refused)
         found = await asyncio.to_thread(calibrate, self._up)
         return Calibration(tuple(found), short_of(found))
 
-    async def look_back(self) -> None:
-        """See `Backend.look_back`: values that a kernel would have refused, and nodes that have ended."""
+    async def check_since_calibration(self) -> None:
+        """See `Backend.check_since_calibration`: values that a real kernel refuses, and nodes that have ended."""
         answer = ask(self._folder, "status")
         wrong = [*map(str, answer.refused[self._refused :]), *answer.faults]
         if wrong:

@@ -1,1 +1,1 @@
-"""What schedulers share that follow loads and rates: executors in whole numbers, and nodes that fill up."""
+"""Parts shared by schedulers that use observed loads and rates: integer demands, node state, graph partitions."""

@@ -1,4 +1,4 @@
-"""The executors of a round with loads and rates as whole numbers, and where their partners sit.
+"""Loads and rates of the executors of a round as integers, and the nodes of their communication partners.
 
 Executors are numbered over all topologies, in order. Without observed traffic every communicating pair
 counts 1, and pairs are never listed: executors with the same partners are one kind, and two kinds communicate
@@ -17,20 +17,20 @@ from workloads.traffic import Traffic
 
 
 class Demand:
-    """What executors ask for and exchange.
+    """Loads, memory and rates of executors.
 
     Attributes:
-        executors: all of them.
+        executors: all executors.
         owner: executor -> number of its topology.
-        rank: executor -> its place by topology in the order given, then start task (component id, index).
-        load: executor -> its load, `load_scale` to the point (or to the executor).
-        memory: executor -> MB, `memory_scale` to the MB.
+        rank: executor -> position by topology in the order given, then start task (component id, index).
+        load: executor -> load, `load_scale` units per CPU point (or per executor).
+        memory: executor -> memory, `memory_scale` units per MB.
         kind: executor -> its kind.
         members: kind -> its executors by rank.
-        near: kind -> {kind: rate between a member of each, both directions}, `rate_scale` to the tuple/s (or pair).
-        capacity: node id -> what it holds, in the unit of loads.
-        memory_of: node id -> MB, in the unit of memory.
-        resident: node id -> load of what runs there of topologies that are not of this round.
+        near: kind -> {kind: rate between a member of each, both directions}, `rate_scale` units per tuple/s (or pair).
+        capacity: node id -> capacity, in the unit of loads.
+        memory_of: node id -> memory, in the unit of `memory`.
+        resident: node id -> load of running executors of topologies outside this round.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -90,38 +90,38 @@ class Demand:
 
     @cached_property
     def total_of_kind(self) -> list[int]:
-        """Kind -> rate of one member with all its partners."""
+        """Rates between one member of each kind and all its partners, by kind."""
         return [
             sum(rate * (len(self.members[other]) - (other == own)) for other, rate in partners.items())
             for own, partners in enumerate(self.near)
         ]
 
     def total(self, executor: int) -> int:
-        """Rate of `executor` with all its partners."""
+        """Return the rate between `executor` and all its partners."""
         return self.total_of_kind[self.kind[executor]]
 
 
 class Whereabouts:
-    """How many members of each kind sit on each node; kept by whoever places executors."""
+    """Number of executors of each kind on each node, updated by the caller."""
 
     def __init__(self, demand: Demand) -> None:
         self._demand = demand
         self._count: list[dict[str, int]] = [{} for _ in demand.members]
 
     def put(self, executor: int, node: str) -> None:
-        """`executor` is on `node` now."""
+        """Record that `executor` is on `node`."""
         count = self._count[self._demand.kind[executor]]
         count[node] = count.get(node, 0) + 1
 
     def take(self, executor: int, node: str) -> None:
-        """`executor` is no longer on `node`."""
+        """Record that `executor` has left `node`."""
         count = self._count[self._demand.kind[executor]]
         count[node] -= 1
         if not count[node]:
             del count[node]
 
     def toward(self, executor: int) -> dict[str, int]:
-        """Node -> rate between `executor`, which must not sit anywhere itself, and the executors there."""
+        """Return node -> rate between `executor`, which must not be on any node, and the executors there."""
         found: dict[str, int] = {}
         for other, rate in self._demand.near[self._demand.kind[executor]].items():
             for node, count in self._count[other].items():
@@ -130,7 +130,7 @@ class Whereabouts:
 
 
 def _resident(problem: Problem, loads: Loads) -> list[float]:
-    """Load per node of topologies that are not of this round."""
+    """Return the load per node of topologies outside this round."""
     ours = {topology.id for topology in problem.topologies}
     found: dict[str, list[float]] = {node.id: [] for node in problem.cluster.nodes}
     for worker in problem.existing:

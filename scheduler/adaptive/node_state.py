@@ -1,7 +1,7 @@
-"""Nodes that fill up: their load, and which topologies still find a slot there.
+"""Load and free slots of the nodes while executors are placed.
 
-A topology gets one worker per node, unless its scheduler says otherwise. Nodes that are not available, or
-have no slots at all, do not exist here.
+A topology gets one worker per node unless its scheduler decides otherwise. Unavailable nodes and nodes without slots
+are left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from workloads.topology import Executor
 
 @dataclass(frozen=True)
 class Stay:
-    """Where a topology was: executor -> node, and node -> workers."""
+    """Former position of a topology: executor -> node, and node -> number of workers."""
 
     home: Mapping[int, str]
     workers: Mapping[str, int]
@@ -26,14 +26,14 @@ class NodeState:
 
     Attributes:
         nodes: ids of the nodes that can be used, ascending.
-        load: node -> load of what is there, topologies of other rounds included.
-        home: executor -> its node, None while it has none.
-        at: where the partners of executors sit.
+        load: node -> load, topologies outside the round included.
+        home: executor -> its node, or None.
+        at: nodes of the partners of executors.
         free: node -> slots without a worker.
     """
 
     def __init__(self, problem: Problem, demand: Demand) -> None:
-        """Everything that runs is where it is; see `vacate`."""
+        """Begin with the running workers in place; see `vacate`."""
         usable = {node.id: node for node in problem.cluster.available if node.slots}
         self._demand = demand
         self.nodes: Sequence[str] = sorted(usable)
@@ -63,7 +63,7 @@ class NodeState:
         return problem.topologies[topology].number_of[executor]
 
     def vacate(self, topology: int) -> "Stay":
-        """Stop all workers of `topology`; what was there can be brought back by `restore`."""
+        """Stop all workers of `topology`. Return their former position, which `restore` accepts."""
         mine = [e for e, owner in enumerate(self._demand.owner) if owner == topology]
         stay = Stay({e: node for e in mine if (node := self.home[e]) is not None}, self._workers[topology])
         for executor in stay.home:
@@ -74,7 +74,7 @@ class NodeState:
         return stay
 
     def restore(self, topology: int, stay: "Stay") -> None:
-        """Put `topology` back as it was when it was vacated."""
+        """Restore `topology` to the position that `vacate` returned."""
         self.vacate(topology)
         for node, workers in stay.workers.items():
             self.free[node] -= workers
@@ -83,11 +83,11 @@ class NodeState:
             self._settle(executor, node)
 
     def hosts(self, topology: int, node: str) -> bool:
-        """Whether an executor of `topology` finds a worker of its own topology or a free slot on `node`."""
+        """Return whether `node` has a worker of `topology` or a free slot."""
         return node in self._workers[topology] or self.free[node] > 0
 
     def start(self, topology: int, node: str, workers: int) -> None:
-        """Start so many workers of `topology` on `node`, where it has none."""
+        """Start `workers` workers of `topology` on `node`, which has none yet."""
         self._workers[topology][node] = workers
         self.free[node] -= workers
 
@@ -99,7 +99,7 @@ class NodeState:
         self._settle(executor, node)
 
     def move(self, executor: int, node: str) -> None:
-        """Take `executor` from its node to another; a worker that loses its last executor is stopped."""
+        """Move `executor` to another node. A worker that loses its last executor is stopped."""
         t = self._demand.owner[executor]
         source = self.home[executor]
         self._unsettle(executor)

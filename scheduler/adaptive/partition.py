@@ -1,9 +1,9 @@
-"""A graph in balanced parts with a small cut: greedy growth, then refinement after Kernighan and Lin.
+"""Balanced graph partitioning with a small cut: greedy growth, then refinement after Kernighan and Lin.
 
-Deterministic: ties go to the lower vertex, then the lower part. A part weighs at most 5 % more than its share; where
-vertices are too coarse for that, at most what dealing them by weight, heaviest first, achieves. Refinement makes
-passes of tentative moves, each vertex once, and keeps the best prefix (Fiduccia and Mattheyses' form), then exchanges
-pairs where no single vertex has room.
+Deterministic: ties go to the lower vertex, then the lower part. A part weighs at most 5 % more than the mean. Where
+vertices are too heavy for that, the limit is the largest part after assigning vertices by weight, heaviest first.
+Refinement makes passes of tentative moves, each vertex once, and keeps the best prefix (Fiduccia and Mattheyses' form).
+It then exchanges pairs where no single vertex has room.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,16 +14,16 @@ from scheduler.toolkit.affinity import RateAffinity
 MOST_PASSES = 10
 
 MOST_IDLE = 100
-"""A pass ends after so many moves in a row that found no smaller cut."""
+"""A pass ends after this many consecutive moves without a smaller cut."""
 
 
 def partition(weight: Sequence[int], near: Sequence[Mapping[int, int]], parts: int) -> list[int]:
-    """Vertex -> part; no part is empty.
+    """Return vertex -> part. No part is empty.
 
     Args:
         weight: weight of each vertex; when all are 0, vertices are counted.
         near: vertex -> {vertex: rate}, symmetric.
-        parts: how many, at most as many as vertices.
+        parts: number of parts, at most the number of vertices.
     """
     if parts == 1:
         return [0] * len(weight)
@@ -39,7 +39,7 @@ def partition(weight: Sequence[int], near: Sequence[Mapping[int, int]], parts: i
 
 
 def cut(near: Sequence[Mapping[int, int]], part: Sequence[int]) -> int:
-    """Rate between different parts."""
+    """Return the rate between different parts."""
     return sum(rate for v, others in enumerate(near) for u, rate in others.items() if u < v and part[u] != part[v])
 
 
@@ -51,7 +51,10 @@ def _loads(weight: Sequence[int], part: Sequence[int], parts: int) -> list[int]:
 
 
 def _dealt(weight: Sequence[int], parts: int) -> list[int]:
-    """Heaviest first, each to the lightest part; ties: fewer vertices, then the lower part."""
+    """Return vertex -> part: heaviest vertex first, each to the lightest part.
+
+    Ties go to the part with fewer vertices, then to the lower part.
+    """
     part = [0] * len(weight)
     heap = [(0, 0, p) for p in range(parts)]
     for v in sorted(range(len(weight)), key=lambda v: -weight[v]):
@@ -62,7 +65,7 @@ def _dealt(weight: Sequence[int], parts: int) -> list[int]:
 
 
 def _grown(weight: Sequence[int], near: Sequence[Mapping[int, int]], parts: int, limit: int) -> list[int]:
-    """Parts that grow one after the other around the busiest vertex left; the last one takes the rest."""
+    """Grow parts one after the other around the busiest remaining vertex. The last part takes the rest."""
     part = [parts - 1] * len(weight)
     affinity = RateAffinity(near, range(len(weight)))
     busiest = sorted(range(len(weight)), key=lambda v: (-sum(near[v].values()), v))
@@ -87,7 +90,7 @@ def _grown(weight: Sequence[int], near: Sequence[Mapping[int, int]], parts: int,
 
 
 class _Refinement:
-    """One partition on its way to a smaller cut."""
+    """Refinement of one partition."""
 
     def __init__(
         self, weight: Sequence[int], near: Sequence[Mapping[int, int]], parts: int, limit: int, part: Sequence[int]
@@ -107,7 +110,7 @@ class _Refinement:
                 self._rate[v][self._part[u]] = self._rate[v].get(self._part[u], 0) + rate
 
     def run(self) -> list[int]:
-        """The refined partition."""
+        """Return the refined partition."""
         for _ in range(MOST_PASSES):
             moved = self._pass()
             if not self._exchange() and not moved:
@@ -132,7 +135,7 @@ class _Refinement:
         return self._load[p] + self._weight[v] <= self._limit and len(self._members[self._part[v]]) > 1
 
     def _pass(self) -> bool:
-        """Tentative moves, best first, each vertex once; the best prefix stays. Returns whether the cut fell."""
+        """Make tentative moves, best first, each vertex once; keep the best prefix. Return whether the cut fell."""
         heap = [(-self._gain(v, p), v, p) for v in range(len(self._part)) for p in self._targets(v)]
         heapify(heap)
         blocked: list[list[tuple[int, int, int]]] = [[] for _ in range(self._parts)]
@@ -169,7 +172,7 @@ class _Refinement:
         return [p for p, rate in self._rate[v].items() if rate and p != self._part[v]]
 
     def _exchange(self) -> bool:
-        """Swap pairs that make the cut smaller, once through all vertices. Returns whether one was found."""
+        """Swap pairs that reduce the cut, in one pass over all vertices. Return whether a pair was found."""
         found = False
         for v in range(len(self._part)):
             for p in sorted(self._targets(v)):
@@ -186,7 +189,7 @@ class _Refinement:
         return found
 
     def _partner(self, v: int, p: int, gain: int) -> int | None:
-        """The member of `p` that makes the best exchange for `v`, if one lowers the cut."""
+        """Return the member of `p` whose exchange with `v` reduces the cut most, or None."""
         source = self._part[v]
         best: tuple[int, int] | None = None
         for u in self._members[p]:

@@ -1,7 +1,8 @@
-"""From nodes to slots without disturbing anybody: who stays on its node stays in its worker.
+"""Assignment of slots to executors whose nodes are known.
 
-Who is new on a node joins the topology's worker there, the one with the lowest port, or starts one in
-the node's lowest free slot. Only workers that lose an executor are released.
+An executor that stays on its node stays in its worker. An executor that is new on a node joins its topology's worker
+there, the one with the lowest port, or a new worker in the lowest free slot. Only workers that lose an executor are
+released.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from workloads.topology import Executor, Topology
 
 
 def join(problem: Problem, demand: Demand, ground: NodeState, details: Mapping[str, Any]) -> Plan:
-    """The plan for executors on the nodes that `ground` gives them."""
+    """Return the plan for executors on the nodes chosen in `node_state`."""
     free = FreeSlots(problem)
     ran = running(problem)
     nodes: list[dict[Executor, str]] = [{} for _ in problem.topologies]
@@ -40,7 +41,7 @@ def join(problem: Problem, demand: Demand, ground: NodeState, details: Mapping[s
 
 
 def _staying(workers: Workers, home: Mapping[Executor, str]) -> Workers:
-    """Running workers with those of their executors that stay; without the workers that all leave."""
+    """Return the running workers with the executors that stay; workers that lose all executors are left out."""
     kept = {slot: tuple(e for e in executors if home.get(e) == slot.node) for slot, executors in workers.items()}
     return {slot: executors for slot, executors in kept.items() if executors or not workers[slot]}
 

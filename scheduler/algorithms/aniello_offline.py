@@ -1,9 +1,9 @@
-"""`aniello-offline`: executors join workers that hold what feeds them, before anything is measured.
+"""`aniello-offline`: assign executors to workers that hold their upstream components, before anything is measured.
 
 Aniello, Baldoni, Querzoni: "Adaptive Online Scheduling in Storm", DEBS 2013, after the authors' published code,
-`src/storm/scheduler/OfflineScheduler.java` of leonardoaniello/storm-adaptive-schedulers, whose parameter names
-these are. Of a topology that runs in part, the waiting executors are treated as a topology of their own
-with the workers that are left of those it asked for (ours).
+`src/storm/scheduler/OfflineScheduler.java` of leonardoaniello/storm-adaptive-schedulers, whose parameter names are used
+here. The waiting executors of a partly running topology are treated as a topology of their own with the remaining
+requested workers (ours).
 """
 
 from collections.abc import Sequence
@@ -30,10 +30,10 @@ class AnielloOfflineParams:
     """Parameters of `aniello-offline`.
 
     Attributes:
-        alfa: most executors in a worker, from an even split (0) to all but one per other worker (1).
-        beta: nodes used, from the fewest whose slots suffice (0) to one per worker (1).
-        epsilon: from this share of the components on, workers that are still empty come first.
-        as_published: with the defects of the published code.
+        alfa: executors per worker at most, from an even split (0) to one executor in each other worker (1).
+        beta: nodes used, from the fewest with enough slots (0) to one per worker (1).
+        epsilon: share of the components after which empty workers are preferred.
+        as_published: reproduce the defects of the published code.
     """
 
     alfa: Share = 0.0
@@ -43,7 +43,7 @@ class AnielloOfflineParams:
 
 
 class AnielloOffline:
-    """Follows the streams: a component is dealt to the workers that hold its inputs."""
+    """Assign the executors of a component to the workers that hold its inputs."""
 
     name: ClassVar[str] = "aniello-offline"
     paper: ClassVar[str] = "Aniello, Baldoni, Querzoni: Adaptive Online Scheduling in Storm, DEBS 2013 (offline)"
@@ -54,7 +54,7 @@ class AnielloOffline:
         self._params = params
 
     def place(self, problem: Problem) -> Plan:
-        """All topologies by their streams, in the order given; then what is left, evenly."""
+        """Place all topologies by their streams, in the order given; then place the rest evenly."""
         state = RunningWorkers(problem)
         planned = {topology.id: self._plan(topology, state) for topology in problem.topologies}
         placements: dict[str, Placement] = {}
@@ -65,9 +65,9 @@ class AnielloOffline:
         return state.plan(placements, {"topologies": {name: account for name, (_, account) in planned.items()}})
 
     def _plan(self, topology: Topology, state: RunningWorkers) -> tuple[list[Slot], dict[str, Any]]:
-        """Start the workers of one topology; returns their slots and an account of it.
+        """Start the workers of one topology. Return their slots and the details.
 
-        No slots: the plan cannot be made, and everything is left over.
+        Without slots in the result no plan can be made, and all executors are left over.
         """
         todo = waiting(topology, state.workers[topology.id])
         workers = topology.workers - len(state.workers[topology.id])
@@ -95,10 +95,10 @@ class AnielloOffline:
 
 
 def upstream_first(topology: Topology) -> list[str]:
-    """Component ids from upstream to downstream, the smallest id among those that are ready; without ackers.
+    """Return component ids in topological order, smallest ready id first; ackers are left out.
 
-    Where a cycle leaves none ready, the smallest id goes next among those with an input that was listed already, else
-    among all (the published code asks its user for the order).
+    When a cycle leaves none ready, the smallest id with a listed input is next, else the smallest id of all (the
+    published code asks the user for the order).
     """
     listed = [component for component in topology.components if component.id != ACKER]
     sources = {c.id: {entry.source for entry in c.inputs} - {c.id, ACKER} for c in listed}
@@ -130,15 +130,15 @@ def upstream_first(topology: Topology) -> list[str]:
 def group_by_streams(
     topology: Topology, order: Sequence[str], todo: Sequence[Executor], workers: int, most: int, epsilon: float
 ) -> list[list[Executor]] | None:
-    """The executors of `todo` in `workers` groups of at most `most`; None when there is no room for them.
+    """Return the executors of `todo` in `workers` groups of at most `most`, or None without enough room.
 
     Args:
         topology: the topology.
-        order: its components, upstream first; those that are not listed are not grouped.
-        todo: executors to be grouped.
-        workers: how many groups; some may stay empty.
-        most: most executors in a group.
-        epsilon: from this share of `order` on, empty groups come first.
+        order: its components, upstream first; components not listed are not grouped.
+        todo: executors to group.
+        workers: number of groups; some may stay empty.
+        most: maximum number of executors in a group.
+        epsilon: share of `order` after which empty groups are preferred.
     """
     groups: list[list[Executor]] = [[] for _ in range(workers)]
     holds: list[set[str]] = [set() for _ in range(workers)]
@@ -166,7 +166,7 @@ def group_by_streams(
 
 
 class _Turns:
-    """Round robin over groups; full ones drop out."""
+    """Round robin over groups, skipping full ones."""
 
     def __init__(self, groups: Sequence[Sequence[Executor]], most: int, members: Sequence[int]) -> None:
         self._groups = groups
@@ -176,11 +176,11 @@ class _Turns:
 
     @property
     def open(self) -> bool:
-        """Whether a group with room is left."""
+        """Return whether a group has room."""
         return bool(self._members)
 
     def next(self) -> int:
-        """The group whose turn it is; it gets one more executor."""
+        """Return the next group, which gets one more executor."""
         at = self._members[self._cursor]
         if len(self._groups[at]) + 1 >= self._most:
             del self._members[self._cursor]
@@ -192,12 +192,12 @@ class _Turns:
 
 
 def spread(workers: int, free: FreeSlots, beta: float) -> list[Slot]:
-    """A free slot per worker: round robin over the nodes with most free slots; none is taken.
+    """Return a free slot per worker, round robin over the nodes with most free slots. No slot is taken.
 
     Args:
-        workers: how many; at most the free slots.
+        workers: number of workers, at most the number of free slots.
         free: the free slots.
-        beta: from the fewest nodes whose slots suffice (0) to one node per worker (1).
+        beta: from the fewest nodes with enough slots (0) to one node per worker (1).
     """
     nodes = sorted(free.nodes(), key=lambda node: -free.count(node))
     fewest = slots = 0

@@ -1,9 +1,9 @@
-"""`aniello-online`: executors that exchange much share workers, workers that exchange much share nodes.
+"""`aniello-online`: executors with much mutual traffic share workers, and such workers share nodes.
 
 Aniello, Baldoni, Querzoni: "Adaptive Online Scheduling in Storm", DEBS 2013, after the authors' published code,
 `src/storm/scheduler/OnlineScheduler.java` of leonardoaniello/storm-adaptive-schedulers, whose parameter names
-these are (with _ for the dot). Its plan replaces what runs if it saves enough traffic between nodes or relieves an
-overloaded node. Where nothing runs yet there is nothing to disturb, and the plan is applied (ours).
+are used here (with _ for the dot). The plan replaces the running placement if it saves enough traffic between nodes or
+relieves an overloaded node. If nothing runs yet, the plan is always applied (ours).
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,13 +31,13 @@ class AnielloOnlineParams:
     """Parameters of `aniello-online`.
 
     Attributes:
-        alfa: most executors in a worker, from an even split (0) to all but one per other worker (1).
-        beta: nodes that a topology shall use, from few (0) to one per worker (1).
-        gamma: a worker's load is at most this many times the mean; None = no limit.
-        delta: most workers of a topology on a node, from an even split (0) to as many as possible (1).
-        traffic_improvement: per cent of the traffic between nodes that a plan must save.
-        reschedule_timeout: seconds between two plans that are applied, for whoever asks again and again.
-        as_published: with the defects of the published code, which has no usable default for gamma.
+        alfa: executors per worker at most, from an even split (0) to one executor in each other worker (1).
+        beta: nodes used per topology, from few (0) to one per worker (1).
+        gamma: maximum load of a worker as a multiple of the mean; None = no limit.
+        delta: maximum workers of a topology on a node, from an even split (0) to as many as possible (1).
+        traffic_improvement: traffic between nodes that a plan must save, in per cent.
+        reschedule_timeout: minimum seconds between two applied plans, for callers that reschedule periodically.
+        as_published: reproduce the defects of the published code, which has no usable default for gamma.
     """
 
     alfa: Share = 0.0
@@ -54,7 +54,7 @@ class AnielloOnlineParams:
 
 
 class AnielloOnline:
-    """Two greedy phases by observed traffic, and a comparison with what runs."""
+    """Two greedy phases by observed traffic, and a comparison with the running placement."""
 
     name: ClassVar[str] = "aniello-online"
     paper: ClassVar[str] = "Aniello, Baldoni, Querzoni: Adaptive Online Scheduling in Storm, DEBS 2013 (online)"
@@ -68,7 +68,7 @@ class AnielloOnline:
         self._knobs = Knobs(params.alfa, params.beta, params.gamma, params.delta, params.as_published)
 
     def place(self, problem: Problem) -> Plan:
-        """Plan all topologies with stats together, and apply the plan or leave the round to `even`."""
+        """Plan all topologies with stats together; apply the plan, or place the round by `even`."""
         unplanned = RunningWorkers(problem)
         even = {topology.id: deal_leftovers(topology, unplanned) for topology in problem.topologies}
         stats, workers = _workers(problem, stats_of(problem, self._params.as_published), self._params.as_published)
@@ -97,7 +97,7 @@ class AnielloOnline:
         return planned.plan(self._apply(problem, stats, workers, plan, planned, nodes), details)
 
     def _why(self, now: "_Present", plan: Planned, capacity: Sequence[float]) -> str:
-        """Why the plan replaces what runs; empty when it does not."""
+        """Return why the plan replaces the running placement, or an empty text."""
         kept = floor(now.crossing * (100 - decimal(self._params.traffic_improvement)) / 100)
         if kept >= plan.crossing:
             return "less traffic between nodes"
@@ -115,7 +115,7 @@ class AnielloOnline:
         state: RunningWorkers,
         nodes: Sequence[str],
     ) -> dict[str, Placement]:
-        """Start the plan's workers, then deal what it leaves out."""
+        """Start the plan's workers, then place the remaining executors."""
         started: list[list[Slot]] = [[] for _ in stats]
         for worker, at in zip(plan.workers, plan.nodes, strict=True):
             mine = stats[worker.topology]
@@ -130,10 +130,10 @@ class AnielloOnline:
 
 
 def _workers(problem: Problem, stats: Sequence[Stats], as_published: bool) -> tuple[list[Stats], list[int]]:
-    """The topologies that can be planned, and how many workers each gets.
+    """Return the topologies that can be planned, and the number of workers of each.
 
-    At most one per executor, and (ours) no more than there are slots: earlier topologies first, but none takes a
-    slot that a later one of the plan uses now. As published slots are not looked at.
+    At most one worker per executor, and (ours) no more than there are slots: earlier topologies first, but none takes a
+    slot that a later topology of the plan uses now. As published slots are not considered.
     """
     state = RunningWorkers(problem)
     wanted = [min(mine.topology.workers, len(mine.executors)) for mine in stats]
@@ -154,11 +154,11 @@ def _workers(problem: Problem, stats: Sequence[Stats], as_published: bool) -> tu
 
 
 class _Present:
-    """What the topologies of the plan would be like without it: what runs stays, what waits is dealt evenly.
+    """Placement without the plan: running executors stay, waiting ones are placed evenly.
 
     Attributes:
         crossing: rate between nodes.
-        carried: node -> load of executors that the plan has too.
+        carried: node -> load of the executors that are also in the plan.
     """
 
     def __init__(self, stats: Sequence[Stats], placements: Mapping[str, Placement], nodes: Sequence[str]) -> None:
@@ -178,7 +178,7 @@ class _Present:
 
 
 def _account(problem: Problem, stats: Sequence[Stats], plan: Planned, nodes: Sequence[str]) -> list[dict[str, Any]]:
-    """The plan's workers with topology, node and executors by number, in input order."""
+    """Return the plan's workers with topology, node and executors by number, in input order."""
     index = {node.id: at for at, node in enumerate(problem.cluster.nodes)}
     number = {topology.id: at for at, topology in enumerate(problem.topologies)}
     found: list[dict[str, Any]] = []

@@ -1,8 +1,8 @@
-"""`d-storm`: nodes are opened one after the other and filled with the executors that fit them best.
+"""`d-storm`: nodes are filled one after the other with the executors that fit them best.
 
 Our re-implementation from published descriptions of "D-Storm: Dynamic Resource-Efficient Scheduling of Stream
 Processing Applications" (Liu, Buyya, ICPADS 2017): a first-fit-decreasing heuristic for bin packing that keeps traffic
-inside nodes. Topologies are planned in the order given, each around what the others hold.
+inside nodes. Topologies are planned in the order given; each uses the resources that the others leave.
 """
 
 from collections import Counter
@@ -30,9 +30,9 @@ class DStormParams:
     """Parameters of `d-storm`.
 
     Attributes:
-        a1: weight of an executor's size against the node's.
+        a1: weight of an executor's size relative to the node's.
         a2: weight of its traffic to executors on the node.
-        a3: weight of its traffic to executors on other nodes, which counts against it.
+        a3: weight of its traffic to executors on other nodes, which is subtracted.
     """
 
     a1: Weight = 1.0
@@ -41,7 +41,7 @@ class DStormParams:
 
 
 class DStorm:
-    """Bin packing by size and traffic, CPU and memory hard."""
+    """Bin packing by size and traffic, with hard limits on CPU and memory."""
 
     name: ClassVar[str] = "d-storm"
     paper: ClassVar[str] = "Liu, Buyya: D-Storm, ICPADS 2017; our re-implementation from published descriptions"
@@ -59,7 +59,7 @@ class DStorm:
         self._params = params
 
     def place(self, problem: Problem) -> Plan:
-        """Topologies in order, each as a whole or not at all; one that fails keeps what it runs."""
+        """Place topologies in order, each as a whole or not at all. A topology that fails keeps its running workers."""
         demand = Demand(problem)
         ground = NodeState(problem, demand)
         index = {node.id: at for at, node in enumerate(problem.cluster.nodes)}
@@ -97,11 +97,11 @@ def _failure(topology: Topology, demand: Demand, waiting: Sequence[int]) -> str:
 
 
 class _Packing:
-    """One topology going onto nodes.
+    """Packing of one topology onto nodes.
 
     Attributes:
-        opened: nodes that got executors, in this order.
-        order: executors as they were placed.
+        opened: nodes that received executors, in this order.
+        order: executors in the order of placement.
     """
 
     def __init__(
@@ -127,11 +127,11 @@ class _Packing:
 
     @property
     def waiting(self) -> list[int]:
-        """Executors without a node, by topology and start task."""
+        """Return executors without a node, by topology and start task."""
         return sorted((e for left in self._left.values() for e in left), key=self._demand.rank.__getitem__)
 
     def run(self) -> None:
-        """Open nodes, those with most available resources first, until everybody is placed or none is left."""
+        """Fill nodes, most available resources first, until all executors are placed or no node is left."""
         order = sorted(self._ground.nodes, key=lambda node: -self._available(node))
         for node in order:
             if not any(self._left.values()):
@@ -140,14 +140,14 @@ class _Packing:
                 self._fill(node)
 
     def _available(self, node: str) -> Fraction:
-        """Mean of the node's free CPU and memory, each as a share of the cluster's."""
+        """Return the mean of the node's free CPU and memory, each as a share of the cluster's."""
         demand = self._demand
         cpu = max(demand.capacity[node] - self._ground.load[node], 0)
         memory = max(demand.memory_of[node] - self._memory[node], 0)
         return (_share(cpu, self._cluster_cpu) + _share(memory, self._cluster_memory)) / 2
 
     def _fill(self, node: str) -> None:
-        """Place the fitting executor of highest priority, again and again."""
+        """Place the fitting executor of highest priority, repeatedly."""
         for kind, rate in self._inside.items():
             self._outside[kind] += rate
             self._inside[kind] = 0
@@ -159,10 +159,10 @@ class _Packing:
             value, rank, kind = heappop(heap)
             left = self._left[kind]
             if not left or self._demand.rank[left[-1]] != rank or priority[kind] != -value:
-                continue  # said before something changed
+                continue  # outdated entry
             executor = left[-1]
             if not self._fits(executor, node):
-                continue  # and never will: the node only fills up
+                continue  # never fits later: the node only fills up
             left.pop()
             self.order.append(executor)
             self._ground.put(executor, node)
@@ -177,9 +177,9 @@ class _Packing:
             self.opened.append(node)
 
     def _priority(self, kind: int, node: str) -> int:
-        """The description's rho, times what makes it a whole number on this node.
+        """Return the description's rho, scaled to an integer on this node.
 
-        That is twice the node's CPU x its memory x the topology's traffic x the weights' common denominator.
+        The scale is twice the node's CPU x its memory x the topology's traffic x the weights' common denominator.
         """
         executor, demand = self._left[kind][-1], self._demand
         cpu, memory = demand.capacity[node] or 1, demand.memory_of[node] or 1
@@ -200,7 +200,10 @@ def _share(part: int, whole: int) -> Fraction:
 
 
 def _memory_used(problem: Problem, demand: Demand, ground: NodeState) -> dict[str, int]:
-    """Memory per node of what is there; of topologies that are not of this round, what a component asks by default."""
+    """Return node -> memory in use.
+
+    Executors of topologies outside the round count with a component's default.
+    """
     ours = {topology.id for topology in problem.topologies}
     elsewhere = Counter[str]()
     for worker in problem.existing:

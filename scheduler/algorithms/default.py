@@ -1,4 +1,4 @@
-"""`default`: Storm's DefaultScheduler, `even` after a clean-up that evens out the workers that run.
+"""`default`: Storm's DefaultScheduler, `even` after releasing unevenly filled workers.
 
 After Apache Storm 2.x, `storm-server/src/main/java/org/apache/storm/scheduler/DefaultScheduler.java`.
 """
@@ -15,7 +15,7 @@ from workloads.topology import Executor, Topology
 
 
 def place_by_default(cluster: Cluster, topology: Topology, state: RunningWorkers) -> Placement:
-    """Release the workers of `topology` that have a wrong size, then deal what waits; changes `state`."""
+    """Release the workers of `topology` that have a wrong size, then place the waiting executors; update `state`."""
     workers = state.workers[topology.id]
     total = min(topology.workers, len(workers) + state.free.total)
     if total > len(workers) or waiting(topology, workers):
@@ -31,7 +31,7 @@ def place_by_default(cluster: Cluster, topology: Topology, state: RunningWorkers
 
 
 def _bad_slots(cluster: Cluster, workers: Workers, executors: int, total: int) -> list[Slot]:
-    """Slots whose worker has none of the sizes left that `executors` split evenly over `total` workers have."""
+    """Return slots of workers whose size is not one that an even split of `executors` over `total` workers leaves."""
     if not workers:
         return []
     size, larger = divmod(executors, total)
@@ -46,7 +46,7 @@ def _bad_slots(cluster: Cluster, workers: Workers, executors: int, total: int) -
 
 
 class Default:
-    """Evens out running workers, then round robin."""
+    """Evens out running workers, then places round robin."""
 
     name: ClassVar[str] = "default"
     paper: ClassVar[str] = "Apache Storm 2.x, DefaultScheduler"
@@ -57,6 +57,6 @@ class Default:
         pass
 
     def place(self, problem: Problem) -> Plan:
-        """Topologies one after the other; each sees the slots that the earlier ones took and released."""
+        """Place topologies one after the other; each sees the slots that earlier ones took and released."""
         state = RunningWorkers(problem)
         return state.plan({t.id: place_by_default(problem.cluster, t, state) for t in problem.topologies})

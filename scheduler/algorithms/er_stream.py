@@ -1,9 +1,8 @@
-"""`er-stream`: a genetic search for the partition onto the fewest nodes that keeps most traffic inside them.
+"""`er-stream`: genetic search for the partition on the fewest nodes that keeps most traffic inside them.
 
 "Er-Stream: An energy efficient and runtime-aware framework for distributed stream computing systems" (Sun, Cui, Wu,
-Gao, Buyya, 2022), Algorithm 1 with Eq. 20 and 31: the placement that a topology starts with. Ours: topologies are
-partitioned one after the other; executors that run stay, and their nodes count as used; the work of a search is
-bounded.
+Gao, Buyya, 2022), Algorithm 1 with Eq. 20 and 31: the initial placement of a topology. Ours: topologies are partitioned
+one after the other; running executors stay, and their nodes count as used; the work of a search is bounded.
 """
 
 from collections import Counter
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 MOST_WORK = 1_000_000_000
-"""Numbers that one search may handle; a search that would need more ends after fewer generations."""
+"""Work limit of one search, in numbers handled; a larger search runs fewer generations."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +37,11 @@ class ErStreamParams:
 
     Attributes:
         population: partitions per generation.
-        generations: most generations after the first.
-        p_c: probability that two neighbouring partitions are crossed.
-        p_m: probability that a partition is mutated.
+        generations: maximum number of generations after the first.
+        p_c: probability of crossover between two neighbouring partitions.
+        p_m: probability of mutation of a partition.
         stall: generations without progress after which the search ends.
-        seed: of the search.
+        seed: seed of the search.
     """
 
     population: Annotated[int, Meta(ge=1, le=10_000)] = 60
@@ -54,7 +53,7 @@ class ErStreamParams:
 
 
 class ErStream:
-    """Er-Stream's starting partition."""
+    """Er-Stream's initial partition."""
 
     name: ClassVar[str] = "er-stream"
     paper: ClassVar[str] = "Sun et al.: Er-Stream, Future Generation Computer Systems, 2022"
@@ -69,17 +68,17 @@ class ErStream:
         self._params = params
 
     def place(self, problem: Problem) -> Plan:
-        """Topologies in order; each finds the places that the earlier ones left."""
+        """Place topologies in order; each gets the places that earlier ones left."""
         assignment = NodeAssignment(problem)
         places = _places(problem, assignment)
         placements: dict[str, Placement] = {}
-        for usage in assignment.lodgings:
+        for usage in assignment.usages:
             message = self._partition(problem, assignment, usage, places)
             placements[usage.topology.id] = concluded(usage.topology, usage.assignments, message)
         return Plan(placements, details=_details(problem, placements))
 
     def _partition(self, problem: Problem, assignment: NodeAssignment, usage: NodeUsage, places: list[int]) -> str:
-        """Give the executors of one topology that wait their nodes; answers what there is to say of it."""
+        """Choose nodes for the waiting executors of one topology. Return a message, or an empty text."""
         waiting = usage.waiting
         if not waiting:
             return ""
@@ -95,7 +94,7 @@ class ErStream:
     def _search(
         self, problem: Problem, assignment: NodeAssignment, usage: NodeUsage, used: Sequence[int], places: Sequence[int]
     ) -> tuple[list[int], str]:
-        """Executor that waits -> node."""
+        """Return waiting executor -> node, and a message."""
         import numpy as np
 
         topology, params = usage.topology, self._params
@@ -130,7 +129,7 @@ class ErStream:
 
 
 def _places(problem: Problem, assignment: NodeAssignment) -> list[int]:
-    """Node -> executors that still find a place: its capacity, else its slots, less those that run."""
+    """Return node -> free places for executors: its capacity, else its slots, less the running executors."""
     running = dict.fromkeys(assignment.nodes, 0)
     for worker in problem.existing:
         if worker.node in running:
@@ -140,9 +139,9 @@ def _places(problem: Problem, assignment: NodeAssignment) -> list[int]:
 
 
 def _fewest_nodes(assignment: NodeAssignment, usage: NodeUsage, places: Sequence[int]) -> tuple[list[int], int]:
-    """The fewest nodes with places for all that wait, most places first (Eq. 20), and the places there are on them.
+    """Return the fewest nodes with places for all waiting executors, and their number of places (Eq. 20).
 
-    Nodes on which the topology runs are used in any case and come first.
+    Nodes with most places come first, after the nodes on which the topology already runs, which are always used.
     """
     occupied = {slot.node for slot in usage.assignments.values()}
     candidates = [node for node in range(len(assignment.nodes)) if usage.has_room(node)]
@@ -158,7 +157,7 @@ def _fewest_nodes(assignment: NodeAssignment, usage: NodeUsage, places: Sequence
 
 
 def _details(problem: Problem, placements: Mapping[str, Placement]) -> dict[str, Any]:
-    """Nodes used, traffic inside nodes per used node (Eq. 31) and traffic between nodes, topologies together."""
+    """Return nodes used, traffic inside nodes per used node (Eq. 31) and traffic between nodes, topologies together."""
     inside: list[float] = []
     cut: list[float] = []
     for topology in problem.topologies:

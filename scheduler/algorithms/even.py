@@ -1,7 +1,7 @@
 """`even`: Storm's EvenScheduler, round robin of executors over slots and of slots over nodes.
 
-After Apache Storm 2.x, `storm-server/src/main/java/org/apache/storm/scheduler/EvenScheduler.java`. It looks at
-nothing but numbers: not at components, load, traffic or memory.
+After Apache Storm 2.x, `storm-server/src/main/java/org/apache/storm/scheduler/EvenScheduler.java`. It uses only
+numbers of executors and slots, not components, load, traffic or memory.
 """
 
 from collections.abc import Sequence
@@ -29,16 +29,16 @@ from workloads.topology import Executor, Topology
 
 
 def storm_order(executors: Sequence[Executor]) -> list[Executor]:
-    """Executors as Storm numbers them: by component id, then index (`StormCommon.java`)."""
+    """Return executors in Storm's order: by component id, then index (`StormCommon.java`)."""
     return sorted(executors)
 
 
 def place_evenly(topology: Topology, workers: Workers, free: FreeSlots) -> Placement:
-    """Deal the executors that wait over free slots, round robin; takes the slots it uses.
+    """Place the waiting executors on free slots, round robin, and take the slots used.
 
     Args:
         topology: the topology.
-        workers: what runs of it; running workers get no new executors.
+        workers: its running workers, which get no new executors.
         free: the free slots.
     """
     alive = assigned(workers)
@@ -61,9 +61,9 @@ class EvenParams:
     """Parameters of `even`.
 
     Attributes:
-        idle_rebalance: first move running workers onto nodes that stand empty.
-        idle_max_moves: most such moves per topology, 0 = no cap.
-        idle_stable_rounds: an empty node counts when it has been up for so many rounds (of 3 s).
+        idle_rebalance: first move running workers onto idle nodes.
+        idle_max_moves: maximum number of such moves per topology, 0 = no cap.
+        idle_stable_rounds: rounds (of 3 s) that an idle node must have been up.
     """
 
     idle_rebalance: bool = False
@@ -83,7 +83,7 @@ class Even:
         self._params = params
 
     def place(self, problem: Problem) -> Plan:
-        """Topologies one after the other; each sees the slots that the earlier ones took."""
+        """Place topologies one after the other; each sees the slots that earlier ones took."""
         free = FreeSlots(problem)
         workers = running(problem)
         moved: dict[str, dict[Slot, Slot]] = {}

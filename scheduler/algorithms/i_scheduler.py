@@ -1,9 +1,9 @@
-"""`i-scheduler`: fuse executors that communicate, then place what is left optimally.
+"""`i-scheduler`: fuse executors that communicate, then place the fused graph optimally.
 
 "I-Scheduler: Iterative scheduling for distributed stream processing systems" (Eskandari, Mair, Huang, Eyers, 2020).
 First level: executors to nodes (`scheduler.partitioning.fusing`), with an optimiser for at most `phi` vertices and a
-direct mapping as the fallback; ours answers with the better of the two. Second level: the executors of a node to
-workers of at most `T`. Topologies come one after the other; each gets the capacity and the slots that the earlier ones
+direct mapping as the fallback; ours returns the better of the two. Second level: the executors of a node to workers of
+at most `T` executors. Topologies are placed one after the other; each gets the capacity and the slots that earlier ones
 leave.
 """
 
@@ -35,10 +35,10 @@ class ISchedulerParams:
 
     Attributes:
         theta: seconds allowed for the optimiser; 0 = never use it.
-        phi: most vertices given to the optimiser; None = what it solves within theta.
-        T: executors per worker at most.
-        partitioner: parts by halving again and again, or all at once; more than 128 executors are always dealt at once.
-        seed: of all random choices.
+        phi: maximum number of vertices given to the optimiser; None = what it solves within theta.
+        T: maximum number of executors per worker.
+        partitioner: recursive bisection, or all parts at once; more than 128 executors are always split at once.
+        seed: seed of all random choices.
     """
 
     theta: Annotated[float, Meta(ge=0)] = 1.0
@@ -49,12 +49,12 @@ class ISchedulerParams:
 
 
 def find_threshold(theta: float) -> int:
-    """phi for `theta` seconds (section 3.2 of our notes on the paper); 0 for less than the smallest measured."""
+    """Return phi for `theta` seconds; 0 for less than the smallest measured time."""
     return max((phi for seconds, phi in THRESHOLDS if seconds <= theta), default=0)
 
 
 class IScheduler:
-    """Iterative fusing, an optimiser within a time limit, workers by communication."""
+    """Iterative fusing, an optimiser with a time limit, workers by communication."""
 
     name: ClassVar[str] = "i-scheduler"
     paper: ClassVar[str] = "Eskandari, Mair, Huang, Eyers: I-Scheduler, 2020"
@@ -67,7 +67,7 @@ class IScheduler:
         self._params = params
 
     def place(self, problem: Problem) -> Plan:
-        """Topologies in order."""
+        """Place topologies in order."""
         parts: dict[str, Mapping[Executor, Part]] = {}
         failures: dict[str, str] = {}
         details: dict[str, Any] = {"passes": [], "fallback": False, "workers": [], "phi": self._phi, "limit_hit": False}
@@ -103,7 +103,7 @@ class IScheduler:
         return find_threshold(self._params.theta) if self._params.phi is None else self._params.phi
 
     def _first_level(self, problem: Problem, instance: Instance) -> Assigned:
-        """The better of what the optimiser and the direct mapping answer."""
+        """Return the better result of the optimiser and the direct mapping."""
         end = perf_counter() + self._params.theta
         nodes = problem.cluster.nodes
         usable = [node for node, slots in enumerate(instance.slots) if slots]
@@ -122,13 +122,13 @@ class IScheduler:
     def _second_level(
         self, problem: Problem, topology: Topology, instance: Instance, node_of: Sequence[int]
     ) -> dict[Executor, Part]:
-        """Executor -> node and worker; workers of a node by their lowest executor."""
+        """Return executor -> node and worker; the workers of a node are ordered by their lowest executor."""
         workers = workers_of(instance, node_of, self._params.T, self._params.partitioner, self._params.seed)
         return parts_of(problem, [topology], node_of, workers)[topology.id]
 
 
 def _with_workers(problem: Problem, topology: str, parts: Mapping[Executor, Part]) -> Problem:
-    """The problem as it looks once the workers of `topology` run as `parts` says."""
+    """Return the problem with the workers of `topology` running as in `parts`."""
     workers: dict[Part, list[str]] = {}
     for executor, part in parts.items():
         workers.setdefault(part, []).append(executor.name)

@@ -1,9 +1,9 @@
 """`isolation`: Storm's IsolationScheduler, chosen topologies get machines of their own.
 
-After Apache Storm, `storm-server/src/main/java/org/apache/storm/scheduler/IsolationScheduler.java`. Hosts are
-ranked as in the master branch since 2026-05; all releases up to 2.8.8 shuffle hosts with equally many
-slots. Our decisions: a topology with fewer executors than workers counts as asking for one worker per executor.
-Isolation is per host: the nodes of one host go together.
+After Apache Storm, `storm-server/src/main/java/org/apache/storm/scheduler/IsolationScheduler.java`. Hosts are ranked as
+in the master branch since 2026-05; all releases up to 2.8.8 shuffle hosts with equal numbers of slots. Our decisions: a
+topology with fewer executors than workers requests one worker per executor. Isolation is per host: the nodes of one
+host are isolated together.
 """
 
 from collections import Counter
@@ -30,14 +30,14 @@ class IsolationParams:
     """Parameters of `isolation`.
 
     Attributes:
-        machines: topology -> hosts that it shall have for itself.
+        machines: topology -> number of hosts reserved for it.
     """
 
     machines: Mapping[str, Annotated[int, Meta(ge=1)]] = field(default_factory=dict)
 
 
 class Isolation:
-    """Chosen topologies on hosts of their own, the others by `default` on the rest."""
+    """Chosen topologies on hosts of their own, the others by `default` on the remaining hosts."""
 
     name: ClassVar[str] = "isolation"
     paper: ClassVar[str] = "Apache Storm, IsolationScheduler (order of hosts: master)"
@@ -48,10 +48,10 @@ class Isolation:
         self._machines = params.machines
 
     def place(self, problem: Problem) -> Plan:
-        """One round: keep good hosts, hand out hosts, then `default` for the others.
+        """Run one round: keep good hosts, assign hosts, then place the others by `default`.
 
         Raises:
-            InputError: `machines` names a topology that neither is to be placed nor runs.
+            InputError: `machines` names a topology that is neither to be placed nor running.
         """
         known = {t.id for t in problem.topologies} | {worker.topology for worker in problem.existing}
         for name in self._machines:
@@ -73,10 +73,10 @@ class Isolation:
 
 
 class _Wanted:
-    """What an isolated topology still has to get: workers, and machines with so many workers each."""
+    """Outstanding request of an isolated topology: workers, and machines with their number of workers."""
 
     def __init__(self, topology: Topology, machines: int) -> None:
-        executors = sorted(topology.executors)  # component by component, as Storm orders ids
+        executors = sorted(topology.executors)  # component by component, in Storm's order of ids
         workers = min(topology.workers, len(executors))
         self.machines = machines
         self.specs: Specs = [frozenset(executors[first::workers]) for first in range(workers)]
@@ -85,7 +85,7 @@ class _Wanted:
         del self.shape[0]
 
     def takes(self, workers: Iterable[frozenset[Executor]], count: int) -> bool:
-        """Whether one machine with just these workers is wanted; if so it is so no longer."""
+        """Return whether one machine with exactly these workers is still requested, and count it as assigned if so."""
         here = set(workers)
         if self.shape[count] <= 0 or len(here) != count or not here <= set(self.specs):
             return False
@@ -94,12 +94,12 @@ class _Wanted:
         return True
 
     def sizes(self) -> list[int]:
-        """Workers per machine still wanted, largest first."""
+        """Return the workers per outstanding machine, largest first."""
         return sorted(self.shape.elements(), reverse=True)
 
 
 class _Hosts:
-    """Hosts and what runs on them; a reserved host is closed for everybody else in this round."""
+    """Hosts and their workers. A reserved host is closed to all other topologies in this round."""
 
     def __init__(self, problem: Problem) -> None:
         self.state = RunningWorkers(problem)
@@ -110,7 +110,7 @@ class _Hosts:
         self._reserved: set[str] = set()
 
     def keep_good(self, wants: Mapping[str, _Wanted]) -> None:
-        """Reserve the hosts that run just what an isolated topology wants; stop isolated workers elsewhere."""
+        """Reserve the hosts that run exactly what an isolated topology requests; stop isolated workers elsewhere."""
         for host in sorted(self._slots):
             used = [slot for slot in self._slots[host] if slot in self.state.owner]
             here = {self.state.owner[slot] for slot in used}
@@ -123,7 +123,7 @@ class _Hosts:
                 self.state.release([slot for slot in used if self.state.owner[slot] in wants])
 
     def hand_out(self, wants: Mapping[str, _Wanted]) -> None:
-        """Give whole hosts, the one with most slots first, to the topologies, by id, largest machine first."""
+        """Assign whole hosts, most slots first, to the topologies, by id, largest machine first."""
         ranking = sorted(
             (host for host in self._slots if host not in self._reserved),
             key=lambda host: (-len(self._slots[host]), -sum(map(self.state.free.is_free, self._slots[host])), host),
@@ -150,7 +150,7 @@ class _Hosts:
         self.state.release([slot for slot in self._slots[host] if slot in self.state.owner])
 
     def place_others(self, problem: Problem, topologies: list[Topology]) -> dict[str, Placement]:
-        """The other topologies by `default`, on hosts that are not reserved."""
+        """Place the other topologies by `default`, on hosts that are not reserved."""
         open_nodes = tuple(
             replace(node, available=node.available and node.machine not in self._reserved)
             for node in problem.cluster.nodes

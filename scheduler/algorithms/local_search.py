@@ -1,8 +1,8 @@
-"""`local-search`: the best placement that can be had in a given time. Ours.
+"""`local-search`: the best placement found within a time limit. Ours.
 
 Minimises W, the rate between nodes of I-Scheduler (Eskandari, Mair, Huang, Eyers, 2020), over all topologies of the
-round together, under the nodes' capacities and, where components say what memory they take, their memory. A placement
-that runs already is the first candidate, and is only left for a better one.
+round together, under the nodes' capacities and, where components declare memory, their memory. A running placement is
+the first candidate and is replaced only by a better one.
 """
 
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ from scheduler.problem import Needs, Plan, Problem
 from scheduler.toolkit.scaling import decimal
 
 SHARE = 0.9
-"""Of the time limit, what the search may use; the rest is for the plan."""
+"""Share of the time limit for the search; the rest is for building the plan."""
 
 CANDIDATES = 4
-"""Placements compared where rate between workers counts."""
+"""Number of placements compared when the rate between workers counts."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class LocalSearchParams:
     """Parameters of `local-search`.
 
     Attributes:
-        time_limit_s: seconds after which the best placement so far is the answer; most searches end well before.
-        seed: of all random choices.
-        node_weight: tuples/s (or pairs) between nodes that are accepted to use one node less.
-        worker_weight: what rate between workers of one node counts, where rate between nodes counts 1.
-        executors_per_worker: split what a topology has on a node into workers of at most so many; None = one worker.
-        memory: keep to the nodes' memory, provided a component of the round says what it takes.
+        time_limit_s: seconds after which the best placement so far is returned; most searches end well before.
+        seed: seed of all random choices.
+        node_weight: additional tuples/s (or pairs) between nodes accepted to use one node less.
+        worker_weight: weight of the rate between workers of one node, relative to the rate between nodes.
+        executors_per_worker: maximum size of a worker; None = one worker per topology and node.
+        memory: respect the nodes' memory, if any component of the round declares its memory.
     """
 
     time_limit_s: Annotated[float, Meta(gt=0)] = 30.0
@@ -52,7 +52,7 @@ class LocalSearchParams:
 
 
 class LocalSearch:
-    """Greedy growth; tabu search, or annealing of a few nodes at a time."""
+    """Greedy growth, then tabu search, or annealing of a few nodes at a time."""
 
     name: ClassVar[str] = "local-search"
     paper: ClassVar[str] = "Millrace's own"
@@ -65,15 +65,15 @@ class LocalSearch:
         self._params = params
 
     def place(self, problem: Problem) -> Plan:
-        """All topologies together; those that do not fit beside the earlier ones are not placed."""
+        """Place all topologies together. Those that do not fit beside earlier ones are not placed."""
         params = self._params
         if sum(len(topology.executors) for topology in problem.topologies) > SMALL:
-            compiled()  # the search's time does not count what the first one on a machine takes longer
+            compiled()  # compilation on first use does not count as search time
         end = perf_counter() + SHARE * params.time_limit_s
         efforts: list[Effort] = []
 
         def attempt(instance: Instance) -> _Found | None:
-            # Placements of equal W may differ within nodes, so that a few are compared when that counts.
+            # Placements of equal W may differ within nodes; compare several when that counts.
             weighs = params.worker_weight > 0 and params.executors_per_worker is not None
             found: _Found | None = None
             for seed in range(params.seed, params.seed + (CANDIDATES if weighs else 1)):
@@ -101,7 +101,7 @@ class LocalSearch:
 
 @dataclass(frozen=True)
 class _Found:
-    """A placement on nodes and, where they are split, workers."""
+    """Placement on nodes and, where executors are split, workers."""
 
     node_of: list[int]
     worker_of: list[int] | None

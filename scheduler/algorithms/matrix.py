@@ -1,9 +1,8 @@
-"""`matrix`: what runs stays; new tasks go where they cost least, and only overloaded nodes hand some on.
+"""`matrix`: running tasks stay, new tasks go to the cheapest node, and only overloaded nodes give tasks away.
 
-Our re-implementation from published descriptions of "A Task Scheduling Approach for Real-Time Stream Processing"
-(Chen, Zhuang, Li, Xu, CCBD 2014), built for SpeedStream. A matrix L holds the rates between tasks, X says which
-task is on which node, S counts switch hops between nodes; the cost is the sum of L X X S, and every node's load stays
-within a tolerance of the mean.
+Our re-implementation from published descriptions of "A Task Scheduling Approach for Real-Time Stream Processing" (Chen,
+Zhuang, Li, Xu, CCBD 2014), built for SpeedStream. Matrix L holds the rates between tasks, X maps tasks to nodes, S
+holds switch hops between nodes. The cost is the sum of L X X S; every node's load stays within a tolerance of the mean.
 """
 
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ class MatrixParams:
     """Parameters of `matrix`.
 
     Attributes:
-        tolerance: how far a node's load may be from the mean, in CPU points (executors, where nodes have a
+        tolerance: maximum deviation of a node's load from the mean, in CPU points (executors, where nodes have a
             `capacity`); None = the largest load of a task.
     """
 
@@ -54,7 +53,7 @@ class Matrix:
         self._params = params
 
     def place(self, problem: Problem) -> Plan:
-        """Place what waits, then level loads; all topologies together."""
+        """Place waiting tasks, then level loads; all topologies together."""
         demand = Demand(problem)
         ground = NodeState(problem, demand)
         tolerance = (
@@ -75,7 +74,7 @@ class Matrix:
 
 
 class _Matrices:
-    """L (rates), X (who is where) and S (hops: 0 on the node, 1 in the rack, 2 beyond) of one round."""
+    """L (rates), X (node of each task) and S (hops: 0 on the node, 1 in the rack, 2 beyond) of one round."""
 
     def __init__(self, problem: Problem, demand: Demand, ground: NodeState, tolerance: Fraction) -> None:
         self._demand = demand
@@ -86,7 +85,7 @@ class _Matrices:
         self.mean = Fraction(sum(ground.load.values()) + waits, len(ground.nodes) or 1)
 
     def place_waiting(self) -> None:
-        """Tasks by total rate; each to the cheapest node within the tolerance, else to the least loaded one."""
+        """Place tasks by total rate, each on the cheapest node within the tolerance, else on the least loaded one."""
         demand, ground = self._demand, self._ground
         waiting = [e for e, home in enumerate(ground.home) if home is None]
         for executor in sorted(waiting, key=lambda e: (-demand.total(e), demand.rank[e])):
@@ -100,7 +99,7 @@ class _Matrices:
                 ground.put(executor, min(nodes, key=lambda node: (ground.load[node], node)))
 
     def _hops(self, toward: Mapping[str, int]) -> dict[str, int]:
-        """Node -> rate x hops of a task there whose partners are where `toward` says."""
+        """Return node -> rate x hops of a task there, given the rate to its partners by node."""
         total = 0
         in_rack: dict[str, int] = {}
         for node, rate in toward.items():
@@ -109,7 +108,7 @@ class _Matrices:
         return {node: 2 * total - in_rack.get(self._rack[node], 0) - toward.get(node, 0) for node in self._ground.nodes}
 
     def cost(self) -> int:
-        """The sum of L X X S, every pair once."""
+        """Return the sum of L X X S, every pair counted once."""
         return (
             sum(
                 self._hops(self._ground.at.toward(executor))[node]
@@ -120,9 +119,9 @@ class _Matrices:
         )
 
     def level(self) -> list[int]:
-        """While a node is out of tolerance, take a task off the most loaded one; returns the tasks that moved.
+        """Move tasks off the most loaded node while a node is out of tolerance. Return the moved tasks.
 
-        Loads must draw nearer to each other, which ends the loop together with the rule (ours) that a task moves once.
+        Every move must bring loads closer together, and a task moves at most once (ours); so the loop terminates.
         """
         demand, ground = self._demand, self._ground
         movable: dict[str, dict[int, list[tuple[int, int]]]] = {node: {} for node in ground.nodes}
@@ -148,7 +147,7 @@ class _Matrices:
         return moved
 
     def _cheapest(self, source: str, movable: Mapping[int, list[tuple[int, int]]]) -> tuple[int, str] | None:
-        """The task and its new node with the smallest rise in cost among moves that even out loads."""
+        """Return the task and its new node with the smallest rise in cost among moves that even out loads."""
         demand, ground = self._demand, self._ground
         best: tuple[int, int, int, str] | None = None
         found: tuple[int, str] | None = None

@@ -1,9 +1,9 @@
 """`multitenant`: Storm's MultitenantScheduler, users with nodes of their own beside a common pool.
 
-After Apache Storm, `storm-server/.../scheduler/multitenant/{MultitenantScheduler,DefaultPool,IsolatedPool}.java`,
-whose status words are the messages. Our decisions: a complete topology in a user's pool that would like more
-workers is left alone (Storm borrows nodes for it, which empties them, and then has nothing to deal), and one whose
-nodes were taken by a later one says so.
+After Apache Storm, `storm-server/.../scheduler/multitenant/{MultitenantScheduler,DefaultPool,IsolatedPool}.java`, whose
+status texts are the messages. Our decisions: a complete topology in a user's pool that requests more workers is left
+unchanged (Storm borrows nodes for it, which empties them, and then has no executors to place). A topology whose nodes
+were taken by a later one gets a message.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,8 +25,8 @@ class MultitenantParams:
     """Parameters of `multitenant`.
 
     Attributes:
-        user_pools: user -> most nodes that the user's own pool may hold.
-        spread: topology -> components whose executors shall lie on different nodes.
+        user_pools: user -> maximum number of nodes in the user's own pool.
+        spread: topology -> components whose executors go to different nodes.
     """
 
     user_pools: Mapping[str, Annotated[int, Meta(ge=0)]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Multitenant:
         self._params = params
 
     def place(self, problem: Problem) -> Plan:
-        """One round: user pools first, by user, then the default pool.
+        """Run one round: user pools first, by user, then the default pool.
 
         Raises:
             InputError: `spread` names an unknown component of a topology of this round.
@@ -95,7 +95,7 @@ def _requested(topology: Topology) -> int:
 def _schedule_in_default(
     known: NodeSlots, topology: Topology, pool: NodePool, lenders: Lenders, spread: Sequence[str]
 ) -> str:
-    """One topology of the default pool: fill one node after the other; returns Storm's status words."""
+    """Place one topology of the default pool, filling one node after the other. Return Storm's status text."""
     state = known.state
     if not _needs_scheduling(topology, state):
         return "Fully Scheduled"
@@ -127,7 +127,7 @@ def _fullness(topology: Topology, used: int) -> str:
 
 
 class _UserPool:
-    """The nodes of one user; each of the user's topologies has its own among them."""
+    """Nodes of one user; each of the user's topologies has its own nodes among them."""
 
     def __init__(self, known: NodeSlots, params: MultitenantParams, user: str, topologies: Sequence[Topology]) -> None:
         self._known = known
@@ -141,7 +141,7 @@ class _UserPool:
         return sum(map(len, self._nodes.values()))
 
     def schedule(self, lenders: Lenders) -> dict[str, str]:
-        """Place what needs it; returns Storm's status words by topology."""
+        """Place the topologies that need it. Return Storm's status texts by topology."""
         messages: dict[str, str] = {}
         for topology in self._topologies:
             before = dict(self._nodes)
@@ -163,7 +163,7 @@ class _UserPool:
         return messages
 
     def _place_shared(self, topology: Topology, lenders: Lenders) -> str:
-        """A topology that does not ask for a number of nodes; returns why not, if so."""
+        """Place a topology that requests no number of nodes. Return why it failed, or an empty text."""
         mine = self._nodes[topology.id]
         requested = _requested(topology)
         free = sum(map(self._known.free, mine))
@@ -179,7 +179,7 @@ class _UserPool:
         return ""
 
     def _place_isolated(self, topology: Topology, wanted: int, lenders: Lenders) -> str:
-        """A topology that asks for a number of nodes; returns why not, if so."""
+        """Place a topology that requests a number of nodes. Return why it failed, or an empty text."""
         mine = self._nodes[topology.id]
         needed = wanted - len(mine)
         ours = sum(len(self._nodes[t.id]) for t in self._topologies if t.isolated_nodes is None)
@@ -204,7 +204,7 @@ class _UserPool:
         return f"Max Nodes({self._most}) for this user would be exceeded. {lacking} more nodes needed to run topology."
 
     def _take_from_ours(self, count: int) -> list[str]:
-        """Nodes of the pool's topologies that ask for none, emptied."""
+        """Empty and return nodes of the pool's topologies that request no number of nodes."""
         taken: list[str] = []
         for topology in self._topologies:
             if topology.isolated_nodes is not None:
@@ -217,7 +217,7 @@ class _UserPool:
         return taken
 
     def _deal(self, topology: Topology, use: int) -> None:
-        """Each worker on the node with fewest workers; ties: most free slots, then id."""
+        """Place each worker on the node with fewest workers; ties: most free slots, then id."""
         known = self._known
         deal = Deal(topology, known.state, use, self._spread.get(topology.id, ()))
         while deal:

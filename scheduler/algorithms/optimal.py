@@ -1,4 +1,4 @@
-"""`optimal`: the placement with the least rate between nodes, with a proof.
+"""`optimal`: the placement with the minimum rate between nodes, with a proof.
 
 The objective is W of I-Scheduler (Eskandari, Mair, Huang, Eyers, 2020): the rate between executors on different
 nodes, over all topologies of the round together, under the nodes' capacities. The method is ours: a tabu search
@@ -24,8 +24,8 @@ class OptimalParams:
     """Parameters of `optimal`.
 
     Attributes:
-        time_limit_s: seconds for the whole search; without a proof by then the best placement is the answer.
-        seed: of the search for a first placement.
+        time_limit_s: seconds for the whole search; without a proof by then the best placement found is returned.
+        seed: seed of the search for a first placement.
     """
 
     time_limit_s: Annotated[float, Meta(gt=0)] = 60.0
@@ -50,7 +50,7 @@ class Optimal:
         self._params = params
 
     def place(self, problem: Problem) -> Plan:
-        """All topologies together; those that do not fit beside the earlier ones are not placed."""
+        """Place all topologies together. Those that do not fit beside earlier ones are not placed."""
         end = perf_counter() + self._params.time_limit_s
         topologies, failures, solution = placeable(
             problem, lambda instance: solve(instance, lambda: perf_counter() > end, self._params.seed)

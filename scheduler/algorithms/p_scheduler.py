@@ -1,7 +1,8 @@
-"""`p-scheduler`: as few nodes as the load needs; executors over nodes, then over workers, by graph partitioning.
+"""`p-scheduler`: as few nodes as the load needs; executors to nodes, then to workers, by graph partitioning.
 
 Our re-implementation from published descriptions of "P-Scheduler: adaptive hierarchical scheduling in Apache Storm"
-(Eskandari, Huang, Eyers, ACSW 2016). Topologies are planned in the order given, each around what the others hold.
+(Eskandari, Huang, Eyers, ACSW 2016). Topologies are planned in the order given; each uses the capacity
+that the others leave.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ class PSchedulerParams:
     """Parameters of `p-scheduler`.
 
     Attributes:
-        target_utilisation: share of a node's capacity that the load may fill.
+        target_utilisation: maximum share of a node's capacity to use.
     """
 
     target_utilisation: Annotated[float, Meta(gt=0, le=1)] = 0.8
@@ -47,7 +48,10 @@ class PScheduler:
         self._params = params
 
     def place(self, problem: Problem) -> Plan:
-        """Topologies in order, each anew; what has no slot anywhere keeps what it runs."""
+        """Plan topologies in order, each from scratch.
+
+        A topology for which no slot exists keeps its running workers.
+        """
         demand = Demand(problem)
         ground = NodeState(problem, demand)
         index = {node.id: at for at, node in enumerate(problem.cluster.nodes)}
@@ -80,7 +84,7 @@ class PScheduler:
         return assemble(problem, parts, failures, {"topologies": account})
 
     def _nodes_for(self, demand: Demand, ground: NodeState, graph: "_Graph") -> list[str]:
-        """The nodes to be used, most free capacity first: as few as carry the load at the target utilisation."""
+        """Return the fewest nodes that carry the load at the target utilisation, most free capacity first."""
         target = decimal(self._params.target_utilisation)
         room = {n: target * demand.capacity[n] - ground.load[n] for n in ground.nodes if ground.free[n] > 0}
         order = sorted(room, key=lambda node: (ground.load[node] - demand.capacity[node], node))
@@ -95,7 +99,7 @@ class PScheduler:
 
 
 class _Graph:
-    """The executors of one topology as a graph, in order of start task.
+    """Executors of one topology as a graph, in order of start task.
 
     Attributes:
         load: load of each executor.
@@ -109,7 +113,7 @@ class _Graph:
 
 
 def _by_load(graph: _Graph, part: Sequence[int], nodes: Sequence[str]) -> list[str]:
-    """Part -> its node: the part with the largest load gets the node with most free capacity."""
+    """Return part -> node: the part with the largest load gets the node with most free capacity."""
     loads = [0] * len(nodes)
     for at, p in enumerate(part):
         loads[p] += graph.load[at]
@@ -120,7 +124,10 @@ def _by_load(graph: _Graph, part: Sequence[int], nodes: Sequence[str]) -> list[s
 
 
 def _workers(topology: Topology, graph: _Graph, part: Sequence[int], free: Sequence[int]) -> list[int]:
-    """Executor -> number of its worker on its node; as many workers as asked for, shared by the nodes, rounded up."""
+    """Return executor -> number of its worker on its node.
+
+    As many workers as asked for, shared by the nodes, rounded up.
+    """
     wanted = -(-topology.workers // len(free))
     worker = [0] * len(part)
     for p, slots in enumerate(free):

@@ -1,10 +1,10 @@
-"""`pipeline-linear`: tasks dealt over nodes so that in every step each node receives from exactly one node.
+"""`pipeline-linear`: tasks distributed over nodes so that in every step each node receives from exactly one node.
 
 "Pipeline-Based Linear Scheduling of Big Data Streams in the Cloud" (Tantalaki, Souravlas, Roumeliotis, Katsavounis,
-2020): distribution (Algorithm 1), refinement (Algorithm 2), pipelined execution (Algorithm 3). Ours: several
-topologies are one graph, since nodes follow one schedule; more components than nodes are dealt in layers of as many
-components as there are nodes; executors that run stay; an executor whose node has no slot for its topology goes where
-its component is rarest.
+2020): distribution (Algorithm 1), refinement (Algorithm 2), pipelined execution (Algorithm 3). Ours: several topologies
+form one graph, since nodes follow one schedule; more components than nodes are distributed in layers of as many
+components as there are nodes; running executors stay; an executor whose node has no slot for its topology goes to the
+node with the fewest executors of its component.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from scheduler.toolkit.node_assignment import NodeAssignment, NodeUsage
 from workloads.topology import Executor, Topology
 
 MOST_CELLS = 4_000_000
-"""Matrices of more cells in all are left out of the details."""
+"""Matrices with more cells in total are left out of the details."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class PipelineLinearParams:
     """Parameters of `pipeline-linear`.
 
     Attributes:
-        refine: gather components that communicate on common nodes, at the price of balance.
+        refine: place communicating components on common nodes, at the expense of balance.
     """
 
     refine: bool = True
@@ -46,7 +46,7 @@ class PipelineLinear:
         self._params = params
 
     def place(self, problem: Problem) -> Plan:
-        """All topologies together, their components numbered one after the other."""
+        """Place all topologies together, their components numbered consecutively."""
         assignment = NodeAssignment(problem)
         check_nodes(len(assignment.nodes))
         flow = flow_of(sum(len(t.components) for t in problem.topologies), _links(problem.topologies))
@@ -54,7 +54,7 @@ class PipelineLinear:
         grid = Distribution.padded(len(assignment.nodes), largest) if assignment.nodes else None
         layers = self._layers(grid, flow) if grid else []
         origins = [_inverse(labels) for labels, _ in layers]
-        placements = {usage.topology.id: _seat(usage, grid, origins) for usage in assignment.lodgings}
+        placements = {usage.topology.id: _seat(usage, grid, origins) for usage in assignment.usages}
         schedule: list[tuple[int, ...]] = []
         if grid:
             schedule = [tuple(row) for row in relabelled(grid.rows(grid.nodes), layers[0][0])]
@@ -70,7 +70,7 @@ class PipelineLinear:
         return Plan(placements, schedule=communication, details=details)
 
     def _layers(self, grid: Distribution, flow: Flow) -> list[tuple[list[int], list[Swap]]]:
-        """Per layer what its labels become, and the exchanges that make it so."""
+        """Return, per layer, the new labels and the exchanges that produce them."""
         layers = max(1, -(-len(flow.level) // grid.nodes))
         edges: list[list[tuple[int, int]]] = [[] for _ in range(layers)]
         if self._params.refine:
@@ -82,7 +82,7 @@ class PipelineLinear:
 
 
 def _links(topologies: Sequence[Topology]) -> list[tuple[int, int]]:
-    """(source, destination) of every link, components numbered over all topologies in order."""
+    """Return (source, destination) of every link, components numbered over all topologies in order."""
     found: list[tuple[int, int]] = []
     first = 0
     for topology in topologies:
@@ -93,7 +93,7 @@ def _links(topologies: Sequence[Topology]) -> list[tuple[int, int]]:
 
 
 def _matrices(grid: Distribution | None, layers: Sequence[tuple[list[int], list[Swap]]]) -> dict[str, Any]:
-    """`m_inter` and `layers`; matrices that are too large to be written are None."""
+    """Return `m_inter` and `layers`; matrices that are too large to write are None."""
     written = grid is not None and (1 + len(layers)) * grid.tasks * grid.nodes <= MOST_CELLS
     rows = grid.rows(grid.tasks) if grid is not None and written else None
     return {
@@ -109,12 +109,12 @@ def _matrices(grid: Distribution | None, layers: Sequence[tuple[list[int], list[
 
 
 def _seat(usage: NodeUsage, grid: Distribution | None, origins: Sequence[Sequence[int]]) -> Placement:
-    """Executors that wait onto the nodes whose cells hold them.
+    """Place the waiting executors on the nodes of their cells.
 
     Args:
-        usage: the topology on the nodes.
+        usage: the topology's executors on the nodes.
         grid: the matrix before refinement; None without nodes.
-        origins: layer -> final label -> what it was in `grid`.
+        origins: layer -> final label -> label in `grid`.
     """
     left: list[Executor] = []
     for executor in usage.waiting:
@@ -133,7 +133,7 @@ def _seat(usage: NodeUsage, grid: Distribution | None, origins: Sequence[Sequenc
 
 
 def _inverse(permutation: Sequence[int]) -> list[int]:
-    """The permutation that undoes `permutation`."""
+    """Return the inverse of `permutation`."""
     inverse = [0] * len(permutation)
     for at, value in enumerate(permutation):
         inverse[value] = at

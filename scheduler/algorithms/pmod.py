@@ -1,8 +1,8 @@
-"""`pmod`: when tasks or nodes change, everything stays where it is and the nodes follow new communication steps.
+"""`pmod`: when tasks or nodes change, executors stay in place and the nodes follow new communication steps.
 
 "Pipelined Dynamic Scheduling of Big Data Streams" (Souravlas, Anastasiadou, 2020). Ours, where the paper is silent: an
-executor without a node goes where its component is rarest; steps for every number of nodes and tasks; after a change of
-the number of nodes, the schedule of steady running has every node sending.
+executor without a node goes to the node with the fewest executors of its component; steps exist for every number of
+nodes and tasks; after a change of the number of nodes, every node sends in the steady-state schedule.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from scheduler.toolkit.node_assignment import NodeAssignment, NodeUsage
 from workloads.topology import MOST_EXECUTORS, Executor
 
 MOST_CELLS = 500_000
-"""Class tables of more cells are left out of the details, and so is the single-index matrix."""
+"""Larger class tables and single-index matrices, in cells, are left out of the details."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class PmodParams:
     """Parameters of `pmod`.
 
     Attributes:
-        old_nodes: nodes before the change (N); None = those that the topologies run on, without any the nodes now.
-        old_tasks: tasks per node before the change (t); None = most executors of a component that run, without any
-            the tasks now.
+        old_nodes: nodes before the change (N); None = nodes with running executors, or all nodes if there are none.
+        old_tasks: tasks per node before the change (t); None = largest number of running executors of a component,
+            or the current tasks if none runs.
         v: time to process a step, in units of the distance between neighbouring nodes.
         w: time to pack a step, in the same unit.
     """
@@ -55,11 +55,11 @@ class Pmod:
         self._params = params
 
     def place(self, problem: Problem) -> Plan:
-        """All topologies together, one after the other; what runs does not move."""
+        """Place all topologies together, one after the other. Running executors do not move."""
         assignment = NodeAssignment(problem)
         check_nodes(len(assignment.nodes))
-        placements = {usage.topology.id: _settled(usage) for usage in assignment.lodgings}
-        dropped = {(usage.topology.id, executor.name) for usage in assignment.lodgings for executor in usage.dropped}
+        placements = {usage.topology.id: _settled(usage) for usage in assignment.usages}
+        dropped = {(usage.topology.id, executor.name) for usage in assignment.usages for executor in usage.dropped}
         freed = [w for w in problem.existing if any((w.topology, name) in dropped for name in w.executors)]
         if not assignment.nodes:
             return Plan(placements, freed=freed, details=_nothing(self._params))
@@ -89,7 +89,7 @@ class Pmod:
 
 
 def _settled(usage: NodeUsage) -> Placement:
-    """Executors that wait, component by component, onto nodes where their component is rarest."""
+    """Place waiting executors, component by component, on the nodes with fewest executors of the component."""
     message = "" if usage.settle(usage.waiting) else f"no free slot: {len(usage.waiting)} executors wait"
     return concluded(usage.topology, usage.assignments, message)
 
@@ -116,6 +116,6 @@ def _details(change: Change, matrix: list[Step], params: PmodParams) -> dict[str
 
 
 def _nothing(params: PmodParams) -> dict[str, Any]:
-    """Details without nodes."""
+    """Return the details of a cluster without usable nodes."""
     unknown = dict.fromkeys(("g", "class_table", "sim", "sm", "costs", "total_cost", "prop2"))
     return {**unknown, "timing": {"v": params.v, "w": params.w, "makespan": None, "finish_times": []}}

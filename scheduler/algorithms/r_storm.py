@@ -1,9 +1,9 @@
-"""`r-storm`: executors that communicate go to nodes that are near and that they fit most tightly.
+"""`r-storm`: communicating executors go to nearby nodes that they fit most tightly.
 
 Peng, Hosseini, Hong, Farivar, Campbell: "R-Storm: Resource-Aware Scheduling in Storm", Middleware 2015, and the code
-that came of it in Apache Storm (commit 780a472ad; v1.0.0 to v1.0.6, `DefaultResourceAwareStrategy.java`). Our
-decisions: of equally distant nodes the one with the smaller id is taken (the code loses one of them); a share of
-nothing is 0; components that no spout reaches come at the end, with Storm's own.
+derived from it in Apache Storm (commit 780a472ad; v1.0.0 to v1.0.6, `DefaultResourceAwareStrategy.java`). Our
+decisions: of equally distant nodes the one with the smaller id is taken (the code loses one of them); a share of zero
+is 0; components that no spout reaches come last, with Storm's own.
 """
 
 from collections import deque
@@ -57,7 +57,7 @@ class RStorm:
         self._params = params
 
     def place(self, problem: Problem) -> Plan:
-        """Topologies in order, each one as a whole or not at all."""
+        """Place topologies in order, each as a whole or not at all."""
         ledger = ResourceLedger(problem)
         placements = {topology.id: self._place(problem, ledger, topology) for topology in problem.topologies}
         return ledger.state.plan(placements)
@@ -86,7 +86,10 @@ class RStorm:
 
 
 def breadth_first(topology: Topology, executors: Sequence[Executor]) -> list[Executor]:
-    """One executor of each component in turns, components breadth first from the spouts, the rest at the end."""
+    """Return one executor of each component in turns, components breadth first from the spouts.
+
+    Components that no spout reaches come last.
+    """
     near: dict[str, tuple[set[str], set[str]]] = {c.id: (set(), set()) for c in topology.components}
     for source, destination, _ in topology.links():
         near[source.id][0].add(destination.id)
@@ -112,7 +115,7 @@ def breadth_first(topology: Topology, executors: Sequence[Executor]) -> list[Exe
 
 
 class _Walk:
-    """One topology on its way; the reference node moves or stays, as the variant has it."""
+    """Placement of one topology. The reference node moves or stays, depending on the variant."""
 
     def __init__(self, problem: Problem, attempt: Attempt, params: RStormParams) -> None:
         ledger = attempt.ledger
@@ -128,11 +131,11 @@ class _Walk:
         if params.variant == "rstorm_paper":
             mine = [node for node, rack in enumerate(self._rack) if rack == self._first_rack]
             self._reference = max(mine, key=lambda node: (self._size(node), -node))
-        self._log: list[int] = []  # nodes that something was placed on
+        self._log: list[int] = []  # nodes on which executors were placed
         self._open: dict[int, _Open] = {}
 
     def run(self, order: Sequence[Executor]) -> Executor | None:
-        """Place all executors; returns the first one that fits nowhere."""
+        """Place all executors. Return the first one that fits nowhere, or None."""
         moves = self._params.variant != "rstorm_paper"
         for executor in order:
             kind = self._attempt.kinds[executor.component]
@@ -147,7 +150,7 @@ class _Walk:
         return None
 
     def _nearest(self, kind: Kind) -> tuple[int, int] | None:
-        """The nearest node that takes the executor, and the place there."""
+        """Return the nearest node that accepts the executor, and the place there."""
         if kind.number not in self._open:
             self._open[kind.number] = _Open(self._attempt, self._rack)
             self._open[kind.number].enter(range(len(self._rack)), lambda node: self._misfit(kind, node))
@@ -171,13 +174,13 @@ class _Walk:
             candidates.close(node)
 
     def _misfit(self, kind: Kind, node: int) -> float:
-        """The squares of the differences between what is demanded and what the node has left."""
+        """Return the squared difference between the demand and the node's remaining resources."""
         points = self._difference(kind.demand.cpu, max(self._attempt.cpu[node], 0), self._point)
         mb = self._difference(kind.demand.memory, self._attempt.memory[node], self._mb)
         return _squared(self._params.wc * points) + _squared(self._params.wm * mb)
 
     def _way(self, node: int) -> float:
-        """The square of the network distance to the reference node."""
+        """Return the squared network distance to the reference node."""
         if self._reference is None or node == self._reference:
             return 0.0
         near = self._rack[node] == self._rack[self._reference]
@@ -188,10 +191,10 @@ class _Walk:
             return ratio(demanded - left, one)
         if self._params.variant == "rstorm_1_0":
             return ratio(demanded - left, left + one)
-        return ratio(demanded - left, left) if left else 0.0  # what is demanded is 0 too, or it would not fit
+        return ratio(demanded - left, left) if left else 0.0  # the demand is 0 too, or it would not fit
 
     def _size(self, node: int) -> int:
-        """MB and points left, added."""
+        """Return the sum of remaining MB and points."""
         return self._attempt.cpu[node] * self._mb + self._attempt.memory[node] * self._point
 
     def _largest_rack(self) -> str:
@@ -206,12 +209,13 @@ def _squared(value: float) -> float:
 
 
 class _Open:
-    """The nodes that may still take one kind of executor: in every rack the best one, the network aside.
+    """Nodes that may still accept one kind of executor: per rack the best one, the network aside.
 
-    Within a rack all nodes but the reference are equally far away, so that the best one there is among the heads.
+    Within a rack all nodes but the reference are equally distant, so the best node overall is among the best of each
+    rack.
 
     Attributes:
-        seen: so many of the placements have been looked at.
+        seen: number of placements already processed.
     """
 
     def __init__(self, attempt: Attempt, rack: Sequence[str]) -> None:
@@ -222,22 +226,22 @@ class _Open:
         self.seen = 0
 
     def has(self, node: int) -> bool:
-        """Whether the node has not been closed."""
+        """Return whether the node is still open."""
         return node not in self._closed
 
     def close(self, node: int) -> None:
-        """The node takes no more."""
+        """Close the node."""
         self._closed.add(node)
 
     def enter(self, nodes: Iterable[int], misfit: Callable[[int], float]) -> None:
-        """Sort in nodes that are new or have changed."""
+        """Insert nodes that are new or have changed."""
         for node in nodes:
             if node not in self._closed:
                 heap = self._heaps.setdefault(self._rack[node], [])
                 heappush(heap, (misfit(node), node, self._attempt.cpu[node], self._attempt.memory[node]))
 
     def heads(self) -> Iterator[tuple[str, float, int]]:
-        """Rack, misfit and number of the best open node of every rack."""
+        """Yield rack, misfit and number of the best open node of every rack."""
         for rack, heap in self._heaps.items():
             while heap and not self._holds(*heap[0]):
                 heappop(heap)

@@ -2,7 +2,7 @@
 
 After Apache Storm 2.3 and later (engine `2.3`) and v1.1.1 (engine `1.1`), `storm-server/.../scheduler/resource/`; the
 parts are in `scheduler.ras`. Our decisions: CPU and memory are added as exact decimals; ties go to the smaller id;
-topologies with 10,000 executors and more get a larger limit of search states, since Storm's refuses them.
+topologies with 10,000 executors or more get a larger limit of search states, since Storm rejects them.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ NonNegative = Annotated[float, Meta(ge=0)]
 
 
 class Guarantee(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a user is guaranteed: CPU points and MB."""
+    """Guaranteed resources of a user: CPU points and MB."""
 
     cpu: NonNegative = 0.0
     memory_mb: NonNegative = 0.0
@@ -36,19 +36,19 @@ class ResourceAwareParams:
 
     Attributes:
         strategy: how the executors of one topology are placed.
-        engine: whose rules hold, Storm 2.3's (and later) or 1.1's.
-        worker_min_cpu: CPU points that a worker costs at least.
-        order_by_proximity: executors are followed by those they send to, instead of being sorted by connections.
+        engine: rules of Storm 2.3 (and later) or of 1.1.
+        worker_min_cpu: minimum CPU points of a worker.
+        order_by_proximity: each executor is followed by its receivers, instead of sorting by connections.
         one_executor_per_worker: a worker holds one executor.
         one_component_per_worker: a worker holds executors of one component.
-        intended_sorting: sort nodes again when the component changes, as Storm means to, and not when it stays
-            the same, as Storm does.
-        search_states: most places tried per topology; None = Storm's 10,000, more for larger topologies.
-        time_limit_s: seconds per topology, the guard.
+        intended_sorting: sort nodes again when the component changes, as Storm intends, not when it stays the same, as
+            Storm does.
+        search_states: maximum number of places tried per topology; None = Storm's 10,000, more for larger topologies.
+        time_limit_s: seconds per topology, as a safeguard.
         priority: order of topologies, by score (`default`) or, beyond the guarantees, by age (`fifo`).
         user_pools: user -> guaranteed amount.
-        favored_nodes: nodes that are tried before all others.
-        unfavored_nodes: nodes that are tried after all others.
+        favored_nodes: nodes tried before all others.
+        unfavored_nodes: nodes tried after all others.
     """
 
     strategy: StrategyName = "default"
@@ -66,10 +66,10 @@ class ResourceAwareParams:
     unfavored_nodes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Engine 1.1 has one strategy and none of the later options.
+        """Reject options that engine 1.1 does not have.
 
         Raises:
-            ValueError: it is asked for one.
+            ValueError: an option is not available in engine 1.1.
         """
         if self.engine != "1.1":
             return
@@ -92,7 +92,7 @@ class ResourceAwareParams:
 
 
 class ResourceAware:
-    """Whole topologies, most deserving first, packed by CPU, memory and heap."""
+    """Whole topologies, highest priority first, packed by CPU, memory and heap."""
 
     name: ClassVar[str] = "resource-aware"
     paper: ClassVar[str] = "Apache Storm 2.3 and 1.1, ResourceAwareScheduler"
@@ -117,7 +117,7 @@ class ResourceAware:
         )
 
     def place(self, problem: Problem) -> Plan:
-        """One round.
+        """Run one round.
 
         Raises:
             InputError: a favoured or unfavoured node is unknown.

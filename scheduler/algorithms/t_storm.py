@@ -1,7 +1,7 @@
-"""`t-storm`: busy executors first, each to the node where it adds least traffic between nodes.
+"""`t-storm`: busy executors first, each to the node where it adds the least traffic between nodes.
 
 Our re-implementation from published descriptions of "T-Storm: Traffic-Aware Online Scheduling in Storm" (Xu, Chen,
-Tang, Su, ICDCS 2014). Without observed traffic it is T-Storm's initial placement, even with one worker per
+Tang, Su, ICDCS 2014). Without observed traffic the result is T-Storm's initial placement: `even` with one worker per
 topology and node.
 """
 
@@ -29,7 +29,7 @@ class TStormParams:
     """Parameters of `t-storm`.
 
     Attributes:
-        gamma: consolidation: a node takes at most this many times its even share of the executors.
+        gamma: consolidation: a node accepts at most this multiple of its even share of the executors.
     """
 
     gamma: Annotated[float, Meta(ge=1)] = 1.0
@@ -49,7 +49,7 @@ class TStorm:
         self._params = params
 
     def place(self, problem: Problem) -> Plan:
-        """A reassignment of all topologies together where traffic was observed, else the initial placement."""
+        """Reassign all topologies together where traffic was observed, else make the initial placement."""
         if problem.traffic is None:
             free, workers = FreeSlots(problem), running(problem)
             return Plan({t.id: place_one_per_node(t, workers[t.id], free) for t in problem.topologies})
@@ -85,7 +85,7 @@ def _choose(
     limit: int,
     beyond: Mapping[str, list[int]],
 ) -> str | None:
-    """The node for one executor, None when none has a slot; notes in `beyond` which limit had to give way."""
+    """Return the node for one executor, or None without a free slot; record in `beyond` which limit was exceeded."""
     load = demand.load[executor]
     possible = [node for node in ground.nodes if ground.hosts(demand.owner[executor], node)]
     able = [node for node in possible if ground.load[node] + load <= demand.capacity[node]]
@@ -100,14 +100,14 @@ def _choose(
 
 
 def _fullness(load: int, capacity: int) -> tuple[bool, Fraction]:
-    """Load / capacity, to be compared; nodes without capacity are the fullest."""
+    """Return load / capacity for comparison; nodes without capacity count as fullest."""
     return (True, Fraction(load)) if not capacity else (False, Fraction(load, capacity))
 
 
 def _outcome(
     problem: Problem, demand: Demand, ground: NodeState
 ) -> tuple[dict[str, dict[Executor, Part]], dict[str, str]]:
-    """Topology -> executor -> part, and why executors wait."""
+    """Return topology -> executor -> part, and topology -> why executors wait."""
     parts: dict[str, dict[Executor, Part]] = {topology.id: {} for topology in problem.topologies}
     waits: dict[str, int] = {}
     for executor, node in enumerate(ground.home):
@@ -120,11 +120,13 @@ def _outcome(
 
 
 def place_one_per_node(topology: Topology, workers: Workers, free: FreeSlots) -> Placement:
-    """The initial placement: as `even`, with at most one worker of the topology on a node; takes the slots it uses.
+    """Place as `even`, with at most one worker of the topology per node; take the slots used.
+
+    Takes the slots it uses.
 
     Args:
         topology: the topology.
-        workers: what runs of it; running workers get no new executors.
+        workers: its running workers, which get no new executors.
         free: the free slots.
     """
     alive = assigned(workers)

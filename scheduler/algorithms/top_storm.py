@@ -1,11 +1,10 @@
 """`top-storm`: executors that communicate share a slot, and slots fill the most powerful nodes first.
 
-"TOP-Storm: A topology-based resource-aware scheduler for Stream Processing Engine" (Muhammad, Aleem, Islam,
-2020), Algorithms 2 and 3. Where the paper is silent, our decisions: every executor pair is looked at once;
-a slot never exceeds its cap; frequency counts all executors of the slot (`affinity: group`) or only the
-seed pair (`seed`); an executor nobody communicates with waits for the left-overs; ties go to the
-lowest number, node id, port. Of a topology that runs in part, the waiting executors are treated as a topology
-of their own with the workers that are left of those it asked for.
+"TOP-Storm: A topology-based resource-aware scheduler for Stream Processing Engine" (Muhammad, Aleem, Islam, 2020),
+Algorithms 2 and 3. Where the paper is silent, our decisions: every executor pair is considered once; a slot never
+exceeds its cap; frequency counts all executors of the slot (`affinity: group`) or only the seed pair (`seed`); an
+executor without partners is placed with the left-overs; ties go to the lowest number, node id, port. The waiting
+executors of a partly running topology are treated as a topology of their own with the remaining requested workers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,9 +29,9 @@ class TopStormParams:
 
     Attributes:
         alpha: weight of speed against RAM in the computing power (Eq. 2).
-        affinity: an executor joins the slot whose executors (`group`), or whose seed pair (`seed`), it serves.
+        affinity: count communication with all executors of the slot (`group`) or with its seed pair (`seed`).
         normalise: divide speed and RAM by their largest value in the cluster before adding them.
-        flops: source of FLOPs per cycle; None = the best one that all nodes have.
+        flops: source of FLOPs per cycle; None = the best one available for all nodes.
     """
 
     alpha: Annotated[float, Meta(ge=0, le=1)] = ALPHA
@@ -55,7 +54,7 @@ class TopStorm:
         self._params = params
 
     def place(self, problem: Problem) -> Plan:
-        """Topologies in order; each lowers the free slots that the next one sees."""
+        """Place topologies in order; each reduces the free slots of the next one."""
         params = self._params
         index = power_index(problem.cluster.nodes, params.alpha, params.normalise, params.flops)
         free = FreeSlots(problem)
@@ -77,7 +76,7 @@ class TopStorm:
         return Plan(placements, power=index.ranked, details=details)
 
     def _group(self, topology: Topology, workers: Workers, free: FreeSlots, traffic: Traffic | None) -> list[list[int]]:
-        """The waiting executors, by number, grouped into slots; no slot is empty (Algorithm 2)."""
+        """Return the waiting executors, by number, grouped into slots; no group is empty (Algorithm 2)."""
         alive = assigned(workers)
         todo = [number for number, executor in enumerate(topology.executors) if executor not in alive]
         omega = min(topology.workers - len(workers), free.total, len(todo))
@@ -98,7 +97,7 @@ class TopStorm:
     def _fill(
         self, groups: Sequence[list[int]], cap: int, topology: Topology, left: set[int], affinity: Affinity
     ) -> None:
-        """Seed one group after the other with a pair and grow it to `cap`; what is placed leaves `left`."""
+        """Seed one group after the other with a pair and grow it to `cap`; remove placed executors from `left`."""
         pairs = _free_pairs(topology, left)
         for group in groups:
             seed = next(pairs, None)
@@ -121,10 +120,10 @@ def _join(executor: int, group: list[int], left: set[int], affinity: Affinity) -
 
 
 def _free_pairs(topology: Topology, left: set[int]) -> Iterator[tuple[int, int]]:
-    """Pairs of the topology, in order, whose executors are both in `left` when their turn comes.
+    """Yield pairs of the topology, in order, whose executors are both in `left` at that moment.
 
-    The caller takes both out of `left` before it asks for the next pair. Equal to walking over
-    `topology.pairs()`, without listing them: of a source only the first destination that waits can matter.
+    The caller removes both from `left` before the next pair. Equivalent to iterating over `topology.pairs()`, without
+    listing them: of a source only the first waiting destination can matter.
     """
     first: dict[str, int] = {}
     ends: dict[str, int] = {}
@@ -148,7 +147,7 @@ def _free_pairs(topology: Topology, left: set[int]) -> Iterator[tuple[int, int]]
 
 
 def _rates(topology: Topology, traffic: Traffic | None) -> list[dict[int, float]] | None:
-    """Observed rates per executor, both directions added; None when nothing of the topology was observed."""
+    """Return observed rates per executor, both directions added; None when nothing of the topology was observed."""
     if traffic is None:
         return None
     number_of = {executor.name: number for number, executor in enumerate(topology.executors)}
@@ -164,7 +163,7 @@ def _rates(topology: Topology, traffic: Traffic | None) -> list[dict[int, float]
 
 
 def _deal(groups: Sequence[list[int]], cap: int, executors: Sequence[int]) -> None:
-    """Left-overs go round robin from the second group on, past groups that are full."""
+    """Assign left-overs round robin from the second group on, skipping full groups."""
     counter = 1
     for executor in executors:
         while len(groups[counter % len(groups)]) >= cap:
@@ -174,7 +173,7 @@ def _deal(groups: Sequence[list[int]], cap: int, executors: Sequence[int]) -> No
 
 
 def _give_slots(groups: Sequence[Sequence[int]], nodes: Sequence[str], free: FreeSlots) -> list[Slot]:
-    """A slot per group: the largest group first, nodes in the order given, each filled up (Algorithm 3)."""
+    """Return a slot per group: the largest group first, nodes in the order given, each filled up (Algorithm 3)."""
     slots: dict[int, Slot] = {}
     order = iter(sorted(range(len(groups)), key=lambda at: -len(groups[at])))
     for node in nodes:

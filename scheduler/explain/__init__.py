@@ -1,7 +1,7 @@
-"""The account of a plan, for people and for `millrace place --explain --json`: pure data, printed elsewhere.
+"""Explanation of a plan, for `millrace place --explain`: pure data, printed elsewhere.
 
-`hosts` says what every node holds, `crossing` what goes between nodes, `least` how far W is from what is possible, and
-`telling` puts the algorithm's own `details` into words.
+`node_load` lists the load of every node, `cut_links` the traffic between nodes, `lower_bound` a lower bound on W, and
+`details` formats the algorithm's own `details` as text.
 """
 
 from msgspec import Struct
@@ -15,17 +15,17 @@ from scheduler.toolkit.loads import Loads
 
 
 class Explanation(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a plan comes to.
+    """Explanation of a plan.
 
     Attributes:
-        unit: what loads and capacities are counted in, `executors` or `points` (100 = one core).
-        nodes: every node of the cluster, in its order.
-        links: pairs of components with rate between nodes, the heaviest first.
-        pairs: the executor pairs with most observed rate between nodes; None where nothing was observed.
-        w: rate between nodes: observed tuples/s, or communicating pairs where nothing was observed.
-        all_placed: whether every executor has a slot; if not, `w` may be below `least`.
-        capacities_kept: whether no node holds more than its capacity; if not, `w` may be below `least`.
-        least: what W can be at least.
+        unit: unit of loads and capacities, `executors` or `points` (100 = one core).
+        nodes: every node of the cluster, in cluster order.
+        links: pairs of components with traffic between nodes, highest rate first.
+        pairs: the executor pairs with the highest observed rate between nodes; None without observed traffic.
+        w: rate between nodes: observed tuples/s, or communicating pairs without observed traffic.
+        all_placed: whether every executor has a slot; otherwise `w` may be below `least`.
+        capacities_kept: whether no node exceeds its capacity; otherwise `w` may be below `least`.
+        least: lower bound on W.
     """
 
     unit: str

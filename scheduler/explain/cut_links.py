@@ -1,7 +1,7 @@
-"""What goes between nodes: by pairs of components, by pairs of executors, by pairs of nodes.
+"""Traffic between nodes: by pairs of components, by pairs of executors, by pairs of nodes.
 
-Rates of both directions are added. Where nothing was observed every communicating pair counts 1, and pairs are
-counted by class (`scheduler.toolkit.equivalence_classes`), never listed.
+Rates of both directions are added. Without observed traffic every communicating pair counts 1, and pairs are counted by
+class (`scheduler.toolkit.equivalence_classes`), never listed.
 """
 
 from collections import Counter
@@ -17,11 +17,11 @@ from workloads.topology import Executor, Topology
 from workloads.traffic import Traffic
 
 MOST_SHOWN = 10
-"""Links and pairs listed in an account."""
+"""Maximum number of links and pairs listed in an explanation."""
 
 
 class CutLink(Struct, frozen=True, forbid_unknown_fields=True):
-    """Two components of a topology: rate between them that goes between nodes, and all of it."""
+    """Two components of a topology: the rate between them that crosses nodes, and their total rate."""
 
     topology: str
     source: str
@@ -31,7 +31,7 @@ class CutLink(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CutPair(Struct, frozen=True, forbid_unknown_fields=True):
-    """Two executors on different nodes."""
+    """Two communicating executors on different nodes."""
 
     source: str
     source_node: str
@@ -41,9 +41,9 @@ class CutPair(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def cut_links(problem: Problem, placements: Mapping[str, Placement], most: int = MOST_SHOWN) -> tuple[CutLink, ...]:
-    """The links with most rate between nodes, at most `most`; ties as listed in the topologies.
+    """Return the links with the highest rate between nodes, at most `most`; ties as listed in the topologies.
 
-    Executors without a slot take no part.
+    Executors without a slot are ignored.
     """
     found: list[CutLink] = []
     for topology in problem.topologies:
@@ -58,7 +58,7 @@ def cut_links(problem: Problem, placements: Mapping[str, Placement], most: int =
 
 
 def _counted(topology: Topology, node_of: Mapping[Executor, str]) -> tuple[Classes, list[Counter[str]]]:
-    """The topology's classes, and of each how many executors every node holds."""
+    """Return the topology's classes, and for each the number of its executors per node."""
     classes = classes_of(topology)
     where = [
         Counter(node for e in members if (node := node_of.get(topology.executors[e])) is not None)
@@ -91,7 +91,7 @@ def _declared_links(topology: Topology, node_of: Mapping[Executor, str]) -> list
 
 
 def _directed(topology: Topology, key: tuple[str, str]) -> tuple[str, str]:
-    """Source first, where tuples only go the other way."""
+    """Return `key` with the source first where tuples flow only in the other direction."""
     one, other = key
     forth = any(entry.source == one for entry in topology.component[other].inputs)
     return (one, other) if forth else (other, one)
@@ -119,7 +119,10 @@ def _observed_links(topology: Topology, node_of: Mapping[str, str], traffic: Tra
 def heaviest_pairs(
     traffic: Traffic, placements: Mapping[str, Placement], most: int = MOST_SHOWN
 ) -> tuple[CutPair, ...]:
-    """The executor pairs with most observed rate between nodes, at most `most`; ties in the traffic's order."""
+    """Return the executor pairs with the highest observed rate between nodes, at most `most`.
+
+    Ties keep the order of the traffic.
+    """
     node_of = {e.name: slot.node for placement in placements.values() for e, slot in placement.assignments.items()}
     rates: dict[tuple[str, str], list[float]] = {}
     for edge in traffic.edges:
@@ -138,7 +141,7 @@ def heaviest_pairs(
 def between_nodes(
     problem: Problem, placements: Mapping[str, Placement], nodes: Collection[str]
 ) -> dict[tuple[str, str], float]:
-    """Pairs of `nodes`, in cluster order -> rate between them; pairs without any are left out."""
+    """Return pairs of `nodes`, in cluster order -> rate between them; pairs without traffic are left out."""
     place = {node.id: at for at, node in enumerate(problem.cluster.nodes)}
     found: dict[tuple[str, str], list[float]] = {}
     for topology in problem.topologies:

@@ -1,7 +1,7 @@
-"""The `details` of a plan in words: tables of texts, with the names of executors and nodes for their numbers.
+"""The `details` of a plan as tables of text, with names of executors and nodes in place of numbers.
 
-What the schedulers of the house put into their details is known here by key; whatever else a scheduler says is
-shown as it is, a list of objects as a table.
+The keys used by the built-in schedulers have titles here. Other details are shown unchanged, a list of objects as a
+table.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,10 +13,10 @@ from scheduler.problem import CommunicationSchedule, Problem
 from workloads.topology import Executor
 
 MOST_ROWS = 40
-"""Rows of a table that are shown."""
+"""Maximum number of table rows shown."""
 
 MOST_ENTRIES = 60
-"""Entries of a list in one cell that are shown."""
+"""Maximum number of list entries shown in one cell."""
 
 EXECUTORS = {"groups", "order", "over_limit", "over_capacity", "unplaced"}
 """Keys whose lists hold executors by number, over all topologies in order."""
@@ -31,10 +31,10 @@ HOSTS = {"m_inter", "m_fin", "sm"}
 """Keys whose matrices hold nodes by number among those of the communication schedule."""
 
 PER_HOST = {"node_loads"}
-"""Keys whose lists hold one value for each of those."""
+"""Keys whose lists hold one value for each of these nodes."""
 
 SPARSE = {"class_table": "pairs"}
-"""Tables of which rows that are empty under this column say nothing."""
+"""Tables, with the column that must not be empty: other rows are left out."""
 
 TITLES = {
     "groups": "executors of each slot, in the order in which slots were filled",
@@ -74,14 +74,14 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Section:
-    """One statement of an account: a title, and a text or a table.
+    """A title with a text or a table.
 
     Attributes:
-        title: what it says.
-        text: the value where it is one; empty for a table.
+        title: heading.
+        text: a single value; empty for a table.
         columns: headings of the table.
-        rows: of as many texts each.
-        left_out: rows that are not shown.
+        rows: cells, one per column.
+        left_out: number of rows not shown.
     """
 
     title: str
@@ -92,12 +92,12 @@ class Section:
 
 
 def told(problem: Problem, details: Mapping[str, Any], schedule: CommunicationSchedule | None) -> list[Section]:
-    """What each step of the algorithm decided, in the order in which it says so."""
+    """Return one section for each step of the algorithm, in the order of `details`."""
     names = _Names(problem, schedule.nodes if schedule is not None else ())
     sections: list[Section] = []
     for key, value in details.items():
         if key == "schedule" and schedule is not None:
-            continue  # the same as the communication schedule, which has names
+            continue  # same content as the communication schedule, which has names
         sections.extend(_sections(names, key, TITLES.get(key, key.replace("_", " ")), value))
     if schedule is not None:
         sections.append(_steps(schedule))
@@ -105,7 +105,7 @@ def told(problem: Problem, details: Mapping[str, Any], schedule: CommunicationSc
 
 
 def compact(executors: Sequence[str]) -> str:
-    """Executor names with runs folded: `split[0-3,7] count[1]`."""
+    """Return executor names with ranges folded: `split[0-3,7] count[1]`."""
     parts: list[str] = []
     for component, mine in groupby(sorted(map(Executor.named, executors)), key=lambda e: e.component):
         indices = [executor.index for executor in mine]
@@ -117,7 +117,7 @@ def compact(executors: Sequence[str]) -> str:
 
 
 class _Names:
-    """Executors, nodes and topologies by number; `hosts` are those of the communication schedule."""
+    """Names of executors, nodes and topologies by number; `hosts` are the nodes of the communication schedule."""
 
     def __init__(self, problem: Problem, hosts: Sequence[str]) -> None:
         several = len(problem.topologies) > 1
@@ -132,7 +132,10 @@ class _Names:
         ]
 
     def within(self, topology: object) -> "_Names":
-        """The names for what stands below a topology, which is given by its id or number; the same for all else."""
+        """Return the names for values nested below a topology, given by id or number, or `self` for other values.
+
+        The same for all else.
+        """
         number = self.topologies.index(topology) if topology in self.topologies else topology
         if not _all_below([number], len(self.topologies)):
             return self
@@ -142,7 +145,7 @@ class _Names:
         return found
 
     def of(self, key: str, value: Any) -> Any:
-        """`value` with names for the numbers that stand under `key`; unchanged where they are none."""
+        """Return `value` with names for the numbers under `key`, or unchanged where it has none."""
         if not isinstance(value, list):
             named = {"topology": self.topologies, "node": self.nodes}.get(key, ())
             return named[value] if _all_below([value], len(named)) else value
@@ -156,7 +159,7 @@ class _Names:
         return value
 
     def hosts_in(self, key: str, row: list[Any]) -> list[Any]:
-        """A row of a matrix with names for the nodes in it; None stays."""
+        """Return a row of a matrix with names for the node numbers; None stays None."""
         if key in HOSTS and _all_below([number for number in row if number is not None], len(self._hosts)):
             return [None if number is None else self._hosts[number] for number in row]
         return row
@@ -183,7 +186,7 @@ def _sections(names: _Names, key: str, title: str, value: Any) -> list[Section]:
 
 
 def _objects(names: _Names, title: str, objects: Sequence[Mapping[str, Any]]) -> list[Section]:
-    """One table; matrices in the objects get tables of their own."""
+    """Return one table; matrices inside the objects get tables of their own."""
     columns = list(dict.fromkeys(key for entry in objects for key in entry))
     wide = [key for key in columns if any(_is_matrix(entry.get(key)) for entry in objects)]
     flat = [key for key in columns if key not in wide]

@@ -1,7 +1,7 @@
-"""How small W can be for a round: a lower bound, and for small rounds the minimum itself.
+"""Lower bound on W for a round, and for small rounds the minimum itself.
 
-The effort is counted in steps, never in seconds, so that an account says the same on every machine. The search
-is that of the scheduler `optimal`; it is loaded only when somebody asks.
+The effort is counted in steps, not seconds, so that explanations are the same on every machine. The search is that of
+the scheduler `optimal`; its modules are loaded only on demand.
 """
 
 from dataclasses import replace
@@ -12,24 +12,24 @@ from msgspec.structs import replace as replaced
 from scheduler.problem import Problem
 
 MOST_SEARCHED = 100
-"""Executors up to which the minimum is looked for."""
+"""Maximum number of executors for which the minimum is searched."""
 
 MOST_BOUNDED = 4_000
-"""Classes of executors up to which a bound is computed."""
+"""Maximum number of executor classes for which a bound is computed."""
 
 LOOKS = 2_000
 EASY = 18
-"""So long a search goes on for so many classes; a step's time grows with about the fourth power of their number."""
+"""Steps of the search by number of classes; a step's time grows with about the fourth power of that number."""
 
 
 class LowerBound(Struct, frozen=True, forbid_unknown_fields=True):
-    """What W is at least when every executor may go anywhere and no node holds more than its capacity.
+    """Lower bound on W when every executor may go to any node and no node exceeds its capacity.
 
     Attributes:
-        lower_bound: no such placement has a smaller W; None when none was computed.
-        optimum: the smallest W, proven; None when it is not known.
-        best_found: W of the best placement that the search met; None without a search.
-        note: why something is missing; empty when nothing is.
+        lower_bound: no such placement has a smaller W; None if not computed.
+        optimum: the smallest W, proven; None if unknown.
+        best_found: W of the best placement found by the search; None without a search.
+        note: why a value is missing, or an empty text.
     """
 
     lower_bound: int | float | None
@@ -39,7 +39,7 @@ class LowerBound(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def least_of(problem: Problem) -> LowerBound:
-    """Bound, and minimum where the round is small enough, over all executors of the round's topologies."""
+    """Return the lower bound, and the minimum for small rounds, over all executors of the round's topologies."""
     from scheduler.partitioning.bounds import Density
     from scheduler.partitioning.infeasible import why_not
     from scheduler.partitioning.instance import instance_of
@@ -58,7 +58,7 @@ def least_of(problem: Problem) -> LowerBound:
         return LowerBound(_rate(Density(instance).least_cut(instance), instance.rate_scale), None, None, large)
     classes = len(instance.members)
     budget = _Budget(LOOKS if classes <= EASY else LOOKS * EASY**4 // classes**4)
-    solution = solve(instance, budget.over, seed=0, found=_never)  # the first search counts its own steps
+    solution = solve(instance, budget.over, seed=0, found=_never)  # the first search has its own step limit
     if solution is None:
         return LowerBound(None, None, None, "no placement was found that keeps to all capacities")
     found = _rate(solution.cut, instance.rate_scale)
@@ -68,14 +68,14 @@ def least_of(problem: Problem) -> LowerBound:
 
 
 def _unsettled(problem: Problem) -> Problem:
-    """The round as if none of its topologies ran yet."""
+    """Return the round with none of its topologies running."""
     mine = {topology.id for topology in problem.topologies}
     others = tuple(worker for worker in problem.existing if worker.topology not in mine)
     return replace(problem, cluster=replaced(problem.cluster, existing=others))
 
 
 class _Budget:
-    """Stands where others put a clock."""
+    """Step counter with the interface of a clock."""
 
     def __init__(self, looks: int) -> None:
         self._left = looks

@@ -1,4 +1,4 @@
-"""What every node holds under a plan, against what it has."""
+"""Load of every node under a plan, and its capacity."""
 
 from collections import Counter
 from math import fsum
@@ -10,20 +10,20 @@ from scheduler.toolkit.loads import Loads
 
 
 class NodeLoad(Struct, frozen=True, forbid_unknown_fields=True):
-    """A node under a plan; workers of topologies outside the round count as `others`.
+    """A node under a plan. Workers of topologies outside the round count as `others`.
 
     Attributes:
         id: the node.
         available: whether it may be used.
-        executors: of the round's topologies on it.
-        load: of these, in the account's unit.
-        others_load: of workers outside the round.
-        capacity: what it holds, in the same unit.
-        slots: it has.
-        slots_used: by the round's topologies.
-        slots_others: by workers outside the round.
-        memory_mb: of the round's executors; None where no component says what it takes.
-        memory_limit_mb: what the node has.
+        executors: executors of the round's topologies on the node.
+        load: load of these executors, in the unit of the explanation.
+        others_load: load of workers outside the round.
+        capacity: capacity in the same unit.
+        slots: number of slots.
+        slots_used: slots used by the round's topologies.
+        slots_others: slots used by workers outside the round.
+        memory_mb: memory of the round's executors; None if no component declares memory.
+        memory_limit_mb: memory of the node.
     """
 
     id: str
@@ -40,12 +40,12 @@ class NodeLoad(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def overloaded(self) -> bool:
-        """Whether it holds more than its capacity."""
+        """Whether the node exceeds its capacity."""
         return self.executors > 0 and self.load + self.others_load > self.capacity
 
 
 def hosts_of(problem: Problem, plan: Plan) -> tuple[NodeLoad, ...]:
-    """Every node of the cluster, in its order."""
+    """Return the load of every node of the cluster, in cluster order."""
     loads = Loads(problem)
     mine = {topology.id for topology in problem.topologies}
     carried: dict[str, list[float]] = {node.id: [] for node in problem.cluster.nodes}

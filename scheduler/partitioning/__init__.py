@@ -1,6 +1,5 @@
-"""Placement as graph partitioning: what the schedulers `optimal`, `local-search` and `i-scheduler` share.
+"""Placement as graph partitioning, shared by the schedulers `optimal`, `local-search` and `i-scheduler`.
 
-Executors are vertices that weigh their load, rates are edges, nodes are parts with capacities of their own; W is
-the rate that is cut. `instance` turns a round into whole numbers, `assembling` turns nodes per executor into
-a plan.
+Executors are vertices weighted by load, rates are edge weights, nodes are parts with individual capacities; W is the
+rate of the cut. `instance` converts a round to integers, `assembling` converts nodes per executor to a plan.
 """

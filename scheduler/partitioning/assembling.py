@@ -1,8 +1,8 @@
-"""From nodes per executor to a plan: slots, and what happens to workers that run already.
+"""From nodes per executor to a plan: slots, and changes to running workers.
 
-A topology gets one worker per node and part (one part per node unless the caller splits nodes). A worker that runs on
-the node and loses no executor stays and takes in the others of its part; all other running workers of the
-round's topologies are released. New workers take the node's free slots, lowest port first.
+A topology gets one worker per node and part (one part per node unless the caller splits nodes). A running worker on the
+node that loses no executor stays and receives the other executors of its part. All other running workers of the round's
+topologies are released. New workers take the node's free slots, lowest port first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,12 +23,12 @@ def assemble(
     failures: Mapping[str, str],
     details: Mapping[str, Any],
 ) -> Plan:
-    """The plan.
+    """Return the plan.
 
     Args:
         problem: the round.
-        parts: topology -> executor -> its part; what is missing stays without a slot.
-        failures: topology -> why it is not placed, or not all of it; what ran of a topology without parts stays.
+        parts: topology -> executor -> its part; missing executors get no slot.
+        failures: topology -> why it is not placed completely; running workers of a topology without parts stay.
         details: the algorithm's own account.
     """
     free = FreeSlots(problem)
@@ -61,7 +61,10 @@ def assemble(
 
 
 def _kept(workers: Workers, parts: Mapping[Executor, Part]) -> dict[Part, Slot]:
-    """Part -> the running worker that stays for it: of those that lose nobody, the largest, then the first slot."""
+    """Return part -> running worker that stays for it.
+
+    Of the workers that lose no executor the largest stays, then the one in the first slot.
+    """
     kept: dict[Part, Slot] = {}
     for slot, executors in sorted(workers.items(), key=lambda item: (-len(item[1]), item[0])):
         homes = {parts.get(executor) for executor in executors}
@@ -96,7 +99,7 @@ def _moves(freed: Sequence[ExistingWorker], placements: Mapping[str, Placement])
 def parts_of(
     problem: Problem, topologies: Sequence[Topology], node_of: Sequence[int], part_of: Sequence[int] | None = None
 ) -> dict[str, dict[Executor, Part]]:
-    """Topology -> executor -> part, from nodes (and parts on them) by executor number; -1 is no node."""
+    """Return topology -> executor -> part, from nodes (and parts on them) by executor number; -1 means no node."""
     nodes = problem.cluster.nodes
     found: dict[str, dict[Executor, Part]] = {}
     number = 0

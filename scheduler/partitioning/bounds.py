@@ -1,9 +1,9 @@
-"""How much rate a node can keep at most, and hence how much must be cut at least.
+"""Upper bounds on the rate that nodes keep, and the resulting lower bounds on W.
 
-A node that holds load s keeps at most f(s), the rate inside the densest set of executors of load s; over
-all nodes the kept rates add up to a knapsack. f is found exactly where a bounded search ends, else bounded from above.
-Where a few executors have most of the rate, every node's f is made of them, and the knapsack says little; then it says
-more what each executor must lose, whose partners do not all fit beside it.
+A node with load s keeps at most f(s), the rate inside the densest set of executors of load s. Over all nodes the kept
+rates form a knapsack problem. f is exact if a bounded search completes, otherwise an upper bound. Where a few executors
+have most of the rate, they dominate every node's f and the knapsack bound is weak. Then a better bound is the rate that
+each executor must lose because its partners do not all fit on its node.
 """
 
 from collections import Counter
@@ -13,10 +13,10 @@ from itertools import accumulate, pairwise
 from scheduler.partitioning.instance import Instance
 
 FINEST = 256
-"""Loads are looked at in at most so many steps of the largest capacity; coarser steps only weaken the bound."""
+"""Maximum number of load steps in the largest capacity; coarser steps only weaken the bound."""
 
 MOST_SETS = 4_000
-"""So many connected sets are looked at in the search for the densest ones."""
+"""Maximum number of connected sets examined in the search for the densest ones."""
 
 
 class Density:
@@ -26,9 +26,9 @@ class Density:
         grain: load per step; loads are rounded down to steps and capacities up, which keeps bounds valid.
         steps: class -> load of one member in steps.
         capacity: node -> capacity in steps.
-        most: steps s -> upper bound on the rate inside a set of at most s steps; never falls.
-        exact: whether `most` is what a set really keeps (then loads are not rounded either).
-        lost: class -> rate that each member has at least with executors on other nodes.
+        most: steps s -> upper bound on the rate inside a set of at most s steps; non-decreasing.
+        exact: whether `most` is attained by a set (then loads are not rounded either).
+        lost: class -> minimum rate of each member with executors on other nodes.
     """
 
     def __init__(self, instance: Instance, sets: int = MOST_SETS) -> None:
@@ -45,15 +45,15 @@ class Density:
         self.most = found if found is not None else [min(values) for values in zip(*bounds, strict=True)]
 
     def least_cut(self, instance: Instance) -> int:
-        """A lower bound on W over all placements."""
+        """Return a lower bound on W over all placements."""
         need = sum(steps * len(members) for steps, members in zip(self.steps, instance.members, strict=True))
         return max(instance.total_rate - most_kept(self.most, self.capacity, need), lost_together(instance, self.lost))
 
 
 def lost_together(instance: Instance, lost: Sequence[int]) -> int:
-    """A lower bound on W from what single executors lose: half of all, or all of some that are not partners.
+    """Return a lower bound on W from the losses of single executors: half of all, or all of some non-partners.
 
-    Who loses most is taken first.
+    Executors with the largest loss are taken first.
     """
     half = sum(loss * len(members) for loss, members in zip(lost, instance.members, strict=True))
     apart = 0
@@ -67,10 +67,10 @@ def lost_together(instance: Instance, lost: Sequence[int]) -> int:
 
 
 def most_kept(most: Sequence[int], capacities: Sequence[int], need: int) -> int:
-    """The largest sum of most[s_u] with s_u <= capacity of u and all s_u together `need`; at least 0.
+    """Return the maximum sum of most[s_u] with s_u <= capacity of u and all s_u adding up to `need`; at least 0.
 
-    Grows with the number of nodes and `need`; above some size the concave hull of `most` is summed instead, which
-    is never less.
+    The time grows with the number of nodes and `need`; above a limit the concave hull of `most`, an upper bound, is
+    summed instead.
     """
     if len(capacities) * need * max(capacities, default=0) > 300_000:
         return _hull_kept(most, capacities, need)
@@ -89,7 +89,7 @@ def most_kept(most: Sequence[int], capacities: Sequence[int], need: int) -> int:
 
 
 def _hull_kept(most: Sequence[int], capacities: Sequence[int], need: int) -> int:
-    """The same bound with each node's curve replaced by its concave hull: steepest pieces first."""
+    """Return the same bound with each node's curve replaced by its concave hull: steepest pieces first."""
     pieces: list[tuple[float, int, int]] = []
     for capacity, times in Counter(capacities).items():
         hull = [0]
@@ -110,7 +110,7 @@ def _hull_kept(most: Sequence[int], capacities: Sequence[int], need: int) -> int
 
 
 def _lost(instance: Instance, steps: Sequence[int], rows: Sequence[Sequence[int]], top: int) -> list[int]:
-    """Class -> what one member has with all partners, but for the best that lie with it on the largest node."""
+    """Return class -> rate of one member with all partners, less the best ones that fit on the largest node with it."""
     return [
         sum(rate * (len(instance.members[other]) - (other == kind)) for other, rate in near.items())
         - rows[kind][max(0, top - steps[kind])]
@@ -119,7 +119,7 @@ def _lost(instance: Instance, steps: Sequence[int], rows: Sequence[Sequence[int]
 
 
 def _by_degree(instance: Instance, steps: Sequence[int], rows: Sequence[Sequence[int]], top: int) -> list[int]:
-    """Half the sum, over the members of a set, of what each can have with others of the set's load."""
+    """Return half the sum, over the members of a set, of the maximum rate of each with others of the set's load."""
     bound: list[int] = []
     for s in range(top + 1):
         offers = [
@@ -132,7 +132,7 @@ def _by_degree(instance: Instance, steps: Sequence[int], rows: Sequence[Sequence
 
 
 def _best_partners(instance: Instance, steps: Sequence[int], kind: int, top: int) -> list[int]:
-    """Load s -> most rate between one member of `kind` and others of load s."""
+    """Return load s -> maximum rate between one member of `kind` and others of total load s."""
     offers = [
         (rate, steps[other], len(instance.members[other]) - (other == kind))
         for other, rate in instance.near[kind].items()
@@ -141,7 +141,7 @@ def _best_partners(instance: Instance, steps: Sequence[int], kind: int, top: int
 
 
 def best_of(offers: Sequence[tuple[int, int, int]], top: int) -> list[int]:
-    """Load s -> most value that load s brings, from offers of (value, load, times); fractions are rounded up."""
+    """Return load s -> maximum value of load s, from offers of (value, load, times); fractions are rounded up."""
     row = [0] * (top + 1)
     at = total = base = 0
     for value, size, times in sorted(offers, key=_worth_per_load):
@@ -164,7 +164,7 @@ def _worth_per_load(offer: tuple[int, int, int]) -> float:
 
 
 def _fractional(offers: list[tuple[int, int, int]], room: int) -> int:
-    """Fractional knapsack of (value, size, times), rounded up."""
+    """Return fractional knapsack of (value, size, times), rounded up."""
     total = 0
     for value, size, times in sorted(offers, key=_worth_per_load):
         if not size:
@@ -179,7 +179,7 @@ def _fractional(offers: list[tuple[int, int, int]], room: int) -> int:
 
 
 def _by_colours(instance: Instance, steps: Sequence[int], top: int) -> list[int]:
-    """Most pairs of m executors (Turan: m^2/4 when nobody's partners communicate) at the largest rate."""
+    """Return the maximum pairs of m executors (Turan: m^2/4 without triangles) at the largest rate."""
     largest = max((rate for near in instance.near for rate in near.values()), default=0)
     two = _two_colours(instance)
     sizes = sorted((size, len(members)) for size, members in zip(steps, instance.members, strict=True))
@@ -197,7 +197,7 @@ def _by_colours(instance: Instance, steps: Sequence[int], top: int) -> list[int]
 
 
 def _two_colours(instance: Instance) -> bool:
-    """Whether the graph has no cycle of odd length."""
+    """Return whether the graph has no cycle of odd length."""
     colour: dict[int, bool] = {}
     for start in range(len(instance.members)):
         if start in colour:
@@ -216,7 +216,7 @@ def _two_colours(instance: Instance) -> bool:
 
 
 def _by_search(instance: Instance, steps: Sequence[int], top: int, sets: int) -> list[int] | None:
-    """The densest sets by looking at all connected ones, None when there are more than `sets`.
+    """Return the densest sets by examining all connected sets, or None when there are more than `sets`.
 
     A set is a count per class. The densest set of a load is a union of connected ones.
     """

@@ -1,7 +1,7 @@
-"""A placement under construction or under search: how many members of each class sit on each node.
+"""A placement under construction or search: the number of members of each class on each node.
 
-Members of a class are interchangeable, so a count says everything; an executor without twins is a class of one.
-Rates between a class and a node are kept up to date, so that what a move saves is two look-ups.
+Members of a class are interchangeable, so counts suffice; an executor without equals is a class of one. Rates between a
+class and a node are kept up to date, so that the gain of a move takes two look-ups.
 """
 
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from scheduler.partitioning.instance import Instance
 
 
 class Counts:
-    """Counts per class and node, with everything that follows from them.
+    """Counts per class and node, and derived quantities.
 
     Attributes:
         count: class -> node -> members there.
         rate: class -> node -> rate between one member and all executors there.
-        free: node -> load it still takes; below 0 without a slot, where not even an executor without load may go.
-        room: node -> memory it still takes.
+        free: node -> remaining load; below 0 without a slot, where not even an executor without load may go.
+        room: node -> remaining memory.
         left: class -> members without a node.
         kept: rate inside nodes so far.
     """
@@ -38,14 +38,14 @@ class Counts:
         self._near = [tuple(others.items()) for others in instance.near]
 
     def takes(self, kind: int, node: int) -> bool:
-        """Whether `node` takes one more member of class `kind`."""
+        """Return whether `node` has room for one more member of class `kind`."""
         instance = self.instance
         if self.free[node] < instance.load[kind] or self.room[node] < instance.memory[kind]:
             return False
         return not self._scarce or self.hosts(kind, node)
 
     def hosts(self, kind: int, node: int) -> bool:
-        """Whether `node` has a slot for the topology of class `kind`."""
+        """Return whether `node` has a slot for the topology of class `kind`."""
         hosted = self._hosted[node]
         return self.instance.topology[kind] in hosted or len(hosted) < self.instance.slots[node]
 
@@ -56,7 +56,7 @@ class Counts:
         self._shift(kind, node, 1)
 
     def take(self, kind: int, node: int) -> None:
-        """Take a member of class `kind` off `node`."""
+        """Remove a member of class `kind` from `node`."""
         self._shift(kind, node, -1)
         self.kept -= self.rate[kind][node]
         self.left[kind] += 1
@@ -82,7 +82,7 @@ class Counts:
         return not any(self.left)
 
     def node_of(self) -> list[int]:
-        """Executor -> node, -1 without one; members of a class go to nodes in ascending order."""
+        """Return executor -> node, or -1 without one; members of a class go to nodes in ascending order."""
         nodes = [-1] * self.instance.executors
         for members, counts in zip(self.instance.members, self.count, strict=True):
             at = iter(members)
@@ -93,7 +93,7 @@ class Counts:
 
 
 def counts_of(instance: Instance, node_of: Sequence[int]) -> Counts:
-    """The counts of a placement (executor -> node, -1 without one)."""
+    """Return the counts of a placement (executor -> node, -1 without one)."""
     counts = Counts(instance)
     for executor, node in enumerate(node_of):
         if node >= 0:

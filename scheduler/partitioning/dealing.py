@@ -1,7 +1,7 @@
-"""First placements where pairs are too many to list: nodes are filled class by class.
+"""Initial placements where pairs are too many to list: nodes are filled class by class.
 
-10^5 executors in a handful of components have 10^9 pairs, but what an executor keeps on a node is a sum over the
-classes that are there. So every step costs the classes that communicate with the node, not the executors.
+10^5 executors in a few components have 10^9 pairs, but the rate that an executor keeps on a node is a sum over the
+classes there. So every step takes time in the number of classes that communicate with the node, not of executors.
 """
 
 from scheduler.partitioning.growth import by_capacity
@@ -9,13 +9,16 @@ from scheduler.partitioning.instance import Instance
 
 
 def deal(instance: Instance) -> list[int] | None:
-    """The better of two greedy placements (executor -> node), None when neither keeps to all capacities."""
+    """Return the better of two greedy placements (executor -> node), or None if neither respects all capacities."""
     found = [nodes for edge in (True, False) if (nodes := _grown(instance, edge)) is not None]
     return min(found, key=instance.cut) if found else None
 
 
 def _grown(instance: Instance, from_the_edge: bool) -> list[int] | None:
-    """Grow like `growth.grow`, without a table over classes and nodes; the rest goes where it fits."""
+    """Return a placement grown like `growth.grow`, without a table over classes and nodes.
+
+    The rest goes where it fits.
+    """
     left = [len(members) for members in instance.members]
     waiting = [sum(rate * left[other] for other, rate in near.items()) for near in instance.near]
     member = [iter(members) for members in instance.members]

@@ -1,11 +1,11 @@
-"""The exact minimum of W: executors are placed one after the other, and what cannot matter any more is forgotten.
+"""Exact minimum of W by dynamic programming over an elimination order, with branch and bound.
 
-After some executors are placed, the future depends only on each node's free load and on its executors that still
-have partners to come; nodes with the same two are interchangeable whatever they are called. So partial placements are
-kept per such state, only the best of each (dynamic programming over an elimination order), and only those that can
-still beat the best known placement (branch and bound). Two bounds on the rate that a state can still keep are used:
-what the unplaced pairs carry, and a Lagrangian one that prices load: with price p, a node keeps at most
-max over s of (rate that load s could keep there - p s), and all unplaced load together pays p back.
+Executors are placed one after the other. The remaining problem depends only on each node's free load and on its
+executors with unplaced partners; nodes with equal values of both are interchangeable. So only the best partial
+placement per state is kept (dynamic programming over an elimination order), and only states that can still beat the
+best known placement (branch and bound). Two upper bounds on the rate that a state can still keep are used: the rate of
+the unplaced pairs, and a Lagrangian bound with a price p of load: a node keeps at most max over s of (rate that load s
+could keep there - p s), and all unplaced load together pays p back.
 """
 
 from collections.abc import Callable
@@ -16,32 +16,35 @@ from scheduler.partitioning.instance import Instance
 from scheduler.partitioning.proof import Proof
 
 MOST_STATES = 1_000_000
-"""States kept in all; beyond them memory would be the limit, and the search ends without a proof."""
+"""Maximum number of states, to limit memory; beyond it the search ends without a proof."""
 
 MOST_PRICES = 4
-"""Prices of load that are tried on every state."""
+"""Number of prices of load tried on every state."""
 
 Content = tuple[tuple[int, int], ...]
-"""(class, members) of a node's executors that still have partners to come."""
+"""(class, members) of a node's executors with unplaced partners."""
 
 Key = tuple[int, int, Content, tuple[int, ...]]
-"""What matters of a node: free load, free memory, content, topologies hosted (where slots are scarce)."""
+"""State of a node: free load, free memory, content, topologies hosted (where slots are scarce)."""
 
 
 def search(instance: Instance, density: Density, kept: int, over: Callable[[], bool]) -> Proof:
-    """Look for the placement that keeps most rate, and more than `kept`.
+    """Search for the placement that keeps the most rate, and more than `kept`.
 
     Args:
-        instance: what is to be placed.
+        instance: the problem.
         density: its bounds.
-        kept: rate that a known placement keeps; -1 when none is known.
-        over: says that time is up.
+        kept: rate that the best known placement keeps; -1 when none is known.
+        over: returns True when the time is up.
     """
     return _Search(instance, density, kept, over).run()
 
 
 def elimination_order(instance: Instance) -> list[int]:
-    """An order of the classes in which few executors at a time have partners on both sides; loners come last."""
+    """Return an order of the classes in which few executors at a time have partners on both sides.
+
+    Classes without partners come last.
+    """
     loners = [kind for kind, near in enumerate(instance.near) if not near]
     best: list[int] = []
     best_cost: tuple[int, int] | None = None
@@ -72,7 +75,7 @@ def _order_from(instance: Instance, start: int, count: int) -> tuple[list[int], 
 
 
 def _growth(instance: Instance, kind: int, live: set[int], placed: set[int]) -> tuple[int, int]:
-    """How many executors more have partners on both sides after `kind`, and minus its rate to those that have now."""
+    """Return the increase in executors with partners on both sides after `kind`, and minus its rate to those of now."""
     near = instance.near[kind]
     closing = sum(
         len(instance.members[other])
@@ -84,7 +87,7 @@ def _growth(instance: Instance, kind: int, live: set[int], placed: set[int]) -> 
 
 
 State = tuple[int, ...]
-"""The numbers of the keys of all nodes that still take something, ascending."""
+"""The key numbers of all nodes with remaining room, ascending."""
 
 Layer = dict[State, tuple[int, State, int]]
 """State -> rate kept, the state before, and the key of the node that the last executor went to."""
@@ -101,7 +104,7 @@ class _Search:
         self._keys: list[Key] = []
         self._number: dict[Key, int] = {}
         self._waiting = [len(members) for members in instance.members]
-        self._top = 0  # no state of the layer that was made last promises more
+        self._top = 0  # upper bound over all states of the latest layer
 
     def run(self) -> Proof:
         instance = self._instance
@@ -140,7 +143,7 @@ class _Search:
         return number
 
     def _extended(self, layer: Layer, stage: "_Stage") -> Layer | None:
-        """One more member of the stage's class on every node of every state; None when time is up."""
+        """Return the states with one more member of the stage's class on any node, or None when the time is up."""
         following: Layer = {}
         self._top = 0
         stage.count()
@@ -169,7 +172,7 @@ class _Search:
         return following
 
     def _closed(self, layer: Layer, stage: "_Stage") -> Layer:
-        """The states with everything forgotten that matters no more once the class is placed."""
+        """Return the states reduced to what still matters once the class is placed."""
         merged: Layer = {}
         for state, value in layer.items():
             fresh = tuple(sorted(number for old in state if (number := stage.closed(old)) >= 0))
@@ -179,7 +182,7 @@ class _Search:
         return merged
 
     def _traced(self, history: list[tuple[Layer, "_Stage"]], final: State, nodes: dict[int, int]) -> list[int]:
-        """Executor -> node, by walking back to the start and forth again."""
+        """Return executor -> node, by following the states back to the start."""
         path: list[int] = []
         state = final
         for layer, _ in reversed(history):
@@ -198,7 +201,7 @@ class _Search:
 
 
 class _Stage:
-    """Placing one class: what a member does to a node, what a node can still keep, what is forgotten at the end."""
+    """Placement of one class: effect of a member on a node, bounds, and reduction of states at the end."""
 
     def __init__(self, search: _Search, kind: int, waiting: list[int]) -> None:
         self.kind = kind
@@ -224,13 +227,13 @@ class _Stage:
         self._pairs = twice // 2
 
     def count(self) -> None:
-        """Take note of how many members wait now."""
+        """Record the number of waiting members."""
         steps = self._search._density.steps
         load = sum(steps[kind] * self._search._waiting[kind] for kind in self._coming)
         self._constants = (self._pairs, *(p * load for p, _ in self._search._prices))
 
     def step(self, number: int) -> tuple[int, int]:
-        """The key of a node after it takes a member, and the rate this keeps; -1 when it does not take it."""
+        """Return the key of a node after it receives a member, and the rate this keeps; -1 if it has no room."""
         known = self._steps.get(number)
         if known is None:
             known = self._steps[number] = self._step(*self._search._keys[number])
@@ -255,7 +258,7 @@ class _Stage:
         return self._search._numbered((free, room, content, hosted)), gain
 
     def closed(self, number: int) -> int:
-        """The key without what has no partners to come; -1 for a node that takes nothing more."""
+        """Return the key without executors whose partners are all placed; -1 for a node without room."""
         known = self._closings.get(number)
         if known is None:
             free, room, content, hosted = self._search._keys[number]
@@ -270,7 +273,7 @@ class _Stage:
         return known
 
     def most(self, state: State) -> int:
-        """No more rate than this can be kept beyond what the state keeps."""
+        """Return an upper bound on the rate kept beyond what the state keeps."""
         worths = self._worths
         sums = list(self._constants)
         for number in state:
@@ -282,7 +285,7 @@ class _Stage:
         return min(total // divisor for total, divisor in zip(sums, self._divisors, strict=True))
 
     def _worth(self, free: int, content: Content) -> tuple[int, ...]:
-        """A node's share of each bound."""
+        """Return a node's contribution to each bound."""
         density = self._search._density
         gains: dict[int, int] = {}
         for kind, count in content:
@@ -297,7 +300,7 @@ class _Stage:
 
 
 def _prices(instance: Instance, density: Density) -> list[tuple[int, int]]:
-    """The prices of load, as (p, q) for p/q, with the lowest bounds at the start."""
+    """Return the prices of load, as (p, q) for p/q, with the lowest bounds at the start."""
     most = density.most
     need = sum(size * len(members) for size, members in zip(density.steps, instance.members, strict=True))
     points = range(len(most)) if len(most) <= 24 else range(0, len(most), len(most) // 16)

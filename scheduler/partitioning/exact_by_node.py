@@ -1,10 +1,10 @@
-"""The exact minimum of W where executors fall into few classes: nodes are filled one after the other.
+"""Exact minimum of W for few classes of executors: dynamic programming over nodes.
 
-What a node holds is a count per class, its filling; what is left to place is a count per class too, and nothing else
-of the past matters. So partial placements are kept per remaining counts (dynamic programming over nodes). A Lagrangian
-bound prices every class: with prices p, a node brings at most max over fillings of (rate kept - p * counts), and
-all executors together pay p back. A filling's slack is what it stays below that maximum; slacks add up, and fillings
-that bring a placement down to what is known already are never tried.
+A node's filling is a count per class; the remaining problem is a count per class too. So only the best partial
+placement per remaining counts is kept (dynamic programming over nodes). A Lagrangian bound prices every class: with
+prices p, a node keeps at most max over fillings of (rate kept - p * counts), and all executors together pay p back. A
+filling's slack is its distance from that maximum. Slacks add up, and fillings that cannot beat the known placement are
+never tried.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,13 +15,13 @@ from scheduler.partitioning.instance import Instance
 from scheduler.partitioning.proof import Proof
 
 MOST_FILLINGS = 6_000
-"""More fillings of the largest node than this: the classes are too many for this way."""
+"""Maximum number of fillings of the largest node for this method."""
 
 MOST_REMAINING = 60_000
-"""More possible remaining counts than this: the same."""
+"""Maximum number of possible remaining counts for this method."""
 
 MOST_CLASSES = 7
-"""More classes than this: the same."""
+"""Maximum number of classes for this method."""
 
 ROUNDS = 80
 """Steps of the search for good prices."""
@@ -33,7 +33,7 @@ Filling = tuple[tuple[int, ...], int]
 """Members per class, and the rate that they keep among themselves."""
 
 Offer = tuple[int, tuple[int, ...], int]
-"""A filling with its slack in front, in parts of a rate unit."""
+"""Slack, in parts of a rate unit, and filling."""
 
 Remaining = tuple[int, ...]
 
@@ -42,7 +42,7 @@ Layer = dict[Remaining, tuple[int, Remaining, int]]
 
 
 def applies(instance: Instance) -> bool:
-    """Whether the classes are few enough."""
+    """Return whether the classes are few enough."""
     if len(instance.members) > MOST_CLASSES:
         return False
     if prod(len(members) + 1 for members in instance.members) > MOST_REMAINING:
@@ -51,12 +51,12 @@ def applies(instance: Instance) -> bool:
 
 
 def search_by_node(instance: Instance, kept: int, over: Callable[[], bool]) -> Proof:
-    """Look for the placement that keeps most rate, and more than `kept`.
+    """Search for the placement that keeps the most rate, and more than `kept`.
 
     Args:
-        instance: what is to be placed; `applies` holds.
-        kept: rate that a known placement keeps; -1 when none is known.
-        over: says that time is up.
+        instance: the problem; `applies` holds.
+        kept: rate that the best known placement keeps; -1 when none is known.
+        over: returns True when the time is up.
     """
     alike = _alike(instance)
     fillings = [_fillings(instance, nodes[0]) or [] for nodes in alike]
@@ -109,7 +109,7 @@ def search_by_node(instance: Instance, kept: int, over: Callable[[], bool]) -> P
 
 
 def _promise(layer: Layer, prices: Sequence[int], promised: int) -> int:
-    """No more than this can be kept, from the placements of `layer` on."""
+    """Return an upper bound on the rate kept by completions of the placements of `layer`."""
     best = max(
         PARTS * so_far + sum(p * left for p, left in zip(prices, remaining, strict=True))
         for remaining, (so_far, _, _) in layer.items()
@@ -118,7 +118,7 @@ def _promise(layer: Layer, prices: Sequence[int], promised: int) -> int:
 
 
 def _alike(instance: Instance) -> list[list[int]]:
-    """Usable nodes, those with equal limits together, the largest first."""
+    """Return usable nodes, grouped by equal limits, largest first."""
     kinds: dict[tuple[int, int, int], list[int]] = {}
     topologies = len(set(instance.topology))
     for node, slots in enumerate(instance.slots):
@@ -129,7 +129,7 @@ def _alike(instance: Instance) -> list[list[int]]:
 
 
 def _fillings(instance: Instance, node: int) -> list[Filling] | None:
-    """What `node` can hold, None when that is too much to list."""
+    """Return the possible fillings of `node`, or None when they are too many to list."""
     found: list[Filling] = []
     counts = [0] * len(instance.members)
 
@@ -160,7 +160,7 @@ def _fillings(instance: Instance, node: int) -> list[Filling] | None:
 def _prices(
     fillings: Sequence[list[Filling]], times: Sequence[int], sizes: Sequence[int], kept: int, over: Callable[[], bool]
 ) -> list[int]:
-    """Prices per class, in parts of a rate unit, under which the bound is low: subgradient steps of Polyak's length."""
+    """Return prices per class, in parts of a rate unit, with a low bound (subgradient steps of Polyak's length)."""
     prices = [0.0] * len(sizes)
     best, chosen = float("inf"), prices
     shrink = 1.0

@@ -1,4 +1,4 @@
-"""The best placement that a bounded effort finds, by the method that suits the size."""
+"""Search for a good placement with bounded effort, by the method that suits the size."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,14 +10,14 @@ from scheduler.partitioning.tabu import Effort
 from scheduler.partitioning.tabu_restarts import search_small
 
 SMALL = 128
-"""Up to so many executors tabu search looks at every move and swap."""
+"""Maximum number of executors for tabu search over all moves and swaps."""
 
 MOST_PAIRS = 4_000_000
-"""More pairs are not listed."""
+"""Maximum number of pairs listed."""
 
 
 def looks_for(instance: Instance) -> int:
-    """A reasonable effort: 20 ms for some dozen executors, half a second for 1,000, a dozen for 100,000."""
+    """Return a reasonable effort: 20 ms for some dozen executors, half a second for 1,000, a dozen for 100,000."""
     if instance.executors <= SMALL:
         return 80_000 + 60 * max(0, instance.executors - 32) ** 2
     return 300_000 * int(instance.executors ** (2 / 3))
@@ -30,15 +30,15 @@ def find(
     target: int = 0,
     node_weight: int = 0,
 ) -> list[int] | None:
-    """The best placement found (executor -> node), None when none was found that keeps all limits.
+    """Return the best placement found (executor -> node), or None when none was found that respects all limits.
 
     Args:
-        instance: what is to be placed.
+        instance: the problem.
         effort: when to stop.
-        seed: of all random choices.
+        seed: seed of all random choices.
         target: a cost known to be the lowest possible.
-        node_weight: what a node in use costs, in units of rate; large searches take as few nodes as hold the load
-            anyway.
+        node_weight: cost of a node in use, in units of rate; large searches always use as few nodes as the load
+            needs.
     """
     if instance.executors <= SMALL:
         return search_small(instance, effort, seed, target, node_weight)
@@ -56,11 +56,11 @@ def find(
 
 
 def take_turns(instance: Instance, search: Callable[[Instance], list[int] | None]) -> list[int] | None:
-    """Every topology by itself, on what those before it leave; None when one of them finds no place.
+    """Place the topologies one after the other on the remaining resources; return None if one does not fit.
 
     Args:
-        instance: what is to be placed.
-        search: places one topology (executor -> node), or says None.
+        instance: the problem.
+        search: places one topology (executor -> node), or returns None.
     """
     free, room, slots = list(instance.capacity), list(instance.room), list(instance.slots)
     nodes = [-1] * instance.executors
@@ -81,7 +81,7 @@ def take_turns(instance: Instance, search: Callable[[Instance], list[int] | None
 
 
 def _alone(instance: Instance, kinds: Sequence[int], executors: Sequence[int]) -> Instance:
-    """The problem of placing the members of `kinds`, which are `executors` and communicate with nobody else."""
+    """Return the problem of placing the members of `kinds`, which are `executors` and communicate with no others."""
     number = {executor: at for at, executor in enumerate(executors)}
     kind_of = {kind: at for at, kind in enumerate(kinds)}
     return replace(

@@ -1,4 +1,4 @@
-"""I-Scheduler's first level: executors are fused into groups until the optimiser can handle what is left.
+"""First level of I-Scheduler: executors are fused into groups until the optimiser can handle the graph.
 
 "I-Scheduler: Iterative scheduling for distributed stream processing systems" (Eskandari, Mair, Huang, Eyers, 2020).
 Where the paper is silent, our decisions: k and beta are rounded up, beta counts the vertices of the reduced graph
@@ -18,7 +18,7 @@ from scheduler.partitioning.proving import solve
 
 @dataclass(frozen=True)
 class Pass:
-    """One round of fusing, with the paper's letters; `beta` is None where the paper does not ask for it."""
+    """One pass of fusing, with the paper's symbols; `beta` is None where the paper does not compute it."""
 
     t: int
     f: int
@@ -31,13 +31,13 @@ class Pass:
 
 @dataclass(frozen=True)
 class Assigned:
-    """What the first level answers.
+    """Result of the first level.
 
     Attributes:
         node_of: executor -> node, None when no placement was found.
-        passes: what was fused.
-        fallback: the groups were mapped directly, without the optimiser.
-        limit_hit: the optimiser was stopped by the clock.
+        passes: the passes of fusing.
+        fallback: whether the groups were mapped directly, without the optimiser.
+        limit_hit: whether the time limit stopped the optimiser.
     """
 
     node_of: list[int] | None
@@ -50,7 +50,7 @@ class Assigned:
 class _Group:
     executors: list[int]
     node: int
-    """Where the group goes when it is mapped directly."""
+    """Node of the group in the direct mapping."""
 
 
 class Fusing:
@@ -59,8 +59,8 @@ class Fusing:
     Args:
         instance: the problem.
         order: usable nodes, by id.
-        partitioner: how parts are made.
-        seed: of all searches.
+        partitioner: method of partitioning.
+        seed: seed of all searches.
     """
 
     def __init__(self, instance: Instance, order: Sequence[int], partitioner: Partitioner, seed: int) -> None:
@@ -80,11 +80,11 @@ class Fusing:
         self._load = [1] * len(instance.load) if self._unit else list(instance.load)
 
     def run(self, phi: int, over: Callable[[], bool]) -> Assigned:
-        """Fuse, and place what is left; phi = 0: without the optimiser.
+        """Fuse, and place the resulting graph; phi = 0 means without the optimiser.
 
         Args:
-            phi: the most vertices that the optimiser gets.
-            over: says that its time is up.
+            phi: maximum number of vertices for the optimiser.
+            over: returns True when its time is up.
         """
         use_optimiser = phi > 0
         waiting = list(range(self._instance.executors))
@@ -128,28 +128,28 @@ class Fusing:
 
     @property
     def _in_loads(self) -> float:
-        """Load per unit of capacity, 1 where capacities count executors."""
+        """Load per unit of capacity; 1 where capacities count executors."""
         return 1 if self._unit else self._instance.load_unit
 
     def _weight(self, executors: Sequence[int]) -> int:
         return sum(self._load[self._instance.class_of[executor]] for executor in executors)
 
     def _wanted(self, t: int, f: int, capacity: int, phi: int, quantity: int) -> tuple[int | None, int]:
-        """beta (Eq. 8) and how many parts may be fused at most."""
+        """Return beta (Eq. 8) and the maximum number of parts to fuse."""
         if not self._unit:
             return None, quantity
         beta = -(-(t + f - phi) // (capacity - 1))
         return beta, min(beta, quantity)
 
     def _parted(self, executors: Sequence[int], capacity: int, k: int) -> list[list[int]] | None:
-        """The parts; those of the first pass are the same with and without the optimiser."""
+        """Return the parts; those of the first pass are the same with and without the optimiser."""
         key = (tuple(executors), capacity, k)
         if key not in self._made:
             self._made[key] = self._parts(executors, capacity, k)
         return self._made[key]
 
     def _parts(self, executors: Sequence[int], capacity: int, k: int) -> list[list[int]] | None:
-        """At least `k` parts, none above `capacity`; more only where loads cannot be packed into `k`."""
+        """Return at least `k` parts, none above `capacity`; more only where loads cannot be packed into `k`."""
         if k == 1:
             return [list(executors)]
         size, larger = divmod(len(executors), k)
@@ -182,7 +182,7 @@ class Fusing:
         return twice // 2
 
     def _mapped(self, groups: Sequence[_Group], waiting: Sequence[int]) -> list[int] | None:
-        """Groups go to the nodes that they were made for; an executor left over goes where its largest rate goes."""
+        """Return the direct mapping: groups to their nodes, remaining executors to the node of their largest rate."""
         instance = self._instance
         node_of = [-1] * instance.executors
         free = list(instance.capacity)
@@ -207,7 +207,9 @@ class Fusing:
 
 
 def _packed(weights: Sequence[int], capacity: int) -> int:
-    """How many parts it takes when each weight, the heaviest first, goes where it leaves least: as large searches pack.
+    """Return the number of parts when each weight, heaviest first, goes to the part with the least remaining room.
+
+    Large searches pack in the same way; with fewer parts they would fail.
 
     With fewer of them these would only be tried in vain.
     """

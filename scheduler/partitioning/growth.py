@@ -1,4 +1,4 @@
-"""First placements: nodes are filled one after the other with executors that communicate with what is there."""
+"""Initial placements: nodes are filled one after the other with communicating executors."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from scheduler.partitioning.instance import Instance
 
 
 def by_capacity(instance: Instance) -> list[int]:
-    """Usable nodes, the largest first, equal ones in the cluster's order."""
+    """Return usable nodes, largest first, equal ones in cluster order."""
     nodes = [node for node, capacity in enumerate(instance.capacity) if capacity > 0 or instance.slots[node]]
     return sorted(nodes, key=lambda node: -instance.capacity[node])
 
@@ -15,9 +15,8 @@ def by_capacity(instance: Instance) -> list[int]:
 def grow(instance: Instance, nodes: Sequence[int], from_the_edge: bool) -> Counts:
     """Fill `nodes` in order, always with the executor that has the largest rate to the node.
 
-    Among equals comes the one with the smallest rate to executors that wait, then the lowest class. A node starts with
-    the executor that has the smallest (`from_the_edge`) or the largest rate to executors that wait. What finds no
-    room stays without a node.
+    Ties go to the smallest rate to waiting executors, then the lowest class. A node starts with the executor that has
+    the smallest (`from_the_edge`) or the largest rate to waiting executors. Executors without room stay without a node.
     """
     counts = Counts(instance)
     waiting = [sum(rate * len(instance.members[other]) for other, rate in near.items()) for near in instance.near]
@@ -47,7 +46,7 @@ def grow(instance: Instance, nodes: Sequence[int], from_the_edge: bool) -> Count
 
 
 def in_order(instance: Instance, nodes: Sequence[int]) -> Counts:
-    """Fill `nodes` in order with executors in order; one that does not fit waits for the next node."""
+    """Fill `nodes` in order with executors in order; an executor that does not fit goes to a later node."""
     counts = Counts(instance)
     waiting = [instance.class_of[executor] for executor in range(instance.executors)]
     for node in nodes:
@@ -64,7 +63,7 @@ def in_order(instance: Instance, nodes: Sequence[int]) -> Counts:
 
 
 def tightest(instance: Instance) -> Counts:
-    """The heaviest executor first, each to the node that it fills best: for loads that are hard to pack."""
+    """Place the heaviest executor first, each on the node that it fills best, for loads that are hard to pack."""
     counts = Counts(instance)
     order = sorted(range(len(instance.members)), key=lambda kind: (-instance.load[kind], -instance.memory[kind], kind))
     for kind in order:

@@ -1,4 +1,4 @@
-"""Which topologies of a round can be placed at all, and why the others cannot."""
+"""Topologies of a round that can be placed, and reasons why the others cannot."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -13,14 +13,14 @@ S = TypeVar("S")
 def placeable(
     problem: Problem, attempt: Callable[[Instance], S | None], memory_counts: bool = False
 ) -> tuple[list[Topology], dict[str, str], S | None]:
-    """The topologies that are placed, why each of the others is not, and the solution for those that are.
+    """Return the topologies that are placed, why each of the others is not, and the solution for the former.
 
-    When not all fit together, topologies are admitted one after the other, in order of submission.
+    If not all fit together, topologies are admitted one after the other, in order of submission.
 
     Args:
         problem: the round.
-        attempt: solves an instance; None when it finds no placement that keeps all limits.
-        memory_counts: keep to memory limits.
+        attempt: solves an instance; returns None when it finds no placement that respects all limits.
+        memory_counts: respect memory limits.
     """
     together = list(problem.topologies)
     instance = instance_of(problem, together, memory_counts)
@@ -44,7 +44,7 @@ def placeable(
 
 
 def why_not(instance: Instance, topologies: list[Topology]) -> str:
-    """Why the instance has no placement, where counting shows it; empty otherwise."""
+    """Return why the instance has no placement, where a simple count shows it; otherwise an empty text."""
     if instance.total_load > sum(instance.capacity):
         return (
             f"the executors weigh {_per_unit(instance, instance.total_load)} in all, "

@@ -1,8 +1,8 @@
-"""A scheduling round as a partitioning problem in whole numbers.
+"""A scheduling round as a partitioning problem in integers.
 
-Executors that are alike (same topology, load, memory and weighted neighbourhood: twins) form one class, so
-that a placement is a count per class and node. Without observed traffic classes come straight from the
-topology, and pairs are never listed: 10^4 x 10^4 executors of two linked components are one link.
+Executors with the same topology, load, memory and weighted neighbourhood form one class, so that a placement is a count
+per class and node. Without observed traffic classes are derived from the topology, and pairs are never listed: 10^4 x
+10^4 executors of two linked components are one link.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,20 +20,20 @@ from workloads.traffic import Traffic
 
 @dataclass(frozen=True)
 class Instance:
-    """What is to be partitioned. Executors are numbered over all topologies, in order; so are nodes.
+    """Partitioning problem. Executors are numbered over all topologies, in order; so are nodes.
 
     Attributes:
         members: class -> its executors, ascending; classes by their first executor.
-        load: class -> load of one member, in a unit that makes all loads and capacities whole.
+        load: class -> load of one member, in a unit that makes all loads and capacities integers.
         memory: class -> memory of one member.
         topology: class -> number of its topology.
         near: class -> {class: rate between one member of each}, zero rates left out; a class itself is listed when its
             members communicate with each other. In `rate_scale` units per tuple/s (or per pair).
-        capacity: node -> load it holds; 0 for nodes that cannot be used.
-        room: node -> memory it holds.
-        slots: node -> topologies that it may host.
+        capacity: node -> capacity; 0 for nodes that cannot be used.
+        room: node -> memory.
+        slots: node -> maximum number of topologies hosted.
         rate_scale: see `near`.
-        load_unit: how much of the round's load one unit of ours is.
+        load_unit: load of the round per unit of `load`.
         home: executor -> node where it already runs, or -1.
     """
 
@@ -51,7 +51,7 @@ class Instance:
 
     @cached_property
     def executors(self) -> int:
-        """How many executors there are."""
+        """Number of executors."""
         return len(self.home)
 
     @cached_property
@@ -70,12 +70,12 @@ class Instance:
 
     @cached_property
     def pairs(self) -> int:
-        """Communicating pairs of executors."""
+        """Number of communicating pairs of executors."""
         return self._over_links(lambda rate: 1)
 
     @cached_property
     def total_rate(self) -> int:
-        """Rate of all pairs together, what W would be if everybody sat alone."""
+        """Rate of all pairs together: W if every executor had a node of its own."""
         return self._over_links(lambda rate: rate)
 
     @cached_property
@@ -101,7 +101,7 @@ class Instance:
         return total
 
     def cut(self, node_of: Sequence[int]) -> int:
-        """W of a placement (executor -> node)."""
+        """Return W of a placement (executor -> node)."""
         counts: list[dict[int, int]] = []
         for members in self.members:
             mine: dict[int, int] = {}
@@ -119,7 +119,7 @@ class Instance:
         return self.total_rate - kept
 
     def fits(self, node_of: Sequence[int]) -> bool:
-        """Whether a placement (executor -> node) keeps all limits."""
+        """Return whether a placement (executor -> node) respects all limits."""
         load = [0] * len(self.capacity)
         memory = [0] * len(self.capacity)
         hosted: list[set[int]] = [set() for _ in self.capacity]
@@ -138,12 +138,12 @@ class Instance:
 
 
 def instance_of(problem: Problem, topologies: Sequence[Topology], memory_counts: bool = False) -> Instance:
-    """The partitioning problem of placing `topologies` on what the other topologies' workers leave free.
+    """Return the partitioning problem of placing `topologies` on the resources not used by other workers.
 
     Args:
-        problem: the round; its own topologies may move, whatever else runs stays.
-        topologies: those of the round that are placed.
-        memory_counts: keep to memory limits too, provided some component says what it takes.
+        problem: the round; its own topologies may move, other running workers stay.
+        topologies: the topologies of the round to place.
+        memory_counts: respect memory limits too, if any component declares its memory.
     """
     loads = Loads(problem)
     first = _first_numbers(topologies)
@@ -179,7 +179,7 @@ def instance_of(problem: Problem, topologies: Sequence[Topology], memory_counts:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A class before its numbers are whole."""
+    """A class before conversion to integers."""
 
     members: Sequence[int]
     load: float
@@ -189,7 +189,7 @@ class _Kind:
 
 
 def _first_numbers(topologies: Sequence[Topology]) -> list[int]:
-    """Number of each topology's first executor, and of the one after the last."""
+    """Return the number of each topology's first executor, and the number after the last."""
     first = [0]
     for topology in topologies:
         first.append(first[-1] + sum(component.parallelism for component in topology.components))
@@ -201,7 +201,7 @@ def _states_memory(component: Component) -> bool:
 
 
 def _declared_kinds(topologies: Sequence[Topology], first: Sequence[int], loads: Loads) -> list[_Kind]:
-    """Rate 1 between executors of linked components."""
+    """Return classes with rate 1 between executors of linked components."""
     parts: list[tuple[range, float, float, int, tuple[int, ...]]] = []
     for number, topology in enumerate(topologies):
         classes = classes_of(topology)
@@ -214,7 +214,7 @@ def _declared_kinds(topologies: Sequence[Topology], first: Sequence[int], loads:
             parts.append((here, loads.of(topology, executor), component.memory, number, others))
     merged: dict[tuple[object, ...], list[int]] = {}
     for at, (_, load, memory, number, linked) in enumerate(parts):
-        alone = at if at in linked else None  # members that communicate with each other have other neighbours
+        alone = at if at in linked else None  # members that communicate with each other have different neighbours
         merged.setdefault((number, load, memory, linked, alone), []).append(at)
     kind_of = {part: kind for kind, together in enumerate(merged.values()) for part in together}
     kinds: list[_Kind] = []
@@ -230,7 +230,7 @@ def _declared_kinds(topologies: Sequence[Topology], first: Sequence[int], loads:
 def _observed_kinds(
     traffic: Traffic, topologies: Sequence[Topology], first: Sequence[int], loads: Loads
 ) -> list[_Kind]:
-    """Rates as observed, both directions added; pairs that were not listed do not communicate."""
+    """Return classes with observed rates, both directions added; unlisted pairs do not communicate."""
     number_of: dict[str, int] = {}
     for start, topology in zip(first, topologies, strict=False):
         number_of.update((name, start + at) for at, name in enumerate(topology.executor_named))
@@ -258,7 +258,7 @@ def _observed_kinds(
 
 
 def _left_over(problem: Problem, placed: Collection[str], loads: Loads) -> tuple[list[float], list[int]]:
-    """Per node the capacity and the slots that workers of topologies outside `placed` leave."""
+    """Return per node the capacity and the slots not used by workers of topologies outside `placed`."""
     nodes = problem.cluster.nodes
     index = {node.id: number for number, node in enumerate(nodes)}
     capacity = [loads.capacity[node.id] for node in nodes]

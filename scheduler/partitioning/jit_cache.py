@@ -1,8 +1,8 @@
-"""Machine code of the kernels: made by Numba once per machine, kept in a file, loaded without Numba.
+"""Cache of the kernels' machine code: compiled by Numba once per machine, stored in a file, loaded without Numba.
 
-Importing Numba takes longer than most searches, llvmlite a tenth of that. So the code is written to `__pycache__`
-beside this file (where that is not allowed, to the user's cache), and found again as long as kernels, compiler and
-processor stay the same. `python -m scheduler.partitioning.jit_cache` makes it ahead of its first use; set-up does.
+Importing Numba takes longer than most searches, importing llvmlite a tenth of that. So the code is written to
+`__pycache__` beside this file, or to the user's cache if that is not writable, and reused while kernels, compiler and
+processor are the same. `python -m scheduler.partitioning.jit_cache` compiles it in advance, which set-up does.
 """
 
 import inspect
@@ -29,23 +29,26 @@ ENTRIES: tuple[Kernel, ...] = (
     kernels_growth.grow,
     kernels_annealing.rework,
 )
-"""The kernels that are called from outside; the others are parts of them."""
+"""Kernels called from Python; they call the others."""
 
 INNER: tuple[Kernel, ...] = (kernels_annealing.drawn, kernels_annealing.anneal)
-"""The others, in the order in which they use each other."""
+"""The other kernels, each before those that call it."""
 
 TYPES: dict[Any, Any] = {int: c_int64, float: c_double, Ints: c_void_p, Floats: c_void_p}
-"""What the kernels' annotations are in C."""
+"""C types of the kernels' annotations."""
 
 
 @cache
 def compiled() -> SimpleNamespace:
-    """The kernels as machine code; arrays are passed as `array`. Takes some seconds where no file has it yet."""
+    """Return the kernels as machine code, which take arrays as `array`; compile them first if no file exists.
+
+    Compiling takes some seconds.
+    """
     return load()
 
 
 def load() -> SimpleNamespace:
-    """The same, from the file."""
+    """Return the kernels, loaded from the file."""
     try:
         import llvmlite.binding as llvm  # type: ignore[import-untyped]
     except ModuleNotFoundError as fault:
@@ -67,7 +70,7 @@ def load() -> SimpleNamespace:
 
 
 def _file_name(llvm: Any) -> str:
-    """Names all that the machine code depends on."""
+    """Return a file name that depends on everything the machine code depends on."""
     from importlib.metadata import version
 
     sources = [Path(file).read_text() for file in (kernels_annealing.__file__, kernels_growth.__file__, __file__)]
@@ -76,13 +79,13 @@ def _file_name(llvm: Any) -> str:
 
 
 def _folders() -> list[Path]:
-    """Where machine code may be kept, the first choice first."""
+    """Return the folders for machine code, the preferred one first."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return [Path(__file__).parent / "__pycache__", home / "millrace"]
 
 
 def _keep(code: bytes, files: list[Path]) -> None:
-    """Write the first of `files` that can be written; several programs may do so at once."""
+    """Write the first of `files` that is writable; several processes may do so at once."""
     for file in files:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +98,7 @@ def _keep(code: bytes, files: list[Path]) -> None:
 
 
 def _translated(llvm: Any) -> Any:
-    """The kernels as one LLVM module, in which entries have their own names."""
+    """Return the kernels as one LLVM module, in which entry points have their own names."""
     import numba
     from numba import float64, int64, types
 
@@ -114,7 +117,7 @@ def _translated(llvm: Any) -> Any:
     whole = llvm.parse_assembly("")
     for kernel in ENTRIES:
         signature = int64(*(numba_types[kind] for kind in _kinds(kernel)))
-        # Without the wrappers by which Python would call it, the code needs nothing of Numba at run time.
+        # Without Numba's Python wrappers the code needs no part of Numba at run time.
         options: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         made = njit(signature, **options)(plain(kernel))
         (overload,) = made.overloads.values()
@@ -125,15 +128,15 @@ def _translated(llvm: Any) -> Any:
 
 
 def _kinds(kernel: Kernel) -> list[Any]:
-    """The types of its arguments."""
+    """Return the types of the kernel's arguments."""
     return [kernel.__annotations__[argument] for argument in inspect.signature(kernel).parameters]
 
 
 def _callable(engine: Any, kernel: Kernel) -> Kernel:
-    """The kernel as Python calls it; Numba's functions return a status, and their result through a pointer."""
+    """Return the kernel as a Python function; Numba's functions return a status, and the result through a pointer."""
     prototype = CFUNCTYPE(c_int32, c_void_p, c_void_p, *(TYPES[kind] for kind in _kinds(kernel)))
     function: Any = prototype(engine.get_function_address(kernel.__name__))
-    function.engine = engine  # its code is gone when the engine is
+    function.engine = engine  # the code lives only while the engine does
 
     def call(*arguments: Any) -> int:
         result, error = c_int64(), c_void_p()

@@ -1,16 +1,16 @@
-"""Annealing of a few parts at a time, in the part of Python that Numba turns into machine code.
+"""Annealing of a few parts at a time, in the subset of Python that Numba compiles.
 
-Nothing is allocated here, and arrays come as pointers (`scheduler.partitioning.jit_cache`): so compiling takes little,
-and the code needs nothing of Numba when it runs. The functions run as they are on lists, slowly, with the same
-answers. Graphs come in compressed rows: the neighbours of vertex v are adj[xadj[v]:xadj[v+1]], the rates to them stand
-at the same places of `wgt`; vertices have a load `vw` and a memory `vm`, parts hold `cap` and `room`. All these are
-whole.
+Nothing is allocated here, and arrays are passed as pointers (`scheduler.partitioning.jit_cache`): so compilation is
+fast, and the code needs no part of Numba at run time. Called on lists without compilation, the functions return the
+same results, slowly. Graphs are in compressed rows: the neighbours of vertex v are adj[xadj[v]:xadj[v+1]], with their
+rates at the same positions of `wgt`; vertices have a load `vw` and a memory `vm`, parts have limits `cap` and `room`.
+All these are integers.
 """
 
 from scheduler.partitioning.rows import Floats, Ints
 
 STAGES = 128
-"""Temperatures of one annealing."""
+"""Number of temperatures of one annealing."""
 
 DRAWS = 4096
 """Tabled logarithms: -ln(u) for u at equal distances in (0, 1)."""
@@ -20,7 +20,7 @@ MASK = 0xFFFFFFFF
 
 
 def drawn(x: int) -> int:
-    """The number after x > 0 of a sequence of 32 random bits (xorshift; Marsaglia, 2003)."""
+    """Return the number after x > 0 in a sequence of 32 random bits (xorshift; Marsaglia, 2003)."""
     x ^= (x << 13) & MASK
     x ^= x >> 17
     return x ^ ((x << 5) & MASK)
@@ -50,17 +50,17 @@ def anneal(
     member: Ints,
     place: Ints,
 ) -> int:
-    """Simulated annealing (Kirkpatrick, Gelatt, Vecchi, 1983); returns by how much the cut fell.
+    """Run simulated annealing (Kirkpatrick, Gelatt, Vecchi, 1983). Return by how much the cut fell.
 
-    A step moves a vertex to the part of a neighbour or, where that is full, swaps it with any vertex there. Leaves the
-    best placement found in `best` and something else in `part`. Limits that are kept stay kept.
+    A step moves a vertex to the part of a neighbour or, if that is full, swaps it with any vertex there. On return
+    `best` holds the best placement found, and `part` is arbitrary. Limits that hold at the start still hold.
 
     Args:
-        hot: the first temperature, in units of rate; `cooling` has the factors of all.
+        hot: the first temperature, in units of rate; `cooling` has the factors of all temperatures.
         block: steps at each temperature.
         x: random bits, not 0.
         draws: see `DRAWS`.
-    The arrays behind `best` are scratch.
+    The arrays after `best` are scratch space.
     """
     for p in range(k):
         load[p] = memory[p] = count[p] = 0
@@ -198,18 +198,18 @@ def rework(
     member: Ints,
     place: Ints,
 ) -> int:
-    """Anneal a few parts that communicate, and keep what is better; again and again. Returns by how much the cut fell.
+    """Anneal a few communicating parts and keep improvements, repeatedly. Return by how much the cut fell.
 
-    Parts are drawn by rate, and an empty one or two join them. Annealing starts at `heat` times the region's mean rate
+    Parts are drawn by rate, with one or two empty parts added. Annealing starts at `heat` times the region's mean rate
     per vertex, or at a quarter, 1/16 or 1/64 of that.
 
     Args:
-        state: one number, the random bits; brought up to date.
-        size: a region has so many vertices at least,
-        fewest: and so many parts.
-        steps: per vertex of a region.
-        looks: steps in all.
-    The arrays from `head` on are scratch.
+        state: one number, the random bits; updated.
+        size: minimum number of vertices of a region.
+        fewest: minimum number of parts of a region.
+        steps: steps per vertex of a region.
+        looks: total number of steps.
+    The arrays from `head` on are scratch space.
     """
     x = state[0]
     for p in range(k):

@@ -1,16 +1,16 @@
-"""Cuts, coarser graphs and parts that grow, in the part of Python that Numba turns into machine code.
+"""Cuts, coarser graphs and growing parts, in the subset of Python that Numba compiles.
 
-How graphs and limits come, and why nothing is allocated: see `scheduler.partitioning.kernels_annealing`.
+See `scheduler.partitioning.kernels_annealing` for the format of graphs and limits, and for why nothing is allocated.
 """
 
 from scheduler.partitioning.rows import Ints
 
 LOOK_AHEAD = 1000
-"""So many waiting vertices are tried as the first of a part."""
+"""Number of waiting vertices tried as the first of a part."""
 
 
 def cut(n: int, xadj: Ints, adj: Ints, wgt: Ints, part: Ints) -> int:
-    """Twice the rate between parts."""
+    """Return twice the rate between parts."""
     total = 0
     for v in range(n):
         for e in range(xadj[v], xadj[v + 1]):
@@ -35,10 +35,10 @@ def grow(
     waiting: Ints,
     border: Ints,
 ) -> int:
-    """Fill the parts one after the other with vertices that communicate; returns how many found no room (part -1).
+    """Fill the parts one after the other with communicating vertices. Return how many have no room (part -1).
 
-    A part starts with the first vertex in `order` that waits; next comes the one with the largest (rate to the
-    part)^2 / (1 + rate to others that wait).
+    A part starts with the first waiting vertex in `order`; the next is the one with the largest (rate to the part)^2 /
+    (1 + rate to other waiting vertices).
     """
     for v in range(n):
         part[v] = inner[v] = -1
@@ -105,7 +105,7 @@ def match(
     first: Ints,
     second: Ints,
 ) -> int:
-    """Pair vertices that communicate much for their load; returns how many coarse vertices there are.
+    """Pair vertices with a high rate for their load. Return the number of coarse vertices.
 
     Fills vertex -> coarse vertex, and coarse vertex -> its `first` and `second` (or -1). A pair's load is at most
     `heaviest`, its memory `largest`.
@@ -151,7 +151,7 @@ def contract(
     new_vw: Ints,
     new_vm: Ints,
 ) -> int:
-    """The graph of coarse vertices; returns how many entries it has."""
+    """Build the graph of coarse vertices. Return its number of entries."""
     for c in range(count):
         place[c] = -1
     end = 0

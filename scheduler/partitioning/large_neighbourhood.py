@@ -1,9 +1,9 @@
-"""The search for large instances: greedy growth on a coarse graph, then annealing of a few parts at a time.
+"""Search for large instances: greedy growth on a coarse graph, then annealing of a few parts at a time.
 
-Parts are nodes, the largest first. Where parts have many vertices, pairs that communicate much are made one vertex,
-again and again (after Hendrickson and Leland, 1995); parts grow on the smallest graph, and every graph on the way back
-is improved: a few parts that communicate are annealed, what is better stays (large neighbourhood search after Shaw,
-1998; simulated annealing after Kirkpatrick, Gelatt and Vecchi, 1983). Chains and what runs already are starts too.
+Parts are nodes, largest first. Where parts have many vertices, pairs with a high rate are contracted repeatedly (after
+Hendrickson and Leland, 1995). Parts grow on the coarsest graph, and every finer graph is improved in turn: a few
+communicating parts are annealed, and improvements are kept (large neighbourhood search after Shaw, 1998; simulated
+annealing after Kirkpatrick, Gelatt and Vecchi, 1983). Chains and the running placement are further starting points.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,39 +17,39 @@ from scheduler.partitioning.rows import Graph, Ints, blank, floats, ints, listed
 from scheduler.partitioning.tabu import Effort
 
 SPARSE = 4
-"""With fewer pairs per executor than this, the graph may be a bundle of chains, and is tried as such."""
+"""Below this number of pairs per executor the graph may be a set of chains and is also tried as such."""
 
 COARSEST = 40
-"""A graph of so many vertices per part is not coarsened further."""
+"""Graphs with at most this number of vertices per part are not coarsened further."""
 
 COARSE_SHARE = 0.3
-"""Of the effort, what the coarsest graph gets; the others share the rest."""
+"""Share of the effort for the coarsest graph; the others divide the rest."""
 
 PIECES = 8
-"""A coarse vertex has at most this fraction of the largest part's load and memory."""
+"""Maximum load and memory of a coarse vertex, as a fraction of the largest part's."""
 
 SIZE, FEWEST = 60, 3
-"""Vertices and parts of a region at least."""
+"""Minimum numbers of vertices and parts of a region."""
 
 HEAT, COLDEST, STEPS = 4.0, 1000, 100
-"""Of annealing: the first temperature in mean rates per vertex, how much lower the last one is, steps per vertex."""
+"""Annealing: first temperature in mean rates per vertex, ratio of first to last temperature, steps per vertex."""
 
 BATCH = 2_000_000
-"""Steps between two looks at the clock."""
+"""Steps between two checks of the clock."""
 
 
 def search_large(
     instance: Instance, effort: Effort, seed: int = 0, start: Sequence[int] | None = None
 ) -> list[int] | None:
-    """The best placement found (executor -> node), None when none was found that keeps all limits.
+    """Return the best placement found (executor -> node), or None when none was found that respects all limits.
 
-    A placement that runs already is only left for a better one.
+    A running placement is replaced only by a better one.
 
     Args:
-        instance: what is to be placed; all its pairs are listed.
+        instance: the problem; all its pairs are listed.
         effort: when to stop, in steps of annealing.
-        seed: of all random choices.
-        start: executor -> node, to be improved; None: starts of our own.
+        seed: seed of all random choices.
+        start: executor -> node, to be improved; None: use generated starting points.
     """
     return _Large(instance, effort, seed, start).run()
 
@@ -69,7 +69,7 @@ class _Large:
         self._sparse = instance.pairs <= SPARSE * instance.executors
         self._state = ints([1 + self._random.randrange(2**32 - 1)])
         self._cooling = floats(COLDEST ** (-stage / (STAGES - 1)) for stage in range(STAGES))
-        # Rounded, so that they are the same whatever the machine's logarithm.
+        # Rounded, so that they do not depend on the machine's logarithm.
         self._draws = floats(round(-log((at + 0.5) / DRAWS) * 2**20) / 2**20 for at in range(DRAWS))
         self._scratch = _scratch(len(self._graph), len(self._order), len(self._graph.adj))
         self._least = 2 * self._least_cut()
@@ -94,11 +94,11 @@ class _Large:
         return [self._order[part] for part in best]
 
     def _cut(self, graph: Graph, part: Ints) -> int:
-        """Twice the rate between parts."""
+        """Return twice the rate between parts."""
         return int(self._do.cut(len(graph), graph.xadj, graph.adj, graph.wgt, part))
 
     def _improve(self, graph: Graph, part: Ints, looks: int) -> None:
-        """Lower the cut of `part` in place, by so many steps at most."""
+        """Lower the cut of `part` in place, with at most `looks` steps."""
         cut = self._cut(graph, part)
         while looks > 0 and cut > self._least and self._effort.looks > 0 and not self._effort.cut_short:
             batch = min(looks, BATCH)
@@ -111,7 +111,7 @@ class _Large:
     # --- starts ---------------------------------------------------------------------------------------------------
 
     def _starts(self) -> Iterator[Ints]:
-        """Placements as part per vertex; what runs already is the first."""
+        """Yield starting points as part per vertex; the running placement is the first."""
         part_of = {node: part for part, node in enumerate(self._order)}
         if self._start is not None:
             yield ints(part_of[node] for node in self._start)
@@ -126,7 +126,7 @@ class _Large:
         yield self._grown()
 
     def _filled(self, order: list[int]) -> Ints | None:
-        """Fill the parts one after the other with vertices in `order`, each as far as the next vertices fit."""
+        """Return a placement that fills the parts one after the other with vertices in `order`, or None."""
         graph, parts = self._graph, len(self._order)
         part = blank(len(graph))
         at = load = memory = 0
@@ -142,7 +142,7 @@ class _Large:
         return part
 
     def _depth_first(self) -> list[int]:
-        """Vertices along paths: from those with the fewest partners, the largest rate first."""
+        """Return the vertices along paths: from those with the fewest partners, largest rate first."""
         graph = self._graph
         xadj, adj, wgt = list(graph.xadj), list(graph.adj), list(graph.wgt)
         seen = [False] * len(graph)
@@ -160,7 +160,7 @@ class _Large:
         return order
 
     def _grown(self) -> Ints:
-        """Parts that grew on the coarsest graph, and were improved on all graphs but the whole one."""
+        """Return parts grown on the coarsest graph and improved on all graphs but the full one."""
         levels: list[tuple[Graph, Ints]] = []
         graph = self._graph
         while len(graph) > COARSEST * len(self._order):
@@ -181,7 +181,7 @@ class _Large:
         return part
 
     def _grown_on(self, graph: Graph) -> Ints:
-        """Parts that grow where the rates are largest; what finds no room goes where most is left."""
+        """Return parts grown where the rates are largest; vertices without room go to the part with most room."""
         n, parts = len(graph), len(self._order)
         rates = [sum(graph.wgt[graph.xadj[v] : graph.xadj[v + 1]]) for v in range(n)]
         order = ints(sorted(range(n), key=lambda v: (-rates[v], v)))
@@ -196,7 +196,7 @@ class _Large:
         return part
 
     def _coarsened(self, graph: Graph) -> tuple[Graph, Ints] | None:
-        """The graph with pairs made one vertex, and vertex -> coarse vertex; None when it hardly shrinks."""
+        """Return the graph with pairs contracted, and vertex -> coarse vertex; None when it hardly shrinks."""
         n = len(graph)
         order = list(range(n))
         self._random.shuffle(order)
@@ -212,7 +212,7 @@ class _Large:
     # --- limits ---------------------------------------------------------------------------------------------------
 
     def _used(self, graph: Graph, part: Ints | list[int]) -> tuple[list[int], list[int]]:
-        """Load and memory per part; vertices without one do not count."""
+        """Return load and memory per part; vertices without a part do not count."""
         load, memory = [0] * len(self._order), [0] * len(self._order)
         for v, p in enumerate(part):
             if p >= 0:
@@ -227,7 +227,7 @@ class _Large:
         )
 
     def _repaired(self, part: Ints) -> bool:
-        """Move vertices of overfull parts, the heaviest first, to where they fit best; else pack all anew that way."""
+        """Move vertices off overfull parts, heaviest first, to where they fit best; if that fails, pack all anew."""
         graph, cap, room = self._graph, self._cap, self._room
         order = sorted(range(len(graph)), key=lambda v: (-graph.vw[v], -graph.vm[v], v))
         for anew in (False, True):
@@ -253,7 +253,7 @@ class _Large:
         return False
 
     def _least_cut(self) -> int:
-        """A bound on the cut from connectedness alone: that many nodes are needed, that many pieces there are."""
+        """Return a lower bound on the cut from the number of nodes needed and of connected components."""
         if not self._sparse:
             return 0
         need, nodes = self._instance.total_load, 0
@@ -285,6 +285,6 @@ class _Large:
 
 
 def _scratch(n: int, k: int, entries: int) -> list[Ints]:
-    """What `rework` takes from `head` on."""
+    """Return the scratch arrays of `rework`, from `head` on."""
     sizes = (k, n, n, n, k, k, n + 1, entries, entries, n, n, n, k, k, n, k, k, k, k + 1, 5 * n + 8 * k, n)
     return [blank(size) for size in sizes]

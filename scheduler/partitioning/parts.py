@@ -1,4 +1,4 @@
-"""Smaller partitioning problems made from one: some of its executors, or groups of them as single vertices."""
+"""Smaller partitioning problems derived from one: a subset of its executors, or groups of executors as vertices."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -10,23 +10,23 @@ from scheduler.partitioning.tabu import Effort
 Partitioner = Literal["recursive", "kway"]
 
 LOOKS = 100
-"""Moves valued per executor and part."""
+"""Moves evaluated per executor and part."""
 
 MOST_PARTS = 60
-"""More parts are not counted: an executor has reason to go to few of them."""
+"""Maximum number of parts counted: an executor has reason to go to few of them."""
 
 FEWEST_LOOKS = 3_000
-"""Moves valued at least."""
+"""Minimum number of moves evaluated."""
 
 
 def induced(instance: Instance, executors: Sequence[int], load: Sequence[int], limits: Sequence[int]) -> Instance:
-    """The problem of dealing `executors` to parts.
+    """Return the problem of assigning `executors` to parts.
 
     Args:
-        instance: where they come from.
+        instance: the whole problem.
         executors: numbers, ascending; in the new instance they are 0, 1, ...
         load: class of `instance` -> load of a member.
-        limits: part -> load that it takes.
+        limits: part -> maximum load.
     """
     members: dict[int, list[int]] = {}
     for number, executor in enumerate(executors):
@@ -51,11 +51,11 @@ def induced(instance: Instance, executors: Sequence[int], load: Sequence[int], l
 
 
 def contracted(instance: Instance, groups: Sequence[Sequence[int]], load: Sequence[int]) -> Instance:
-    """The problem in which every group of executors is one vertex; nodes stay as they are.
+    """Return the problem in which every group of executors is one vertex; nodes stay the same.
 
     Args:
         instance: the whole problem.
-        groups: executors by number; together all of them.
+        groups: executors by number; together all executors.
         load: class -> load of a member.
     """
     contents: list[dict[int, int]] = []
@@ -105,16 +105,18 @@ def partition(
     partitioner: Partitioner,
     seed: int,
 ) -> list[list[int]] | None:
-    """`executors` in `len(limits)` parts with little rate between them; None when no way to keep the limits is found.
+    """Return `executors` in `len(limits)` parts with little rate between them, or None if limits cannot be met.
+
+    None when no way to keep the limits is found.
 
     Args:
         instance: where they come from.
         executors: numbers, ascending.
         load: class -> load of a member.
         limits: part -> load that it takes.
-        partitioner: halve again and again (`recursive`), or all parts at once (`kway`); more executors than tabu search
-            takes are always dealt to all parts at once.
-        seed: of the search.
+        partitioner: recursive bisection (`recursive`), or all parts at once (`kway`); more executors than tabu search
+            handles are always split at once.
+        seed: seed of the search.
     """
     if len(limits) == 1:
         weight = sum(load[instance.class_of[executor]] for executor in executors)
@@ -127,7 +129,7 @@ def partition(
             right = partition(instance, halves[1], load, limits[middle:], partitioner, seed)
             if left is not None and right is not None:
                 return left + right
-    # Halves that are full need not split again when loads differ; all parts at once may.
+    # Full halves may be impossible to split again when loads differ; all parts at once may work.
     return _dealt(instance, executors, load, limits, seed)
 
 

@@ -1,17 +1,17 @@
-"""What an exact search answers."""
+"""Result of an exact search."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What the search found out.
+    """Result of an exact search.
 
     Attributes:
-        node_of: executor -> node of a placement better than the one to beat, None when there is none.
-        most: no placement keeps more rate than this; -1 when nothing fits at all.
-        complete: the search ended by itself.
-        limit_hit: it was the clock that ended it.
+        node_of: executor -> node of a placement better than the known one, or None.
+        most: upper bound on the rate kept by any placement; -1 if no placement fits.
+        complete: whether the search was exhaustive.
+        limit_hit: whether the time limit ended the search.
     """
 
     node_of: list[int] | None

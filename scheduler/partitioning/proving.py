@@ -1,4 +1,4 @@
-"""A good placement, and how far from the best one it can be at most."""
+"""Search for a good placement together with a lower bound on W."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ from scheduler.partitioning.proof import Proof
 from scheduler.partitioning.tabu import Effort
 
 MOST_CLASSES = 400
-"""With more classes the exact search has no chance, and is not tried."""
+"""Maximum number of classes for which the exact search is tried."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """A placement with its bound.
+    """A placement with a lower bound.
 
     Attributes:
         node_of: executor -> node.
-        cut: its W, in the instance's units of rate.
-        lower_bound: no placement has a lower W.
-        least_rate: the same in tuples/s (or pairs).
-        limit_hit: the clock ended the search.
+        cut: W of the placement, in the instance's units of rate.
+        lower_bound: lower bound on W, in the same units.
+        least_rate: the lower bound in tuples/s (or pairs).
+        limit_hit: whether the time limit ended the search.
     """
 
     node_of: list[int]
@@ -42,13 +42,13 @@ class Solution:
 def solve(
     instance: Instance, over: Callable[[], bool], seed: int, found: Callable[[], bool] | None = None
 ) -> Solution | None:
-    """The best placement, proven where limits allow; None when none was found that keeps all limits.
+    """Return the best placement, proven where limits allow, or None when none was found that respects all limits.
 
     Args:
-        instance: what is to be placed.
-        over: says that time is up.
-        seed: of the search for a first placement.
-        found: says that time is up for that search, where it is not `over` that says it.
+        instance: the problem.
+        over: returns True when the time is up.
+        seed: seed of the search for a first placement.
+        found: returns True when the time of that first search is up; default `over`.
     """
     effort = Effort(looks_for(instance), over if found is None else found)
     density = Density(instance)

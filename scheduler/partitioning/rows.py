@@ -1,4 +1,4 @@
-"""Graphs in compressed rows, on arrays that the kernels take."""
+"""Graphs in compressed rows, on arrays that the kernels accept."""
 
 from array import array
 from collections.abc import Iterable, MutableSequence, Sequence
@@ -7,30 +7,33 @@ from dataclasses import dataclass
 from scheduler.partitioning.instance import Instance
 
 Ints = MutableSequence[int]
-"""A list or an array of integers; a pointer to them where code is compiled."""
+"""List or array of integers; a pointer in compiled code."""
 
 Floats = Sequence[float]
-"""The same of floats."""
+"""List or array of floats; a pointer in compiled code."""
 
 
 def ints(values: Iterable[int]) -> Ints:
-    """An array of the values."""
+    """Return an array of integers."""
     return array("q", values)
 
 
 def floats(values: Iterable[float]) -> Floats:
-    """The same of floats."""
+    """Return an array of floats."""
     return array("d", values)
 
 
 def blank(size: int) -> Ints:
-    """An array of `size` zeros."""
+    """Return an array of `size` zeros."""
     return array("q", bytes(8 * size))
 
 
 @dataclass
 class Graph:
-    """The neighbours of v are adj[xadj[v]:xadj[v+1]], the rates to them stand in `wgt`; load `vw`, memory `vm`."""
+    """Graph in compressed rows.
+
+    The neighbours of v are adj[xadj[v]:xadj[v+1]], with rates at the same positions of `wgt`; load `vw`, memory `vm`.
+    """
 
     xadj: Ints
     adj: Ints
@@ -43,12 +46,12 @@ class Graph:
 
     @property
     def fields(self) -> tuple[Ints, ...]:
-        """All of it, the way kernels take it."""
+        """All arrays, in the order of the kernels' parameters."""
         return self.xadj, self.adj, self.wgt, self.vw, self.vm
 
 
 def listed(instance: Instance) -> Graph:
-    """All pairs of `instance`, both ways."""
+    """Return all pairs of `instance`, in both directions."""
     xadj, adj, wgt = ints([0]), ints([]), ints([])
     rows = [sorted(near.items()) for near in instance.near]
     for executor, kind in enumerate(instance.class_of):

@@ -1,4 +1,4 @@
-"""Tabu search by single moves and swaps, for instances small enough to look at all of them at every step."""
+"""Tabu search by single moves and swaps, for instances small enough to examine all of them at every step."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,17 +7,17 @@ from random import Random
 from scheduler.partitioning.counts import Counts
 
 TENURE = 6
-"""So many steps at least, and as many more at most, a class may not return to a node that it left."""
+"""Tabu tenure: minimum number of steps before a class may return to a node, and maximum number of additional steps."""
 
 
 @dataclass
 class Effort:
-    """How much may still be looked at: a count of looks, the same on every machine, and a clock as the guard.
+    """Remaining effort: a count of looks, the same on every machine, and a clock as a safeguard.
 
     Attributes:
-        looks: moves that may still be valued.
-        over: says that time is up.
-        cut_short: time was up before the looks were used.
+        looks: moves that may still be evaluated.
+        over: returns True when the time is up.
+        cut_short: whether the time was up before the looks were used.
     """
 
     looks: int
@@ -25,7 +25,7 @@ class Effort:
     cut_short: bool = False
 
     def spend(self, looks: int) -> bool:
-        """Use `looks`; whether there is more."""
+        """Use `looks`. Return whether any remain."""
         self.looks -= looks
         if self.looks > 0 and self.over():
             self.cut_short = True
@@ -33,15 +33,15 @@ class Effort:
 
 
 def improve(counts: Counts, effort: Effort, target: int, patience: int, seed: int, node_weight: int = 0) -> Counts:
-    """Search from a complete placement; returns the best one found, `counts` itself is changed.
+    """Search from a complete placement. Return the best one found; `counts` itself is changed.
 
     Args:
-        counts: where to start.
+        counts: the starting point.
         effort: when to stop.
         target: stop when the cost, W + `node_weight` * nodes used, is as low as this.
-        patience: stop after so many steps without a better placement.
-        seed: of the choice among equal moves.
-        node_weight: what a node in use costs, in the unit of rates.
+        patience: stop after this many steps without a better placement.
+        seed: seed of the choice among equal moves.
+        node_weight: cost of a node in use, in the unit of rates.
     """
     instance = counts.instance
     random = Random(seed)  # noqa: S311 - no secret
@@ -74,15 +74,15 @@ def improve(counts: Counts, effort: Effort, target: int, patience: int, seed: in
 
 
 Found = tuple[int, int, int, int, int]
-"""Change of the cost, class, its node, class it swaps with (or -1), that one's node or the node it moves to."""
+"""Change in cost, class, its node, class to swap with (or -1), node of that class or node to move to."""
 
 
 def _best_moves(
     counts: Counts, nodes: list[int], barred: list[list[int]], step: int, behind: int, node_weight: int
 ) -> tuple[list[Found], int]:
-    """All moves and swaps that lower the cost most, or raise it least, and how many were valued.
+    """Return the moves and swaps that lower the cost most or raise it least, and how many were evaluated.
 
-    A barred one counts when it leads below the best cost so far, which is `behind` below the present one.
+    A barred move counts if it leads below the best cost so far, which is `behind` below the current cost.
     """
     instance = counts.instance
     load, memory, near = instance.load, instance.memory, instance.near
@@ -90,7 +90,7 @@ def _best_moves(
     scarce, tight = instance.scarce, instance.memory_counts
     best, looks = 1 << 62, 0
     found: list[Found] = []
-    present: list[tuple[int, int, int]] = []  # class, node, what leaving costs
+    present: list[tuple[int, int, int]] = []  # class, node, cost of leaving
     for kind, row in enumerate(counts.count):
         weight, rates, mine = load[kind], counts.rate[kind], barred[kind]
         inner = near[kind].get(kind, 0)
@@ -108,7 +108,7 @@ def _best_moves(
                 change = leaving - rates[to]
                 if not held[to]:
                     change += node_weight
-                    if free[to] in tried:  # empty nodes of one size are alike
+                    if free[to] in tried:  # empty nodes of one size are interchangeable
                         continue
                     tried.add(free[to])
                 if change > best or (mine[to] > step and change >= -behind):

@@ -1,4 +1,4 @@
-"""The search for small instances: several first placements, tabu search from each, then from disturbed best ones."""
+"""Search for small instances: tabu search from several initial placements, then from perturbed best ones."""
 
 from collections.abc import Iterator
 from random import Random
@@ -10,25 +10,25 @@ from scheduler.partitioning.instance import Instance
 from scheduler.partitioning.tabu import Effort, improve
 
 PATIENCE = 60
-"""Steps without a better placement after which a search starts again from elsewhere."""
+"""Steps without a better placement after which a search restarts."""
 
 ORDERS = 40
-"""Random orders tried before loads are called too hard to pack."""
+"""Random orders tried before packing is given up."""
 
 
 def search_small(
     instance: Instance, effort: Effort, seed: int = 0, target: int = 0, node_weight: int = 0
 ) -> list[int] | None:
-    """The best placement found (executor -> node), None when none was found that keeps all limits.
+    """Return the best placement found (executor -> node), or None when none was found that respects all limits.
 
-    A placement that runs already is only left for a better one.
+    A running placement is replaced only by a better one.
 
     Args:
-        instance: what is to be placed.
+        instance: the problem.
         effort: when to stop.
-        seed: of all random choices.
+        seed: seed of all random choices.
         target: a cost known to be the lowest possible; reaching it ends the search.
-        node_weight: what a node in use costs, in units of rate.
+        node_weight: cost of a node in use, in units of rate.
     """
     random = Random(seed)  # noqa: S311 - no secret
 
@@ -60,7 +60,7 @@ def search_small(
 
 
 def settled(instance: Instance, counts: Counts) -> list[int]:
-    """Executor -> node, with as many executors as possible where they run already."""
+    """Return executor -> node, with as many executors as possible on their current nodes."""
     nodes = [-1] * instance.executors
     for members, row in zip(instance.members, counts.count, strict=True):
         left = list(row)
@@ -79,7 +79,7 @@ def settled(instance: Instance, counts: Counts) -> list[int]:
 
 
 def lowest_cost(instance: Instance, node_weight: int = 0) -> int:
-    """A bound below which no placement's cost can be."""
+    """Return a lower bound on the cost of any placement."""
     density = Density(instance, sets=600)
     need, nodes = instance.total_load, 0
     for capacity in sorted(instance.capacity, reverse=True):
@@ -117,7 +117,7 @@ def _starts(instance: Instance, random: Random) -> Iterator[Counts]:
 
 
 def _completed(counts: Counts) -> bool:
-    """Place what waits, each with those it communicates with most; whether all found room."""
+    """Place waiting executors, each with those it communicates with most. Return whether all had room."""
     if counts.complete:
         return True
     instance = counts.instance
@@ -131,7 +131,7 @@ def _completed(counts: Counts) -> bool:
 
 
 def _disturb(counts: Counts, random: Random, moves: int) -> None:
-    """Random moves and swaps that keep all limits."""
+    """Make random moves and swaps that respect all limits."""
     instance = counts.instance
     places = [
         (kind, node) for kind, row in enumerate(counts.count) for node, count in enumerate(row) for _ in range(count)

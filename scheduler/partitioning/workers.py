@@ -1,6 +1,6 @@
-"""From nodes to workers: the executors of a topology on a node are dealt to workers of limited size, by rate.
+"""From nodes to workers: executors of a topology on a node are split into workers of limited size, by rate.
 
-The second level of I-Scheduler (Eskandari, Mair, Huang, Eyers, 2020); what happens on a node with too few slots is our
+The second level of I-Scheduler (Eskandari, Mair, Huang, Eyers, 2020); the treatment of nodes with too few slots is our
 decision.
 """
 
@@ -13,14 +13,16 @@ from scheduler.partitioning.parts import Partitioner, partition
 def workers_of(
     instance: Instance, node_of: Sequence[int], most: int, partitioner: Partitioner = "recursive", seed: int = 0
 ) -> list[int]:
-    """Executor -> number of its worker on its node; per node and topology workers count by their lowest executor.
+    """Return executor -> number of its worker on its node.
+
+    Per node and topology workers count by their lowest executor.
 
     Args:
         instance: the problem.
         node_of: executor -> node.
-        most: executors per worker; a node with too few slots uses the slots it has, evenly.
+        most: maximum executors per worker; a node with too few slots fills its slots evenly.
         partitioner: how executors are split.
-        seed: of the search.
+        seed: seed of the search.
     """
     ones = [1] * len(instance.load)
     here: dict[int, dict[int, list[int]]] = {}
@@ -47,7 +49,7 @@ def workers_of(
 
 
 def cut_between_workers(instance: Instance, node_of: Sequence[int], worker: Sequence[int]) -> int:
-    """Rate between different workers of one node."""
+    """Return rate between different workers of one node."""
     number: dict[tuple[int, int, int], int] = {}
     topologies = (instance.topology[kind] for kind in instance.class_of)
     places = [number.setdefault(place, len(number)) for place in zip(node_of, topologies, worker, strict=True)]

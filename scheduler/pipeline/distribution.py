@@ -1,8 +1,8 @@
 """Task distribution of pipeline-based linear scheduling (Algorithm 1), in closed form.
 
 "Pipeline-Based Linear Scheduling of Big Data Streams in the Cloud" (Tantalaki, Souravlas, Roumeliotis, Katsavounis,
-2020). The paper moves rows, then blocks, then the diagonals of blocks; where a label ends up after
-these moves follows from one multiplication by an inverse, so that no executor needs the matrix.
+2020). The paper moves rows, then blocks, then the diagonals of blocks. The final position of a label follows from one
+multiplication by an inverse, so that the matrix need not be built.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from math import gcd
 
 @dataclass(frozen=True)
 class Distribution:
-    """The matrix of labels: `tasks` rows (tasks of a component) by `nodes` columns, each label once per row.
+    """Matrix of labels: `tasks` rows (tasks of a component) by `nodes` columns, each label once per row.
 
     Attributes:
         nodes: N, at least 1.
@@ -25,7 +25,7 @@ class Distribution:
 
     @classmethod
     def padded(cls, nodes: int, largest: int) -> "Distribution":
-        """With the fewest tasks, `largest` at least, that have a divisor in common with the number of nodes."""
+        """Return the matrix with the fewest tasks, `largest` or more, that share a divisor with the number of nodes."""
         tasks = largest
         while nodes > 1 and gcd(tasks, nodes) == 1:
             tasks += 1
@@ -38,22 +38,22 @@ class Distribution:
 
     @property
     def families(self) -> int:
-        """N', families of labels that share blocks; block columns of the matrix."""
+        """N', number of families of labels that share blocks; block columns of the matrix."""
         return self.nodes // self.block
 
     @cached_property
     def _step(self) -> int:
-        """t', rows after which the matrix before the block move repeats."""
+        """t', number of rows after which the matrix before the block move repeats."""
         return self.tasks // self.block
 
     def column(self, row: int, label: int) -> int:
-        """Where row `row` holds `label`."""
+        """Return the column of `label` in row `row`."""
         block_row, a = divmod(row, self.block)
         shift, q = divmod(label, self.families)
         return (block_row + q * self._step) % self.families * self.block + (a - shift) % self.block
 
     def rows(self, count: int) -> list[list[int]]:
-        """The first `count` rows of labels; they repeat with period N, also beyond row t."""
+        """Return the first `count` rows of labels; they repeat with period N, also beyond row t."""
         block, families = self.block, self.families
         inverse = pow(self._step, -1, families)
         shifts = [families * (-b % block) for b in range(block)]
@@ -67,7 +67,7 @@ class Distribution:
 
 
 def relabelled(rows: Sequence[Sequence[int]], labels: Sequence[int]) -> list[list[int]]:
-    """`rows` with every label `l` replaced by `labels[l]`; rows that are one object stay one."""
+    """Return `rows` with every label `l` replaced by `labels[l]`; rows that are the same object stay so."""
     new: dict[int, list[int]] = {}
     for row in rows:
         if id(row) not in new:

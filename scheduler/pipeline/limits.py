@@ -1,4 +1,4 @@
-"""How large a communication schedule may get."""
+"""Size limit of communication schedules."""
 
 from inventory.errors import InputError
 
@@ -7,7 +7,7 @@ MOST_NODES = 4096
 
 
 def check_nodes(nodes: int) -> None:
-    """Refuse more nodes than a communication schedule can have.
+    """Raise an error for more nodes than a communication schedule can have.
 
     Raises:
         InputError: there are more than `MOST_NODES`.

@@ -1,8 +1,8 @@
-"""The arithmetic of pipelined dynamic scheduling: classes of node pairs, and steps in which no node receives twice.
+"""Arithmetic of pipelined dynamic scheduling: classes of node pairs, and steps in which no node receives twice.
 
 "Pipelined Dynamic Scheduling of Big Data Streams" (Souravlas, Anastasiadou, 2020). In the old layout N nodes hold t
-tasks each, in the new one Q nodes hold s; both number tasks block by block over the nodes and start again. The grouping
-of classes that works for every N, t, Q, s is ours; for the paper's input it gives the paper's matrix.
+tasks each, in the new one Q nodes hold s; both number tasks block-cyclically over the nodes. The grouping of classes
+that works for every N, t, Q, s is ours; for the paper's input it gives the paper's matrix.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 Step = list[int | None]
-"""Sender -> receiver, None while it is idle."""
+"""Sender -> receiver, or None for an idle sender."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """From an old layout to a new one; all four numbers are at least 1.
+    """Change from an old layout to a new one; all four numbers are at least 1.
 
     Attributes:
         old_nodes: N, senders.
@@ -49,14 +49,15 @@ class Change:
         return gcd(self.old_tasks, self.tasks)
 
     def class_of(self, sender: int, receiver: int) -> int:
-        """The class of a pair of nodes."""
+        """Return the class of a pair of nodes."""
         return (sender * self.old_tasks - receiver * self.tasks) % self.classes
 
     def common(self, spacing: int = 1) -> "Integers":
-        """c of the classes 0, `spacing`, 2 * `spacing`, ...: tasks that a pair shares per period of both layouts.
+        """Return c of the classes 0, `spacing`, 2 * `spacing`, ...
+
+        c is the number of tasks that a pair shares per period of both layouts.
 
         Args:
-            spacing: a divisor of the number of classes.
         """
         import numpy as np
 
@@ -67,7 +68,7 @@ class Change:
         return np.bincount(apart % g // spacing, weights=tasks, minlength=g // spacing).astype(np.int64)
 
     def pairs(self) -> list[list[tuple[int, int]]]:
-        """Class -> its (sender, receiver) pairs, sorted by receiver, then sender."""
+        """Return class -> its (sender, receiver) pairs, sorted by receiver, then sender."""
         table: list[list[tuple[int, int]]] = [[] for _ in range(self.classes)]
         for receiver in range(self.nodes):
             for sender in range(self.old_nodes):
@@ -75,14 +76,17 @@ class Change:
         return table
 
     def receivers(self, pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
-        """A row of the single-index matrix: sender -> receivers that one class pairs it with, ascending."""
+        """Return a row of the single-index matrix: sender -> its receivers in one class, ascending."""
         cells: list[list[int]] = [[] for _ in range(self.old_nodes)]
         for sender, receiver in pairs:
             cells[sender].append(receiver)
         return cells
 
     def groups(self) -> "Integers":
-        """Row: classes, divided by e, that share steps: one of every residue modulo a * b, alike in c if possible."""
+        """Return rows of classes, divided by e, that share steps.
+
+        A row has one class of every residue modulo a * b, with equal c if possible.
+        """
         import numpy as np
 
         residues = self._a * self._b
@@ -91,7 +95,7 @@ class Change:
         return np.take_along_axis(classes, most_first, axis=0)
 
     def steps(self) -> list[Step]:
-        """The scheduling matrix: max(N, Q) rows; every pair once, no receiver twice in a row."""
+        """Return the scheduling matrix: max(N, Q) rows; every pair once, no receiver twice in a row."""
         import numpy as np
 
         t1, s1, g1, a, b = self._t1, self._s1, self._g1, self._a, self._b
@@ -102,7 +106,7 @@ class Change:
         u = sender * t1 % g1
         sigma = u % b
         offset = sigma * senders_each + sender // height
-        # The residue that is rho modulo a and sigma modulo b, by rho and sigma.
+        # Residue modulo a * b by its residues rho (modulo a) and sigma (modulo b).
         residue = np.zeros((a, b), dtype=np.int64)
         residue[np.arange(a * b) % a, np.arange(a * b) % b] = np.arange(a * b)
         inverse = pow(s1 // b, -1, width)
@@ -142,7 +146,7 @@ class Change:
 
 
 def step_cost(step: Step) -> int:
-    """Largest distance between a sender and its receiver, nodes being numbered along a line."""
+    """Return the largest distance between a sender and its receiver, with nodes numbered along a line."""
     if None in step:
         return max(abs(sender - receiver) for sender, receiver in enumerate(step) if receiver is not None)
     largest: int = max(map(abs, map(sub, step, range(len(step)))))
@@ -150,7 +154,7 @@ def step_cost(step: Step) -> int:
 
 
 def estimated_cost(nodes: int) -> int:
-    """The paper's Proposition 2: about the total cost for as many receivers as senders, four at least."""
+    """Return the estimated total cost for as many receivers as senders, at least four (Proposition 2)."""
     total = 2 * (nodes - 1) + 2 * (nodes - 2)
     left = nodes - 4
     distance = 3
@@ -163,7 +167,7 @@ def estimated_cost(nodes: int) -> int:
 
 
 def finish_times(costs: Sequence[float], processing: float, packing: float) -> list[float]:
-    """When each step has passed transfer (its cost), processing and packing, with buffers in between."""
+    """Return when each step has passed transfer (its cost), processing and packing, with buffers in between."""
     transferred = processed = packed = 0.0
     finished: list[float] = []
     for cost in costs:

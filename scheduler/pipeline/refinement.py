@@ -1,7 +1,7 @@
-"""Communication refinement of pipeline-based linear scheduling (Algorithm 2): components that communicate share nodes.
+"""Communication refinement of pipeline-based linear scheduling (Algorithm 2): communicating components share nodes.
 
-Labels are exchanged between families, whole diagonals at a time. The printed loops, which look at every pair of
-labels, are walked along edges only; what they would have passed over without effect is skipped.
+Labels are exchanged between families, whole diagonals at a time. The published loops over every pair of labels are
+limited to edges here; iterations without effect are skipped.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from scheduler.pipeline.distribution import Distribution
 
 
 class Swap(NamedTuple):
-    """Two labels that changed places everywhere: `target` joined the family that `victim` left."""
+    """Two labels that were exchanged everywhere: `target` joined the family that `victim` left."""
 
     victim: int
     target: int
@@ -26,7 +26,7 @@ def refine(distribution: Distribution, edges: Iterable[tuple[int, int]]) -> tupl
         edges: (source, destination) of the directed edges between labels of the layer.
 
     Returns:
-        What every label of the matrix becomes, and the exchanges in order.
+        The new label for every label of the matrix, and the exchanges in order.
     """
     families = _Families(distribution, edges)
     swaps: list[Swap] = []
@@ -54,7 +54,7 @@ def refine(distribution: Distribution, edges: Iterable[tuple[int, int]]) -> tupl
 
 
 class _Families:
-    """The lists M' and who is in which."""
+    """The lists M' and the family of every label."""
 
     def __init__(self, distribution: Distribution, edges: Iterable[tuple[int, int]]) -> None:
         size, count = distribution.block, distribution.families
@@ -75,15 +75,15 @@ class _Families:
                 self._near[target].add(source)
 
     def reached_from(self, i: int) -> list[int]:
-        """Families beyond `i` that an edge from family `i` leads to."""
+        """Return the families after `i` that an edge from family `i` leads to."""
         return [family for family in {f for label in self.lists[i] for f in self.reached_by(label)} if family > i]
 
     def reached_by(self, label: int) -> set[int]:
-        """Families that an edge from `label` leads to."""
+        """Return families that an edge from `label` leads to."""
         return {self._home[target] for target in self._out[label]}
 
     def exchanges(self, i: int, j: int, most: int) -> list[Swap]:
-        """Do the exchanges between families `i` and `j`, `most` at most."""
+        """Make the exchanges between families `i` and `j`, at most `most`."""
         swaps: list[Swap] = []
         profit = {label: self._profit(label, i, j) for label in self.lists[i]}
         best = max(profit.values())
@@ -105,20 +105,20 @@ class _Families:
         return swaps
 
     def _profit(self, label: int, here: int, there: int) -> int:
-        """Adjacent pairs inside the two families won when `label` alone goes from `here` to `there`."""
+        """Return the gain in adjacent pairs inside the two families when `label` alone moves from `here` to `there`."""
         profit = 0
         for other in self._near[label]:
             profit += (self._home[other] == there) - (self._home[other] == here)
         return profit
 
     def _targets(self, source: int, j: int) -> list[int]:
-        """Positions in family `j` that an edge from `source` leads to, ascending."""
+        """Return positions in family `j` that an edge from `source` leads to, ascending."""
         if len(self._out[source]) < len(self.lists[j]):
             return sorted(self._position[label] for label in self._out[source] if self._home[label] == j)
         return [at for at, label in enumerate(self.lists[j]) if label in self._out[source]]
 
     def _victim(self, source: int, target: int, profit: dict[int, int], gain: int) -> int | None:
-        """The largest label of the source's family, a stranger to it, whose exchange for `target` wins pairs."""
+        """Return the largest label of the source's family that is not adjacent to it and gains by an exchange."""
         near = self._near[source]
         winners = [
             label

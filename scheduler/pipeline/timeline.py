@@ -1,7 +1,7 @@
-"""Pipelined execution of pipeline-based linear scheduling (Algorithm 3): who communicates when, and who has to wait.
+"""Pipelined execution of pipeline-based linear scheduling (Algorithm 3): transfers and stalls per time slot.
 
-Executors of one component on one node are alike, so that stream parts are counted per component and node, not
-per executor pair.
+Executors of one component on one node are interchangeable, so stream parts are counted per component and node, not per
+executor pair.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 MOST_CELLS = 2_000_000
 MOST_WORK = 200_000_000
-"""A table with more cells is not made, nor one whose stalls take more additions to find."""
+"""Maximum number of cells of a table, and of additions to compute its stalls."""
 
 
 @dataclass(frozen=True)
 class Flow:
-    """Directed edges between components, by number, and the stage that each belongs to.
+    """Directed edges between components, by number, and the stage of each edge.
 
     Attributes:
         edges: (source, destination), without repetition.
         level: component -> edges on the longest path that leads to it; an edge's stage is its source's level.
-        stages: how many stages there are, 0 without edges.
+        stages: number of stages, 0 without edges.
     """
 
     edges: tuple[tuple[int, int], ...]
@@ -36,7 +36,7 @@ class Flow:
 
 
 def flow_of(components: int, links: Iterable[tuple[int, int]]) -> Flow:
-    """Order `components` components by the acyclic `links` (source, destination) between them."""
+    """Return the `components` components ordered by the acyclic `links` (source, destination) between them."""
     edges = tuple(dict.fromkeys(links))
     inputs: dict[int, list[int]] = {component: [] for component in range(components)}
     for source, destination in edges:
@@ -50,11 +50,11 @@ def flow_of(components: int, links: Iterable[tuple[int, int]]) -> Flow:
 def timeline(
     flow: Flow, counts: Sequence[Mapping[int, int]], schedule: Sequence[Sequence[int]]
 ) -> list[dict[str, Any]] | None:
-    """One round of all stages: per slot its start, the step in every stage, and the stall, in units of h.
+    """Return one round of all stages: per slot its start, the step in every stage, and the stall, in units of h.
 
     Args:
         flow: the edges.
-        counts: component -> {node: executors of it there}, nodes without any left out.
+        counts: component -> {node: its executors there}, nodes without any left out.
         schedule: step -> sender -> receiver, as many steps as nodes; in a step all receivers are different.
 
     Returns:
@@ -86,7 +86,10 @@ Inputs = tuple[tuple[int, tuple[int, ...]], ...]
 
 
 def _receivers(flow: Flow) -> list[tuple[Inputs, list[int]]]:
-    """Components with inputs, those with the same inputs together: they receive the same number of parts per node."""
+    """Return components with inputs, grouped by equal inputs.
+
+    Components of a group receive the same number of parts per node.
+    """
     sources: dict[int, list[int]] = {}
     for source, destination in flow.edges:
         sources.setdefault(destination, []).append(source)
@@ -109,7 +112,7 @@ def _most_parts(
     schedule: Sequence[Sequence[int]],
     slots: int,
 ) -> list[int]:
-    """Slot -> most stream parts that one executor gets in it."""
+    """Return slot -> maximum number of stream parts that one executor receives in it."""
     import numpy as np
 
     period = len(schedule)
@@ -117,7 +120,7 @@ def _most_parts(
     sender = np.empty((period, period), dtype=np.int64)  # by step and receiver
     np.put_along_axis(sender, np.array(schedule, dtype=np.int64), nodes_of_row, axis=1)
     most = np.zeros(slots, dtype=np.int64)
-    # From its start level on, a group whose stages all run repeats itself every round; such are merged by level.
+    # From its start level on, a group whose stages all run repeats every round; such groups are merged by level.
     endless: dict[int, Integers] = {}
     for inputs, destinations in groups:
         nodes = sorted({node for destination in destinations for node in counts[destination]})

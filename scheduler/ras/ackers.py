@@ -1,4 +1,4 @@
-"""Ackers that are bound to workers as these are opened (Storm 2.3 and later)."""
+"""Ackers bound to workers when these are opened (Storm 2.3 and later)."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from workloads.topology import ACKER, Executor
 
 
 def ackers_per_worker(attempt: Attempt) -> int:
-    """The ackers that the topology names, over the number of workers that its on-heap memory will need."""
+    """Return the number of the topology's ackers divided by the workers that its on-heap memory needs."""
     topology, limit = attempt.topology, attempt.rules.heap_limit
     if ACKER not in topology.component:
         return 0
@@ -18,7 +18,7 @@ def ackers_per_worker(attempt: Attempt) -> int:
 
 
 class Ackers:
-    """The waiting ackers of an attempt, at the end of the order; the first so many are bound."""
+    """Waiting ackers of an attempt, at the end of the order; a first part of them is bound."""
 
     def __init__(self, attempt: Attempt, order: Sequence[Executor]) -> None:
         self._attempt = attempt
@@ -29,11 +29,11 @@ class Ackers:
         self._kind: Kind | None = attempt.kinds.get(ACKER)
 
     def is_bound(self, position: int) -> bool:
-        """Whether the executor at `position` of the order is an acker with a worker."""
+        """Return whether the executor at `position` of the order is an acker bound to a worker."""
         return self.first <= position < self.first + self.bound
 
     def bind(self, node: int, place: int, kind: Kind, component: str) -> int:
-        """Give the worker that `component` just opened its ackers, as far as they fit; returns how many."""
+        """Put ackers into the worker that `component` just opened, as far as they fit. Return how many."""
         acker, attempt = self._kind, self._attempt
         if acker is None or component == ACKER:
             return 0

@@ -1,8 +1,8 @@
-"""The books of one topology while it is being placed: nothing counts until the whole topology has a place.
+"""Resources of one topology while it is being placed; nothing is committed until the whole topology has places.
 
-A worker is named by its node's number and a place: the position of its slot among the slots that were free
-on the node when the attempt began. Workers that ran before are never extended. As long as nothing is taken back, what
-does not fit into a worker will not fit later either; this is what makes the search for a place short.
+A worker is identified by its node's number and a place: the position of its slot among the slots that were free on the
+node at the start of the attempt. Running workers are never extended. Until something is taken back, an executor that
+does not fit into a worker will not fit later either; this shortens the search for a place.
 """
 
 from collections import Counter
@@ -17,16 +17,16 @@ from workloads.topology import Executor, Topology
 
 @dataclass(frozen=True)
 class Rules:
-    """What may share a worker.
+    """Rules on sharing a worker.
 
     Attributes:
-        heap_limit: most heap of a worker, in the ledger's unit.
-        offheap_counts: off-heap memory counts against it too (1.x).
-        soft_cpu: a node may give more CPU than it has (R-Storm's paper).
+        heap_limit: maximum heap of a worker, in the ledger's unit.
+        offheap_counts: off-heap memory counts towards the limit too (1.x).
+        soft_cpu: a node may exceed its CPU (R-Storm's paper).
         one_executor: a worker holds one executor.
         one_component: a worker holds executors of one component.
-        incompatible: component -> components that it may not share a worker with.
-        most_per_node: component -> most executors of it on a node.
+        incompatible: component -> components that must not share a worker with it.
+        most_per_node: component -> maximum number of its executors on a node.
     """
 
     heap_limit: int
@@ -39,19 +39,19 @@ class Rules:
 
     @property
     def look_at_components(self) -> bool:
-        """Whether it matters which component an executor belongs to, beside what it demands."""
+        """Whether an executor's component matters, beside its demand."""
         return self.one_component or bool(self.incompatible) or bool(self.most_per_node)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Executors that fit into the same places.
+    """Executors with the same set of possible places.
 
     Attributes:
         number: 0, 1, ... within the attempt.
-        component: a component that they belong to; the only one if components matter.
-        demand: what each demands.
-        heap: what of it counts against a worker's heap limit.
+        component: a component of these executors; the only one if components matter.
+        demand: demand of each executor.
+        heap: part of the demand that counts towards a worker's heap limit.
     """
 
     number: int
@@ -71,11 +71,11 @@ class _Worker:
 
 
 class Attempt:
-    """One topology on its way into the cluster.
+    """Placement of one topology in progress.
 
     Attributes:
-        cpu, memory: node number -> what is left there.
-        count: node number -> executors of the topology there, those that ran before included.
+        cpu, memory: node number -> remaining amount.
+        count: node number -> executors of the topology there, running ones included.
         kinds: component -> its kind.
     """
 
@@ -96,9 +96,9 @@ class Attempt:
             for executor in executors:
                 self._on_node[node, executor.component] += 1
         self.kinds = self._kinds()
-        # Kind -> node -> the places below are known not to take it.
+        # Kind -> node -> number of leading places known to have no room for it.
         self._from: list[dict[int, int]] = [{} for _ in {kind.number for kind in self.kinds.values()}]
-        # Node -> a heap that no place on it takes; less than any only where nothing else tells its workers apart.
+        # Node -> a heap that no place on it has room for; smaller than any only where workers differ in nothing else.
         self._refused_heap = [self._refused_at_first(node) for node in range(len(left))]
         self._heap_decides = not (
             rules.look_at_components or rules.one_executor or (ledger.min_cpu and not rules.soft_cpu)
@@ -121,7 +121,7 @@ class Attempt:
         return self.rules.heap_limit + 1 if self._places[node] else 0
 
     def may_take(self, kind: Kind, nodes: Iterable[int]) -> list[int]:
-        """Those of `nodes` that are not known, without a look at their workers, to be too full for `kind`."""
+        """Return those of `nodes` that may have room for `kind`, without examining their workers."""
         memory, refused, heap = self.memory, self._refused_heap, kind.heap
         least = kind.demand.memory
         found = [node for node in nodes if memory[node] >= least and heap < refused[node]]
@@ -130,15 +130,15 @@ class Attempt:
         return found
 
     def alike(self) -> Counter[tuple[int, int, int]]:
-        """How many nodes have so many free slots, so much CPU and memory (before anything is put)."""
+        """Return (free slots, CPU, memory) -> number of such nodes, before anything is put."""
         return Counter(zip(self._places, self.cpu, self.memory, strict=True))
 
     def has_places(self, node: int) -> bool:
-        """Whether the node had a free slot when the attempt began."""
+        """Return whether the node had a free slot at the start of the attempt."""
         return self._places[node] > 0
 
     def first_fit(self, node: int, kind: Kind, start: int = 0) -> int | None:
-        """The first place on `node`, from `start` on, that takes one executor of `kind`."""
+        """Return the first place on `node`, from `start` on, with room for one executor of `kind`, or None."""
         demand = kind.demand
         if demand.memory > self.memory[node]:
             return None
@@ -167,7 +167,7 @@ class Attempt:
         return None
 
     def takes(self, node: int, place: int, kind: Kind) -> bool:
-        """Whether the worker in `place` takes one more executor of `kind`."""
+        """Return whether the worker in `place` has room for one more executor of `kind`."""
         worker = self._workers[node][place]
         most = self.rules.most_per_node.get(kind.component)
         return (
@@ -198,7 +198,7 @@ class Attempt:
         return barred is None or barred.isdisjoint(worker.components)
 
     def put(self, node: int, place: int, kind: Kind, executor: Executor) -> bool:
-        """Put `executor` into `place`; returns whether that opened a worker."""
+        """Put `executor` into `place`. Return whether that opened a worker."""
         workers = self._workers[node]
         workers.extend([None] * (place + 1 - len(workers)))
         worker = workers[place]
@@ -220,7 +220,7 @@ class Attempt:
         return opened
 
     def take_back(self, node: int, place: int, kind: Kind) -> None:
-        """Take the executor that was put into `place` last out again."""
+        """Remove the executor that was put into `place` last."""
         worker = self._workers[node][place]
         if worker is None:
             raise ValueError(f"place {place} of node {node} is empty")

@@ -1,8 +1,7 @@
-"""In which order the executors of a topology are placed.
+"""Order in which the executors of a topology are placed.
 
 After Apache Storm, `storm-server/.../resource/strategies/scheduling/sorter/ExecSorterBy*.java` (inside the strategy
-class before 2.3). Executors of one component come by index; components whose ids start with `__` are
-Storm's own.
+class before 2.3). Executors of one component are ordered by index. Component ids that start with `__` are Storm's own.
 """
 
 from collections import deque
@@ -16,21 +15,21 @@ Sorter = Callable[[Topology, Sequence[Executor]], Order]
 
 
 def is_system(component: str) -> bool:
-    """Whether `component` is one of Storm's own."""
+    """Return whether `component` is one of Storm's own."""
     return component.startswith("__")
 
 
 def ackers_last(order: Order) -> Order:
-    """The same order, ackers at the very end (2.3 and later)."""
+    """Return the same order with ackers at the end (2.3 and later)."""
     return sorted(order, key=lambda executor: executor.component == ACKER)
 
 
 def by_connections(topology: Topology, executors: Sequence[Executor], largest_first: bool = False) -> Order:
-    """Components with most executor pairs first, each one in turns with its neighbours.
+    """Return components with most executor pairs first, each alternating with its neighbours.
 
     Args:
         topology: the topology.
-        executors: those to be placed.
+        executors: executors to place.
         largest_first: neighbours with most pairs come first (1.x) instead of last (2.x).
     """
     size = {c.id: c.parallelism for c in topology.components if not is_system(c.id)}
@@ -44,7 +43,7 @@ def by_connections(topology: Topology, executors: Sequence[Executor], largest_fi
     order: Order = []
     sign = -1 if largest_first else 1
     for name in sorted(size, key=lambda name: (-pairs[name], name)):
-        # All neighbours are multiplied by the same number, so that their sizes order them.
+        # All neighbours are multiplied by the same number, so comparing their sizes is enough.
         turn = [name, *sorted(neighbours[name], key=lambda other: (sign * size[other], other))]
         while turn := [component for component in turn if left.of(component)]:
             order.extend(left.take(component) for component in turn)
@@ -53,7 +52,7 @@ def by_connections(topology: Topology, executors: Sequence[Executor], largest_fi
 
 
 def by_proximity(topology: Topology, executors: Sequence[Executor]) -> Order:
-    """Each executor is followed by its share of the executors it sends to, and these by theirs, and so on."""
+    """Return each executor followed by its share of its receivers, recursively."""
     left = _Left(executors)
     children = _children(topology)
     order: Order = []
@@ -71,7 +70,7 @@ def by_proximity(topology: Topology, executors: Sequence[Executor]) -> Order:
 
 
 def _followers(name: str, children: dict[str, list[tuple[str, bool]]], left: "_Left", order: Order) -> Iterator[str]:
-    """Take one executor of `name`, then yield what is to be taken next, as often as it is."""
+    """Take one executor of `name`, then yield the components to take from next, with repetition."""
     before = left.of(name)
     order.append(left.take(name))
     for child, in_shares in children[name]:
@@ -81,7 +80,7 @@ def _followers(name: str, children: dict[str, list[tuple[str, bool]]], left: "_L
 
 
 def _children(topology: Topology) -> dict[str, list[tuple[str, bool]]]:
-    """Component -> (destination, whether it is taken in shares), those that are not come first."""
+    """Return component -> (destination, whether it is taken in shares), those without shares first."""
     shuffled: dict[str, dict[str, bool]] = {component.id: {} for component in topology.components}
     for source, destination, entry in topology.links():
         shares = entry.grouping in ("shuffle", "local-or-shuffle")
@@ -91,7 +90,7 @@ def _children(topology: Topology) -> dict[str, list[tuple[str, bool]]]:
 
 
 def _downstream(topology: Topology) -> list[str]:
-    """Components from upstream to downstream, the smallest id of those that are ready; the rest by id."""
+    """Return components in topological order, smallest ready id first; the rest by id."""
     sources = {c.id: {entry.source for entry in c.inputs} for c in topology.components if not is_system(c.id)}
     waits = {name: len(inputs) for name, inputs in sources.items()}
     targets: dict[str, list[str]] = {name: [] for name in sources}
@@ -112,7 +111,7 @@ def _downstream(topology: Topology) -> list[str]:
 
 
 def by_severity(topology: Topology, executors: Sequence[Executor]) -> Order:
-    """Components with most constraints first, equal ones by id, last id first."""
+    """Return components with most constraints first, equal ones by id, last id first."""
     constraints = topology.constraints
     severity = dict.fromkeys(topology.component, 0)
     if constraints is not None:
@@ -130,7 +129,7 @@ def by_severity(topology: Topology, executors: Sequence[Executor]) -> Order:
 
 
 class _Left:
-    """Executors that have not been taken."""
+    """Executors not taken yet."""
 
     def __init__(self, executors: Sequence[Executor]) -> None:
         self._by_component: dict[str, deque[Executor]] = {}

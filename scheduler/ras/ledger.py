@@ -1,8 +1,8 @@
-"""What every node has, what runs on it and what that costs, over all topologies of a round.
+"""Resources of every node and costs of its workers, over all topologies of a round.
 
 After Apache Storm 2.x, `storm-server/.../scheduler/Cluster.java` and `.../scheduler/resource/RasNode.java`. An
-executor demands CPU points, on-heap and off-heap MB; a worker what its executors demand together, and never less
-CPU than the floor. Workers of topologies that are not in the round count with Storm's defaults per executor.
+executor demands CPU points, on-heap and off-heap MB; a worker demands the sum of its executors, with a minimum of CPU.
+Workers of topologies outside the round count with Storm's defaults per executor.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from workloads.topology import DEFAULT_CPU_POINTS, DEFAULT_ONHEAP_MB, Component,
 
 
 class Demand(NamedTuple):
-    """What an executor demands, in the ledger's units."""
+    """Demand of an executor, in the ledger's units."""
 
     cpu: int
     onheap: int
@@ -30,33 +30,33 @@ class Amount(NamedTuple):
     memory: int
 
     def covers(self, other: "Amount") -> bool:
-        """Whether there is as much of both."""
+        """Return whether both amounts are at least those of `other`."""
         return self.cpu >= other.cpu and self.memory >= other.memory
 
     def plus(self, other: "Amount") -> "Amount":
-        """Both together."""
+        """Return both together."""
         return Amount(self.cpu + other.cpu, self.memory + other.memory)
 
 
 class ResourceLedger:
-    """Available nodes by number, in the order of their ids, and their books.
+    """Available nodes by number, in the order of their ids, with their resources and workers.
 
     Attributes:
         ids: node number -> id.
         rack: node number -> name of its rack.
         host: node number -> name of its host.
-        state: what runs and which slots are free.
-        available: sum over nodes of what is left.
+        state: running workers and free slots.
+        available: sum over nodes of the remaining resources.
     """
 
     def __init__(self, problem: Problem, min_cpu: float = 0.0, points: Iterable[float] = (), mb: Iterable[float] = ()):
-        """Open the books.
+        """Record the running workers.
 
         Args:
             problem: the round.
-            min_cpu: points that a worker costs at least.
-            points: further values in CPU points that will be counted.
-            mb: further values in MB.
+            min_cpu: minimum CPU points of a worker.
+            points: further values in CPU points to be converted.
+            mb: further values in MB to be converted.
         """
         nodes = sorted(problem.cluster.available, key=lambda node: node.id)
         components = [component for topology in problem.topologies for component in topology.components]
@@ -92,20 +92,20 @@ class ResourceLedger:
         return Amount(sum(amount.cpu for amount in self._capacity), sum(amount.memory for amount in self._capacity))
 
     def left(self, node: int) -> Amount:
-        """What node number `node` has left; never below 0."""
+        """Return the remaining resources of node number `node`; never below 0."""
         capacity, used = self._capacity[node], self._used[node]
         return Amount(max(capacity.cpu - used.cpu, 0), max(capacity.memory - used.memory, 0))
 
     def running_on(self, node: int) -> set[str]:
-        """The topologies with a worker on node number `node`."""
+        """Return the topologies with a worker on node number `node`."""
         return {topology for topology, workers in self._running_on[node].items() if workers}
 
     def demand(self, topology: str, component: str) -> Demand:
-        """What one executor of `component` demands."""
+        """Return the demand of one executor of `component`."""
         return self._demands[topology][component] if topology in self._demands else self._default
 
     def demanded(self, topology: str, executors: Iterable[Executor]) -> Amount:
-        """What `executors` demand together, floors aside."""
+        """Return the total demand of `executors`, without the minimum per worker."""
         cpu = memory = 0
         for executor in executors:
             demand = self.demand(topology, executor.component)
@@ -114,7 +114,7 @@ class ResourceLedger:
         return Amount(cpu, memory)
 
     def requested(self, topology: Topology) -> Amount:
-        """What all executors of `topology` demand together."""
+        """Return the total demand of all executors of `topology`."""
         demands = self._demands[topology.id]
         return Amount(
             sum(demands[c.id].cpu * c.parallelism for c in topology.components),
@@ -122,7 +122,7 @@ class ResourceLedger:
         )
 
     def worker_cost(self, topology: str, executors: Sequence[Executor]) -> Amount:
-        """What a worker with `executors` costs."""
+        """Return the cost of a worker with `executors`."""
         amount = self.demanded(topology, executors)
         return Amount(max(amount.cpu, self.min_cpu), amount.memory) if executors else amount
 

@@ -1,11 +1,11 @@
-"""In which order nodes are tried: racks, in them hosts, in them nodes, each level by what is left there.
+"""Order in which nodes are tried: racks, hosts in them, nodes in these, each level by its remaining resources.
 
 After Apache Storm, `storm-server/.../scheduling/sorter/NodeSorterHostProximity.java` (2.3 and later) and, without the
-level of hosts, the strategy class of 1.1. Shares of a group's totals are compared crosswise as whole numbers.
+level of hosts, the strategy class of 1.1. Shares of a group's totals are compared as integers by cross-multiplication.
 
-The order is that of the moment when `sort` was called, whatever has been placed since. It is never
-written down: what is asked for is the first place that takes a kind of executor, and nodes that turn out to have none
-are closed for that kind, one by one. Of a node's changes since the last question only the last one is looked at.
+The order is that of the last call of `sort`, whatever has been placed since. It is never built as a list: callers need
+the first place with room for a kind of executor, and nodes without one are closed for that kind, one by one. Only the
+last of a node's changes since the last query is processed.
 """
 
 from collections import OrderedDict
@@ -24,20 +24,20 @@ Key = tuple[int, int]
 Left = tuple[int, int]
 """CPU and memory."""
 News = OrderedDict[int, int]
-"""Members of a group that changed, or from which something was taken back -> when last; the latest at the end."""
+"""Members of a group that changed, or from which something was taken back -> time of the last change, ascending."""
 Full = Callable[[Sequence[int]], set[int]]
-"""Which members of a group are seen at a glance to take no executor of some kind."""
+"""Returns the members of a group that clearly have no room for an executor of some kind."""
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """How the members of a group are compared once they hold equally many executors of the topology.
+    """Comparison of members of a group with equally many executors of the topology.
 
     Attributes:
-        smaller_share_first: the smaller one of the shares of CPU and memory counts before their mean
-            (`DEFAULT_RAS`), not after it (`COMMON`).
-        missing_is_zero: the smaller share is 0 where a total is 0 (1.1), instead of the other one.
-        hosts: hosts are a level between racks and nodes.
+        smaller_share_first: the smaller of the shares of CPU and memory counts before their mean (`DEFAULT_RAS`), not
+            after it (`COMMON`).
+        missing_is_zero: the smaller share is 0 where a total is 0 (1.1), instead of the other share.
+        hosts: whether hosts are a level between racks and nodes.
     """
 
     smaller_share_first: bool = False
@@ -45,11 +45,11 @@ class Ranking:
     hosts: bool = True
 
     def key(self, left: Left, total: Amount) -> Key:
-        """What a member with `left` is sorted by, ascending, in a group with `total` left."""
+        """Return the ascending sort key of a member with `left`, in a group with `total` left."""
         return self.keys([left], total)[0]
 
     def keys(self, members: Iterable[Left], total: Amount) -> list[Key]:
-        """The same for many members of one group."""
+        """Return the sort keys of several members of one group."""
         by_cpu, by_memory = total.memory or 1, total.cpu or 1
         shares = [(cpu * by_cpu, memory * by_memory) for cpu, memory in members]
         if not (total.cpu and total.memory):
@@ -62,7 +62,7 @@ class Ranking:
 
 
 class _Level:
-    """Racks, hosts or nodes by number, as they were when the order was made."""
+    """Racks, hosts or nodes by number, with their state at the last `sort`."""
 
     def __init__(self, parent: Sequence[int], parents: int) -> None:
         self.parent = parent
@@ -95,7 +95,7 @@ class _Change(NamedTuple):
 
 
 class NodeOrder:
-    """The nodes of one attempt, sorted anew whenever `sort` is called."""
+    """Nodes of one attempt, sorted again on every call of `sort`."""
 
     def __init__(
         self,
@@ -107,10 +107,10 @@ class NodeOrder:
         """Sort for the first time.
 
         Args:
-            attempt: whose nodes.
-            ranking: how they are compared.
-            favored: these come before all others, in this order.
-            unfavored: these come after all others, in this order.
+            attempt: the attempt.
+            ranking: comparison of nodes.
+            favored: nodes before all others, in this order.
+            unfavored: nodes after all others, in this order.
         """
         self._attempt = attempt
         self._ranking = ranking
@@ -124,7 +124,7 @@ class NodeOrder:
         self._applied = self._sorted_at = 0
         self._views: dict[tuple[int, int, int], _View] = {}
         self._closed_apart: set[tuple[int, int]] = set()
-        self._answers: dict[int, tuple[int, int | None]] = {}  # kind -> when it was sorted, what was first then
+        self._answers: dict[int, tuple[int, int | None]] = {}  # kind -> time of sorting, first node then
 
     def _make_levels(self, ledger: ResourceLedger) -> None:
         own_host = ledger.host if self._ranking.hosts else ledger.ids
@@ -148,16 +148,16 @@ class NodeOrder:
         self._total = Amount(self._total.cpu + cpu, self._total.memory + memory)
 
     def changed(self, node: int, taken_back: bool = False) -> None:
-        """Something was placed on `node`, or taken back from it."""
+        """Record that an executor was placed on `node`, or taken back from it."""
         attempt = self._attempt
         self._log.append(_Change(node, attempt.count[node], attempt.cpu[node], attempt.memory[node], taken_back))
 
     def sort(self) -> None:
-        """From now on the order is that of this moment."""
+        """Set the order to the current state."""
         self._sorted_at = len(self._log)
 
     def first_fit(self, kind: Kind) -> tuple[int, int] | None:
-        """The first node that takes an executor of `kind`, and the place there."""
+        """Return the first node with room for an executor of `kind`, and the place there, or None."""
         sorted_at, node = self._answers.get(kind.number, (-1, None))
         if sorted_at == self._sorted_at:
             if node is None:
@@ -180,7 +180,7 @@ class NodeOrder:
         return None
 
     def ranked(self, nodes: Iterable[int]) -> list[int]:
-        """`nodes` in the order."""
+        """Return `nodes` in order."""
         self._apply()
         chosen = set(nodes)
         keys: tuple[dict[int, tuple[int, Key, int]], ...] = ({}, {}, {})
@@ -203,7 +203,7 @@ class NodeOrder:
         ]
 
     def racks(self) -> list[str]:
-        """Racks in the order."""
+        """Return racks in order."""
         self._apply()
         level = self._levels[0]
         ranked = sorted(
@@ -216,7 +216,7 @@ class NodeOrder:
         return self._total if level == 0 else Amount(*self._levels[level - 1].left[group])
 
     def _apply(self) -> None:
-        """Bring counts and sums to the moment of the last `sort`."""
+        """Update counts and sums to the time of the last `sort`."""
         if self._applied == self._sorted_at:
             return
         news: dict[int, _Change] = {}
@@ -279,10 +279,10 @@ class NodeOrder:
 
 
 class _View:
-    """The members of one group that are not closed for one kind of executor.
+    """Members of one group that are not closed for one kind of executor.
 
-    Members with equally many executors, and equally much left, are alike: they go by number. Entries that no
-    longer hold are dropped when they come up.
+    Members with equal numbers of executors and equal remaining resources are ordered by number. Outdated entries are
+    dropped when they come up.
     """
 
     def __init__(self, level: _Level, group: int, ranking: Ranking, full: Full, moment: int) -> None:
@@ -298,11 +298,11 @@ class _View:
         self._enter(level.members[group])
 
     def close(self, member: int) -> None:
-        """Leave `member` out."""
+        """Exclude `member`."""
         self._closed.add(member)
 
     def first(self, moment: int, total: Amount) -> int | None:
-        """The first member that is not closed, in the order of `moment`."""
+        """Return the first member that is not closed, in the order of `moment`."""
         if moment != self._moment:
             self._catch_up()
             self._moment = moment
@@ -361,5 +361,5 @@ def _none(members: Sequence[int]) -> set[int]:
 
 
 def _since(moment: int, news: News) -> Iterator[int]:
-    """The members in `news` that are later than `moment`."""
+    """Yield the members in `news` changed after `moment`."""
     return takewhile(lambda member: news[member] > moment, reversed(news))

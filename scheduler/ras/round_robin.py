@@ -1,7 +1,7 @@
-"""The strategy round-robin of Storm 2.5 and later: each executor on the next node that takes it.
+"""Strategy round-robin of Storm 2.5 and later: each executor goes to the next node with room.
 
-After Apache Storm, `storm-server/.../scheduling/RoundRobinResourceAwareStrategy.java`. Only nodes that run nothing of
-other topologies are used. There is no way back.
+After Apache Storm, `storm-server/.../scheduling/RoundRobinResourceAwareStrategy.java`. Only nodes without workers of
+other topologies are used. There is no backtracking.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from workloads.topology import Executor
 
 
 class RoundRobin:
-    """A cursor that walks over nodes, once for every executor.
+    """Cursor that moves over nodes, once for every executor.
 
     Attributes:
         states: executors placed.
@@ -23,21 +23,21 @@ class RoundRobin:
 
         Args:
             attempt: the topology.
-            nodes: those that may be used, in order.
+            nodes: usable nodes, in order.
             order: the executors.
-            when_different: go back to the first node when the component changes, not when it stays.
+            when_different: return to the first node when the component changes, not when it stays the same.
         """
         self._attempt = attempt
         self._nodes = nodes
         self._order = order
         self._when_different = when_different
         self._ackers = Ackers(attempt, order)
-        # Kind -> position in `nodes` -> a position from there on, below which nothing is open.
+        # Kind -> position in `nodes` -> a later position before which no node is open.
         self._open: dict[int, list[int]] = {}
         self.states = 0
 
     def run(self) -> bool:
-        """Whether all executors found a place."""
+        """Place the executors. Return whether all found a place."""
         cursor = 0
         for position, executor in enumerate(self._order):
             if self._ackers.is_bound(position):
@@ -57,7 +57,7 @@ class RoundRobin:
         return True
 
     def _next_open(self, start: int, kind: Kind) -> tuple[int, int | None]:
-        """The first position from `start` on whose node takes `kind`, and the place there, None if none does."""
+        """Return the first position from `start` on whose node has room for `kind`, and the place, or None."""
         if kind.number not in self._open:
             self._open[kind.number] = list(range(len(self._nodes) + 1))
         leads = self._open[kind.number]

@@ -1,4 +1,4 @@
-"""One round of Storm 2.x: topologies in order, each as a whole, less deserving ones evicted where it takes that.
+"""One round of Storm 2.x: topologies in order, each as a whole, evicting lower priorities where necessary.
 
 After Apache Storm, `storm-server/.../scheduler/resource/ResourceAwareScheduler.java`. The 1.1 round is in `rounds_1_1`.
 """
@@ -18,12 +18,12 @@ Stopped = list[tuple[str, list[tuple[Slot, tuple[Executor, ...]]]]]
 
 
 class RoundResult:
-    """What became of the topologies of a round.
+    """Results for the topologies of a round.
 
     Attributes:
         order: topologies in the order in which they were tried.
         messages: topology id -> Storm's status words.
-        limit_hit: the wall clock ended a search.
+        limit_hit: whether the time limit ended a search.
     """
 
     def __init__(self) -> None:
@@ -32,18 +32,18 @@ class RoundResult:
         self.limit_hit = False
 
     def note(self, topology: str, outcome: Outcome, message: str) -> None:
-        """Remember how it ended."""
+        """Record the outcome of `topology`."""
         self.messages[topology] = message
         self.limit_hit |= outcome.limit_hit
 
     def evicted(self, topologies: Sequence[str], by: str) -> None:
-        """Remember who had to go, until they are tried again."""
+        """Record evicted topologies, until they are tried again."""
         for topology in topologies:
             self.messages[topology] = f"Evicted to make room for {by}"
 
 
 def schedule_in_order(ledger: ResourceLedger, recipe: Recipe, order: Sequence[Topology]) -> RoundResult:
-    """Place what waits, topology by topology; changes `ledger`."""
+    """Place what waits, topology by topology; update `ledger`."""
     account = RoundResult()
     account.order = [topology.id for topology in order]
     for rank, topology in enumerate(order):
@@ -59,7 +59,7 @@ def schedule_in_order(ledger: ResourceLedger, recipe: Recipe, order: Sequence[To
 def _schedule(
     ledger: ResourceLedger, recipe: Recipe, topology: Topology, less_deserving: Sequence[Topology]
 ) -> tuple[Outcome, str, list[str]]:
-    """Attempts for one topology; the least deserving one first in `less_deserving`."""
+    """Try to place one topology; the lowest priority is first in `less_deserving`."""
     stopped: Stopped = []
     outcome = Outcome("short", "")
     reason = f"after evicting, within {ATTEMPTS} attempts"
@@ -79,7 +79,7 @@ def _schedule(
 
 
 def attempted(ledger: ResourceLedger, recipe: Recipe, topology: Topology) -> Outcome:
-    """The strategy's outcome, without asking it when the sums cannot suffice."""
+    """Return the strategy's outcome, without running it when the total resources are too small."""
     todo = waiting(topology, ledger.state.workers[topology.id])
     missing = ledger.demanded(topology.id, todo)
     if not ledger.available.covers(missing):
@@ -90,7 +90,7 @@ def attempted(ledger: ResourceLedger, recipe: Recipe, topology: Topology) -> Out
 
 
 def _make_room(ledger: ResourceLedger, topology: Topology, candidates: Sequence[Topology], stopped: Stopped) -> bool:
-    """Evict until there is room in sum and what went covers what was missing; returns whether anything went."""
+    """Evict until the total resources suffice and cover what was missing. Return whether anything was evicted."""
     missing = ledger.demanded(topology.id, waiting(topology, ledger.state.workers[topology.id]))
     gone = Amount(0, 0)
     before = len(stopped)
@@ -106,14 +106,14 @@ def _make_room(ledger: ResourceLedger, topology: Topology, candidates: Sequence[
 
 
 def restore(ledger: ResourceLedger, stopped: Stopped) -> None:
-    """Start again what was evicted."""
+    """Restart evicted workers."""
     for topology, workers in stopped:
         for slot, executors in workers:
             ledger.start(topology, slot, executors)
 
 
 def not_enough(ledger: ResourceLedger, topology: Topology, reason: str, outcome: Outcome) -> str:
-    """Storm's words for a topology that finds no room, and why."""
+    """Return Storm's message for a topology without enough resources, and the reason."""
     waits = len(waiting(topology, ledger.state.workers[topology.id]))
     total = len(topology.executors)
     after = f" {reason}" if reason else ""

@@ -1,8 +1,8 @@
-"""One round of Storm 1.1: the user least served comes next, and one topology is evicted per failure.
+"""One round of Storm 1.1: the user with the lowest usage is next, and one topology is evicted per failure.
 
 After Apache Storm v1.1.1, `storm-core/.../scheduler/resource/{ResourceAwareScheduler,User}.java` and
-`.../strategies/{priority,eviction}/Default*Strategy.java`. Shares are floating-point numbers, since the definition
-knows a tolerance. Our decision: a topology is tried at most five times in a round.
+`.../strategies/{priority,eviction}/Default*Strategy.java`. Shares are floating-point numbers, since the definition has
+a tolerance. Our decision: a topology is tried at most five times in a round.
 """
 
 import sys
@@ -19,11 +19,11 @@ from workloads.topology import Topology
 
 MOST = sys.float_info.max
 TIE = 0.0001
-"""Pools whose use differs by less are used equally."""
+"""Pools whose usage differs by less count as equally used."""
 
 
 class _User:
-    """A user's guarantee and topologies."""
+    """Guarantee and topologies of a user."""
 
     def __init__(self, name: str, guarantee: Amount, ledger: ResourceLedger, topologies: Sequence[Topology]) -> None:
         self.name = name
@@ -37,7 +37,7 @@ class _User:
 
     @property
     def used(self) -> tuple[float, float]:
-        """CPU and memory of what runs, over the guarantee; the largest number where nothing is guaranteed."""
+        """Return CPU and memory in use relative to the guarantee; the largest float where nothing is guaranteed."""
         cpu = memory = 0
         for topology in self.running:
             request = self._ledger.requested(topology)
@@ -49,24 +49,24 @@ class _User:
 
     @property
     def average(self) -> float:
-        """The mean of both."""
+        """Return the mean of both."""
         cpu, memory = self.used
         return cpu / 2 + memory / 2
 
     def share(self, total: Amount) -> float:
-        """The guarantee as a share of the cluster, CPU and memory averaged."""
+        """Return the guarantee as a share of the cluster, CPU and memory averaged."""
         cpu = ratio(self.guarantee.cpu, total.cpu) if total.cpu else 0.0
         memory = ratio(self.guarantee.memory, total.memory) if total.memory else 0.0
         return cpu / 2 + memory / 2
 
     def start(self, topology: Topology) -> None:
-        """It waits no longer, but runs."""
+        """Move the topology from waiting to running."""
         self.pending.remove(topology)
         self.running.append(topology)
         self.running.sort(key=by_importance)
 
     def stop(self, topology: Topology) -> None:
-        """It runs no longer, but waits."""
+        """Move the topology from running to waiting."""
         self.running.remove(topology)
         self.pending.append(topology)
         self.pending.sort(key=by_importance)
@@ -79,7 +79,7 @@ def _comes_before(user: _User, other: _User, total: Amount) -> bool:
 
 
 class RoundOfUsers:
-    """A round in which users take turns."""
+    """A round in which users alternate."""
 
     def __init__(
         self, ledger: ResourceLedger, recipe: Recipe, topologies: Sequence[Topology], guarantees: Mapping[str, Amount]
@@ -100,7 +100,7 @@ class RoundOfUsers:
                 self._account.messages[topology.id] = "Fully Scheduled"
 
     def run(self) -> RoundResult:
-        """Place what waits; changes the ledger."""
+        """Place waiting topologies; update the ledger."""
         while (user := self._next_user()) is not None:
             topology = user.pending[0]
             self._account.order.append(topology.id)
@@ -109,7 +109,7 @@ class RoundOfUsers:
         return self._account
 
     def _next_user(self) -> _User | None:
-        """The one whose pool is used least; among equals the one with the larger share of the cluster."""
+        """Return the user with the lowest usage of the pool; ties go to the larger share of the cluster."""
         total = self._ledger.total
         best: _User | None = None
         for user in self._users:
@@ -148,7 +148,7 @@ class RoundOfUsers:
             self._account.note(topology.id, outcome, not_enough(self._ledger, topology, "", outcome))
 
     def _victim(self, user: _User, topology: Topology) -> Topology | None:
-        """Whose running topology has to go, if any."""
+        """Return the running topology to evict, or None."""
         if not user.guarantee.cpu or not user.guarantee.memory:
             return None
         request = self._ledger.requested(topology)

@@ -1,9 +1,8 @@
-"""The strategies default, generic and constraint of Storm 2.3 and later: first fit, with a way back.
+"""Strategies default, generic and constraint of Storm 2.3 and later: first fit with backtracking.
 
 After Apache Storm, `storm-server/.../scheduling/{BaseResourceAwareStrategy,ConstraintSolverStrategy}.java`. Executors
-take the first place in the order of nodes that fits. When nothing fits, the last executor is taken back and
-looks for its next place, and so on, until everything is placed, the first executor has no place left, or
-as many places were tried as are allowed.
+take the first place in the order of nodes that fits. When nothing fits, the last executor is moved to its next place,
+and so on, until all are placed, the first executor has no place left, or the limit of places tried is reached.
 """
 
 from collections.abc import Sequence
@@ -19,12 +18,12 @@ from workloads.topology import Executor
 
 @dataclass(frozen=True)
 class Limits:
-    """When a search ends.
+    """Limits of a search.
 
     Attributes:
-        states: most places tried, over the whole search.
-        seconds: wall clock, the guard.
-        sort_when_different: nodes are sorted again when the component changes, as intended, not when it stays.
+        states: maximum number of places tried in the whole search.
+        seconds: wall-clock limit, as a safeguard.
+        sort_when_different: sort nodes again when the component changes, as intended, not when it stays the same.
     """
 
     states: int
@@ -33,7 +32,7 @@ class Limits:
 
 
 class _Step(NamedTuple):
-    """An executor that was placed, its bound ackers, and what else it may try once it was taken back."""
+    """A placed executor, its bound ackers, and its remaining options."""
 
     position: int
     node: int
@@ -44,12 +43,12 @@ class _Step(NamedTuple):
 
 
 class Search:
-    """One search; `run` it once.
+    """One search; `run` may be called once.
 
     Attributes:
         states: places tried.
         backtracks: how often nothing fitted.
-        limit_hit: the wall clock ended it.
+        limit_hit: whether the time limit ended the search.
     """
 
     def __init__(self, attempt: Attempt, nodes: NodeOrder, order: Sequence[Executor], limits: Limits) -> None:
@@ -60,14 +59,14 @@ class Search:
         self._limits = limits
         self._ackers = Ackers(attempt, order)
         self._steps: list[_Step] = []
-        self._best = -1  # the node that is first in the order because the last executor, of the same kind, went there
+        self._best = -1  # first node in the order, because the last executor, of the same kind, went there
         self._deadline = monotonic() + limits.seconds
         self.states = 0
         self.backtracks = 0
         self.limit_hit = False
 
     def run(self) -> bool:
-        """Whether all executors found a place."""
+        """Place the executors. Return whether all found a place."""
         position: int | None = 0
         while position is not None and position < len(self._order):
             if self._ackers.is_bound(position):
@@ -86,7 +85,7 @@ class Search:
         return self.limit_hit or self.states > self._limits.states
 
     def _advance(self, position: int) -> bool:
-        """Place the executor at `position` in the first place that fits."""
+        """Place the executor at `position` in the first place that fits. Return whether one does."""
         same = position > 0 and self._order[position].component == self._order[position - 1].component
         fresh = position == 0 or same is not self._limits.sort_when_different
         if fresh:
@@ -99,7 +98,10 @@ class Search:
         return True
 
     def _first_fit(self, position: int, best: int) -> tuple[int, int] | None:
-        """The first node and place that take the executor; `best`, unless -1, is known to be the first node."""
+        """Return the first node and place with room for the executor.
+
+        `best`, unless -1, is known to be the first node.
+        """
         kind = self._kinds[position]
         if best >= 0 and (place := self._attempt.first_fit(best, kind)) is not None:
             return best, place
@@ -114,7 +116,7 @@ class Search:
         self.states += 1
 
     def _back(self) -> int | None:
-        """Move the last executor that has another place left; returns the position after it."""
+        """Move the last executor that has another place left. Return the position after it, or None."""
         self.backtracks += 1
         self._best = -1
         while self._steps:

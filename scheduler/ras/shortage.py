@@ -1,7 +1,7 @@
-"""What no search can place: slots and heap that do not suffice even if nothing were wasted.
+"""Shortages that no search can solve: not enough slots or heap even without waste.
 
-Storm has no such test; its search then goes on until it has tried as many places as it may. Since the answer is known,
-ours does not begin. Every bound leaves out rules that could only make it tighter.
+Storm has no such test and searches until its limit of places tried. Ours skips the search, since the result is known.
+Every bound leaves out rules that could only make it tighter.
 """
 
 from collections import Counter
@@ -15,7 +15,10 @@ Node = tuple[int, int, int]
 
 
 def shortage(attempt: Attempt, executors: Iterable[Executor]) -> str | None:
-    """Why `executors` cannot all find a place in `attempt`, which is empty yet; None where that is not obvious."""
+    """Return why `executors` cannot all be placed in `attempt`, which is still empty, or None if unclear.
+
+    None where that is not obvious.
+    """
     waiting = Counter(executor.component for executor in executors)
     nodes = attempt.alike()
     for component, count in waiting.items():
@@ -32,7 +35,10 @@ def shortage(attempt: Attempt, executors: Iterable[Executor]) -> str | None:
 
 
 def _room(attempt: Attempt, node: Node, kind: Kind) -> int:
-    """How many executors of `kind` a node takes that takes nothing else; no more than wait if nothing limits them."""
+    """Return how many executors of `kind` an otherwise empty node has room for, at most those waiting.
+
+    No more than wait if nothing limits them.
+    """
     places, cpu, memory = node
     rules, demand = attempt.rules, kind.demand
     room = len(attempt.topology.executors) if places else 0

@@ -1,7 +1,7 @@
-"""The strategy of Storm 1.1: nodes are sorted once per topology, executors take the first place that fits.
+"""Strategy of Storm 1.1: nodes are sorted once per topology, executors take the first place that fits.
 
 After Apache Storm v1.1.1, `storm-core/.../strategies/scheduling/DefaultResourceAwareStrategy.java`. There is no
-way back; Storm goes on with the other executors before it gives up, which changes nothing about the outcome.
+backtracking; Storm continues with the other executors before it gives up, which does not change the outcome.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,10 @@ from workloads.topology import Executor
 
 
 def place_in_order(attempt: Attempt, nodes: Sequence[int], order: Sequence[Executor]) -> bool:
-    """Place the executors of `order` on `nodes`; returns whether all found a place."""
-    first = dict.fromkeys({kind.number for kind in attempt.kinds.values()}, 0)  # nodes before it do not take the kind
+    """Place the executors of `order` on `nodes`. Return whether all found a place."""
+    first = dict.fromkeys(
+        {kind.number for kind in attempt.kinds.values()}, 0
+    )  # nodes before it have no room for the kind
     for executor in order:
         kind = attempt.kinds[executor.component]
         place = None

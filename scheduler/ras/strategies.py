@@ -1,4 +1,4 @@
-"""One topology placed by one strategy, all or nothing."""
+"""Placement of one topology by one strategy, all or nothing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,12 +31,12 @@ STATES = 10_000
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attempt ended.
+    """Result of an attempt.
 
     Attributes:
-        result: `placed`, `short` (making room may help) or `impossible`.
-        message: why not, or the strategy's own words.
-        limit_hit: the wall clock ended the search.
+        result: `placed`, `short` (evicting others may help) or `impossible`.
+        message: reason, or the strategy's own text.
+        limit_hit: whether the time limit ended the search.
     """
 
     result: Literal["placed", "short", "impossible"]
@@ -46,7 +46,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How topologies are placed; the fields are parameters of the scheduler of the same names."""
+    """Strategy and options; the fields are parameters of the scheduler with the same names."""
 
     strategy: StrategyName
     engine: Engine
@@ -61,11 +61,11 @@ class Recipe:
 
     @property
     def words(self) -> str:
-        """The strategy's class in Storm."""
+        """Name of the strategy's class in Storm."""
         return STORMS_NAME[self.strategy]
 
     def place(self, ledger: ResourceLedger, topology: Topology, waiting: Sequence[Executor]) -> Outcome:
-        """Place the executors of `topology` that wait; `ledger` changes only if all of them found a place."""
+        """Place the waiting executors of `topology`; `ledger` changes only if all of them are placed."""
         refusal = self._refusal(ledger, topology, waiting)
         if refusal is not None:
             return refusal
@@ -93,7 +93,7 @@ class Recipe:
         return Outcome("placed", f"Fully Scheduled by {self.words}{account}", limit_hit)
 
     def nodes(self, attempt: Attempt) -> NodeOrder:
-        """The order of nodes for an attempt."""
+        """Return the order of nodes for an attempt."""
         old = self.engine == "1.1"
         ranking = Ranking(smaller_share_first=old or self.strategy == "default-old", missing_is_zero=old, hosts=not old)
         number = attempt.ledger.number
@@ -105,7 +105,7 @@ class Recipe:
         )
 
     def first_racks(self, ledger: ResourceLedger, topology: Topology) -> list[str]:
-        """Racks in the order in which `topology` would try them now."""
+        """Return racks in the order in which `topology` would try them now."""
         return self.nodes(Attempt(ledger, topology, self._rules(ledger, topology))).racks()
 
     def _refusal(self, ledger: ResourceLedger, topology: Topology, waiting: Sequence[Executor]) -> Outcome | None:
@@ -165,10 +165,10 @@ class Recipe:
 
 
 def _only(ledger: ResourceLedger, node: int, topology: str) -> bool:
-    """Whether nothing but `topology` runs on `node`."""
+    """Return whether nothing but `topology` runs on `node`."""
     return ledger.running_on(node) <= {topology}
 
 
 def in_words(ledger: ResourceLedger, amount: Amount) -> str:
-    """CPU and memory for a message."""
+    """Return CPU and memory as text for a message."""
     return f"{ledger.cpu_unit.written(amount.cpu)} CPU points and {ledger.mb_unit.written(amount.memory)} MB"

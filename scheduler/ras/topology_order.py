@@ -1,4 +1,4 @@
-"""In which order topologies are scheduled by Storm 2.x: users furthest below their guarantee first.
+"""Order of topologies in Storm 2.x: users furthest below their guarantee first.
 
 After Apache Storm, `storm-server/.../resource/strategies/priority/{Default,FIFO}SchedulingPriorityStrategy.java`.
 """
@@ -10,24 +10,24 @@ from scheduler.ras.ledger import Amount, ResourceLedger
 from workloads.topology import Topology
 
 Score = tuple[int, Fraction]
-"""A number, or something that is larger than any number."""
+"""A number, or a value larger than any number."""
 
 NOTHING_LEFT = (1, Fraction(0))
 NO_TOPOLOGY = (2, Fraction(0))
 
 
 def by_importance(topology: Topology) -> tuple[int, float, str]:
-    """What the topologies of one user are sorted by: most important first, then the longest submitted."""
+    """Return the sort key of the topologies of one user: highest priority first, then earliest submission."""
     return topology.priority, -topology.uptime_s, topology.id
 
 
 def scheduling_order(
     ledger: ResourceLedger, topologies: Sequence[Topology], guarantees: Mapping[str, Amount], fifo: bool = False
 ) -> list[Topology]:
-    """All topologies, those that run included, most deserving first.
+    """Return all topologies, running ones included, in scheduling order.
 
     Args:
-        ledger: for capacity and demands.
+        ledger: source of capacity and demands.
         topologies: in any order.
         guarantees: user -> guaranteed amount; 0 of both for the others.
         fifo: beyond the guarantees, users with the youngest topology come first.
@@ -60,7 +60,7 @@ def scheduling_order(
 def _score(
     ledger: ResourceLedger, queue: Sequence[Topology], assigned: Amount, guarantee: Amount, left: Amount, fifo: bool
 ) -> Score:
-    """How far the user's next topology would lead beyond the guarantee, as a share of what is left."""
+    """Return how far the user's next topology would exceed the guarantee, as a share of the remaining resources."""
     if not queue:
         return NO_TOPOLOGY
     score: Score = NOTHING_LEFT

@@ -1,8 +1,7 @@
-"""CPU points and MB as whole numbers, so that sums and comparisons are exact.
+"""CPU points and MB as integers, so that sums and comparisons are exact.
 
-A file says 33.3 and means it: three such executors need 99.9 points, whatever the order in which they are added.
-Every value is read as the decimal that was written, and all are counted in the largest unit that divides
-them (a point, a tenth of a point, ...).
+A value of 33.3 in a file is exact: three such executors need 99.9 points, in any order of addition. Every value is read
+as a decimal, and all are counted in the largest unit that divides them (a point, a tenth of a point, ...).
 """
 
 import math
@@ -12,19 +11,19 @@ from fractions import Fraction
 
 
 class Unit:
-    """The largest decimal fraction of 1 in which all of some values are whole."""
+    """The largest decimal fraction of 1 of which all given values are multiples."""
 
     def __init__(self, values: Iterable[float]) -> None:
-        """Collect the unit of `values`, which are finite."""
+        """Determine the unit of `values`, which are finite."""
         self._per_one = math.lcm(*(Fraction(repr(value)).denominator for value in set(values)))
 
     def count(self, value: float) -> int:
-        """`value`, one of those collected or a whole number, in this unit."""
+        """Return `value`, one of the given values or an integer, in this unit."""
         scaled = Fraction(repr(value)) * self._per_one
         return int(scaled)
 
     def written(self, count: int) -> str:
-        """A count as a person writes the value."""
+        """Return a count as a decimal text in the original unit."""
         try:
             return f"{count / self._per_one:g}"
         except OverflowError:
@@ -32,7 +31,7 @@ class Unit:
 
 
 def ratio(count: int, of: int) -> float:
-    """`count / of` for a positive `of`; at most, and at least, the largest floating-point number."""
+    """Return `count / of` for a positive `of`, limited to the range of floats."""
     try:
         return count / of
     except OverflowError:

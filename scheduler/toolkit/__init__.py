@@ -1,1 +1,1 @@
-"""What several schedulers share: slots, loads, affinity, assignment to nodes."""
+"""Parts shared by several schedulers: slots, loads, affinity, assignment to nodes."""

@@ -1,7 +1,7 @@
-"""Which waiting executor communicates most with a growing group; ties go to the lowest number.
+"""Choice of the waiting executor that communicates most with a growing group; ties go to the lowest number.
 
-Two ways to the same answer. `ClassAffinity` counts communicating pairs (rate 1 each) and needs no list of
-pairs, `RateAffinity` adds observed rates. Both take time linear in what really communicates.
+Two implementations: `ClassAffinity` counts communicating pairs (rate 1 each) without listing them, `RateAffinity` adds
+observed rates. Both take time linear in the number of communicating partners.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,29 +12,29 @@ from scheduler.toolkit.equivalence_classes import Classes
 
 
 class Affinity(Protocol):
-    """Executors by number; those that wait were given at the start."""
+    """Affinity of waiting executors, by number, to a group; the waiting ones are given at the start."""
 
     def start(self) -> None:
         """Begin a new, empty group."""
         ...
 
     def remove(self, executor: int) -> None:
-        """`executor` waits no longer."""
+        """Remove `executor` from the waiting ones."""
         ...
 
     def attract(self, executor: int) -> None:
-        """From now on count what communicates with `executor`, a member of the group."""
+        """Add `executor` to the group, and count its communication from now on."""
         ...
 
     def strongest(self) -> int | None:
-        """The waiting executor with the largest rate to the group, None when none has any."""
+        """Return the waiting executor with the largest rate to the group, or None when none has any."""
         ...
 
 
 class ClassAffinity:
     """Rate 1 between executors of linked classes.
 
-    Executors of one class must leave in ascending order, which holds for whoever always takes the lowest.
+    Executors of one class must be removed in ascending order, as callers that take the lowest do.
     """
 
     def __init__(self, classes: Classes, waiting: Iterable[int]) -> None:
@@ -82,7 +82,7 @@ class RateAffinity:
     """Observed rates between executors."""
 
     def __init__(self, rates: Sequence[Mapping[int, float]], waiting: Iterable[int]) -> None:
-        """`rates[i][j]` is the rate between i and j, both directions added, where they exchange tuples."""
+        """`rates[i][j]` is the rate between executors i and j, both directions added."""
         self._rates = rates
         self._waiting = set(waiting)
         self.start()

@@ -1,8 +1,8 @@
-"""Executors that are alike: they communicate with the same others, so that pairs need not be listed.
+"""Classes of executors with the same communication partners, so that pairs need not be listed.
 
-A shuffle between two components of 10,000 executors makes 10^8 communicating pairs. All executors of a component
-have the same partners, except that a global grouping only reaches index 0; hence a component is one class, or
-two where a global grouping ends in it, and two classes are linked completely or not at all.
+A shuffle between two components of 10,000 executors makes 10^8 communicating pairs. All executors of a component have
+the same partners, except that a global grouping only reaches index 0. So a component is one class, or two where a
+global grouping ends in it, and two classes are linked completely or not at all.
 """
 
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from workloads.topology import Topology
 
 @dataclass(frozen=True)
 class Classes:
-    """The classes of a topology and which of them communicate.
+    """Classes of a topology and the links between them.
 
     Attributes:
         members: class -> its executors' numbers, ascending.
         of: executor number -> its class.
-        linked: class -> classes it communicates with in either direction, ascending; itself included when
-            its executors communicate with each other.
+        linked: class -> classes it communicates with in either direction, ascending; itself included if its executors
+            communicate with each other.
     """
 
     members: tuple[range, ...]

@@ -1,7 +1,8 @@
-"""A genetic search over permutations: roulette selection, two-point PMX, swaps, the best never lost.
+"""Genetic search over permutations: roulette selection, two-point PMX, swap mutation, elitism.
 
-The operators of Er-Stream's Algorithm 1 as corrected: the count of generations always grows, and what is returned
-is the best ever seen. All chance comes from one generator that gives the same numbers everywhere.
+The operators of Er-Stream's Algorithm 1 with corrections: the count of generations always grows, and the best
+permutation of all generations is returned. All random numbers come from one generator that is the same on every
+platform.
 """
 
 from bisect import bisect_right
@@ -19,20 +20,20 @@ if TYPE_CHECKING:
 
 GENE_WORK = 15
 CHROMOSOME_WORK = 2000
-"""What a generation costs per gene, and per chromosome whatever its length, if handling one number costs 1."""
+"""Work of a generation per gene, and per chromosome of any length, in numbers handled."""
 
 
 @dataclass(frozen=True)
 class GeneticSettings:
-    """How to search.
+    """Settings of the search.
 
     Attributes:
         population: chromosomes per generation, at least 1.
-        generations: most generations after the first.
-        p_c: probability that two neighbours are crossed.
-        p_m: probability that a chromosome is mutated.
+        generations: maximum number of generations after the first.
+        p_c: probability of crossover between two neighbours.
+        p_m: probability of mutation of a chromosome.
         stall: generations without progress after which the search ends.
-        seed: of the generator.
+        seed: seed of the random number generator.
     """
 
     population: int
@@ -44,13 +45,13 @@ class GeneticSettings:
 
 
 def evolve(size: int, fitness: Callable[["Integers"], int], target: int, settings: GeneticSettings) -> "Integers":
-    """The fittest permutation of `0..size-1` that the search comes across.
+    """Return the fittest permutation of `0..size-1` found by the search.
 
     Args:
         size: genes of a chromosome, at least 1.
-        fitness: of a chromosome, 0 or more.
-        target: a fitness that is good enough to stop.
-        settings: how to search.
+        fitness: returns the fitness of a chromosome, 0 or more.
+        target: fitness at which the search stops.
+        settings: settings of the search.
     """
     import numpy as np
 
@@ -81,7 +82,7 @@ def evolve(size: int, fitness: Callable[["Integers"], int], target: int, setting
 
 
 def roulette(values: list[int], random: Random) -> list[int]:
-    """As many positions as there are values, each drawn with a probability proportional to its value.
+    """Return as many positions as there are values, each drawn with a probability proportional to its value.
 
     All are equally likely when all values are 0.
     """
@@ -92,9 +93,9 @@ def roulette(values: list[int], random: Random) -> list[int]:
 
 
 def pmx(parent: "Integers", donor: "Integers", first: int, last: int) -> "Integers":
-    """Partially mapped crossover: genes `first..last-1` of `donor`, the others of `parent` as far as they can stay.
+    """Return the partially mapped crossover: genes `first..last-1` of `donor`, the others of `parent` where possible.
 
-    A gene that the segment holds already gives way to the one that it replaced in the segment, and so on.
+    A gene that is already in the segment is replaced by the gene that it replaced in the segment, and so on.
     """
     import numpy as np
 
@@ -111,12 +112,12 @@ def pmx(parent: "Integers", donor: "Integers", first: int, last: int) -> "Intege
 
 
 def _permutation(size: int, random: Random) -> "Integers":
-    """A permutation, all equally likely."""
+    """Return a random permutation; all are equally likely."""
     import numpy as np
 
     return np.argsort([random.random() for _ in range(size)], kind="stable")
 
 
 def _below(limit: int, random: Random) -> int:
-    """A number from 0 to `limit` - 1; only `random()` is promised to be the same in every Python."""
+    """Return a random number from 0 to `limit` - 1, using `random()`, which is the same in every Python version."""
     return min(int(random.random() * limit), limit - 1)

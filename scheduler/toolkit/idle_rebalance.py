@@ -1,4 +1,4 @@
-"""Storm's idle-node redistribution: running workers spread onto nodes that stand empty.
+"""Storm's idle-node redistribution: running workers are moved onto idle nodes.
 
 In Apache Storm's master since 2026-06, off by default and in no 2.8.x release. It runs once per round, over all
 topologies, before anything is placed.
@@ -25,18 +25,18 @@ def redistribute(
     max_moves: int,
     stable_rounds: int,
 ) -> dict[str, dict[Slot, Slot]]:
-    """Move running workers, whole, onto idle nodes; `workers` and `free` are changed accordingly.
+    """Move whole running workers onto idle nodes; update `workers` and `free`.
 
     Args:
         cluster: the cluster.
         topologies: id -> topology of this round.
-        workers: topology id -> what runs of it.
+        workers: topology id -> its running workers.
         free: the free slots.
-        max_moves: most moves per topology, 0 = no cap.
-        stable_rounds: an idle node counts when it has been up for so many monitor periods.
+        max_moves: maximum number of moves per topology, 0 = no cap.
+        stable_rounds: monitor periods that an idle node must have been up.
 
     Returns:
-        Topology id -> where a worker was -> where it is now, for the workers that moved.
+        Topology id -> old slot -> new slot, for the workers that moved.
     """
     live = [node for node in cluster.available if node.slots]
     idle = sorted(
@@ -67,7 +67,7 @@ def redistribute(
 
 
 class _Spread:
-    """How the workers of one topology lie on nodes; knows the next one to move."""
+    """Distribution of one topology's workers over nodes."""
 
     def __init__(self, cluster: Cluster, workers: Workers) -> None:
         self._cluster = cluster
@@ -81,7 +81,7 @@ class _Spread:
         heapify(self._fullest)
 
     def next_source(self) -> Slot | None:
-        """The highest port of the node with most workers, of those with at least two."""
+        """Return the highest port of the node with most workers, if it has at least two."""
         while self._fullest:
             count, node = self._fullest[0]
             if -count == len(self._on[node]):
@@ -90,7 +90,7 @@ class _Spread:
         return None
 
     def move(self, source: Slot, target: Slot) -> None:
-        """Put the worker in `source`, which `next_source` gave, into `target`."""
+        """Move the worker in `source`, returned by `next_source`, to `target`."""
         self._workers[target] = self._workers.pop(source)
         self._origin[target] = self._origin.pop(source)
         heappop(self._on[source.node])

@@ -1,7 +1,7 @@
-"""How much an executor weighs and how much a node holds, in one unit for the whole cluster.
+"""Loads of executors and capacities of nodes, in one unit for the whole cluster.
 
-With `capacity` on every node, capacities count executors and each executor weighs 1. Otherwise both are CPU
-points: a node holds its `cpu`, an executor weighs its observed load, else what its component asks for.
+With `capacity` on every node, capacities count executors and each executor has load 1. Otherwise both are CPU points: a
+node's capacity is its `cpu`, an executor's load is its observed load, else the `cpu` of its component.
 """
 
 from functools import cached_property
@@ -12,7 +12,7 @@ from workloads.topology import DEFAULT_CPU_POINTS, Executor, Topology
 
 
 class Loads:
-    """Weights and capacities of one problem."""
+    """Loads and capacities of one problem."""
 
     def __init__(self, problem: Problem) -> None:
         self._nodes = problem.cluster.nodes
@@ -20,18 +20,18 @@ class Loads:
 
     @cached_property
     def unit(self) -> Literal["executors", "points"]:
-        """What loads and capacities are counted in."""
+        """Unit of loads and capacities."""
         return "executors" if all(node.capacity is not None for node in self._nodes) else "points"
 
     @cached_property
     def capacity(self) -> dict[str, float]:
-        """Node id -> what it holds."""
+        """Capacity by node id."""
         if self.unit == "executors":
             return {node.id: node.capacity or 0.0 for node in self._nodes}
         return {node.id: node.cpu_points for node in self._nodes}
 
     def of(self, topology: Topology, executor: Executor) -> float:
-        """What `executor` weighs."""
+        """Return the load of `executor`."""
         if self.unit == "executors":
             return 1.0
         if self._observed and (load := self._observed.get(executor.name)) is not None:
@@ -39,7 +39,7 @@ class Loads:
         return topology.component[executor.component].cpu_points
 
     def of_stranger(self, executor: str) -> float:
-        """What a running executor of a topology outside the round weighs, by its name."""
+        """Return the load of a running executor of a topology outside the round, by its name."""
         if self.unit == "executors":
             return 1.0
         return self._observed.get(executor, DEFAULT_CPU_POINTS)

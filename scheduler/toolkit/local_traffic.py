@@ -1,7 +1,7 @@
-"""How much traffic stays inside nodes, fast enough to be asked for thousands of partitions.
+"""Traffic inside nodes, fast enough to evaluate thousands of partitions.
 
-In whole numbers: observed rates in a unit of their own, or one per communicating pair. Two ways to the same
-answer: `PairTraffic` adds up pairs, `ClassTraffic` multiplies how many executors of linked classes each node holds.
+In integers: observed rates in a unit of their own, or one per communicating pair. Two implementations: `PairTraffic`
+adds up pairs, `ClassTraffic` multiplies the numbers of executors of linked classes on each node.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 
 MOST_PAIRS = 1_000_000
-"""More pairs are not listed, only counted by class."""
+"""Maximum number of pairs listed; more are counted by class."""
 
 
 class LocalTraffic(Protocol):
     """Traffic of one topology.
 
     Attributes:
-        total: all of it.
-        work: numbers that one question handles.
+        total: total traffic.
+        work: numbers handled by one call of `of`.
     """
 
     total: int
     work: int
 
     def of(self, nodes: "Integers") -> int:
-        """The traffic between executors on the same node; `nodes` is executor -> node."""
+        """Return the traffic between executors on the same node; `nodes` is executor -> node."""
         ...
 
 
@@ -45,7 +45,7 @@ Rates = Mapping[tuple[int, int], float]
 
 
 def observed(topology: Topology, traffic: Traffic | None) -> Rates | None:
-    """What was observed between executors of `topology`, None when nothing was."""
+    """Return the observed rates between executors of `topology`, or None without observations."""
     if traffic is None:
         return None
     number = {executor.name: at for at, executor in enumerate(topology.executors)}
@@ -59,7 +59,7 @@ def observed(topology: Topology, traffic: Traffic | None) -> Rates | None:
 
 
 def inside_of(topology: Topology, rates: Rates | None, nodes: int) -> LocalTraffic:
-    """The faster way for partitions onto `nodes` nodes; without rates every communicating pair counts 1."""
+    """Return the faster implementation for partitions onto `nodes` nodes; without rates every pair counts 1."""
     if rates is not None:
         _, (weights,) = scaled(_of_common_size(list(rates.values())))
         return PairTraffic(dict(zip(rates, weights, strict=True)))
@@ -72,7 +72,7 @@ def inside_of(topology: Topology, rates: Rates | None, nodes: int) -> LocalTraff
 
 
 def _of_common_size(rates: Sequence[float]) -> Sequence[float]:
-    """The rates, in another unit if they are so small or large that whole numbers would lose or exceed them."""
+    """Return the rates, scaled if they are too small or too large for exact integers."""
     largest = max(rates)
     if largest >= 2**-20 and sum(rates) < 2**52:
         return rates
@@ -81,7 +81,7 @@ def _of_common_size(rates: Sequence[float]) -> Sequence[float]:
 
 
 class PairTraffic:
-    """Weights of pairs of executors, by number."""
+    """Traffic as weights of pairs of executors, by number."""
 
     def __init__(self, weights: Mapping[tuple[int, int], int]) -> None:
         import numpy as np
@@ -98,7 +98,7 @@ class PairTraffic:
 
 
 class ClassTraffic:
-    """One per communicating pair of a topology."""
+    """Traffic of one per communicating pair of a topology."""
 
     def __init__(self, topology: Topology, nodes: int) -> None:
         import numpy as np

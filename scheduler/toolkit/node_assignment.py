@@ -1,7 +1,7 @@
-"""Where executors may live, for schedulers that choose nodes only: one slot per topology and node.
+"""Assignment of executors to nodes, for schedulers that choose nodes only: one slot per topology and node.
 
-New executors join the worker of their topology that runs on the node (the lowest port, should there be several),
-else the node's lowest free slot. What runs stays where it is.
+New executors join the running worker of their topology on the node (the lowest port if there are several), else they
+get the node's lowest free slot. Running executors do not move.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,14 +14,14 @@ from workloads.topology import Executor, Topology
 
 
 class NodeAssignment:
-    """The nodes of a round and the executors on them; components are numbered over all topologies in order.
+    """Nodes of a round and their executors. Components are numbered over all topologies in order.
 
     Attributes:
         nodes: ids of available nodes with a free slot or a running worker of this round, in input order; elsewhere
             nodes are positions in this tuple.
         counts: component -> {node: its executors there}, nodes without any left out.
         loads: node -> executors of this round on it.
-        lodgings: one per topology, in order.
+        usages: one per topology, in order.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -31,20 +31,20 @@ class NodeAssignment:
         self.nodes = tuple(n.id for n in problem.cluster.available if n.id in busy or self.free.count(n.id))
         self.counts: list[dict[int, int]] = []
         self.loads = [0] * len(self.nodes)
-        self.lodgings: list[NodeUsage] = []
+        self.usages: list[NodeUsage] = []
         self._number = {node: at for at, node in enumerate(self.nodes)}
         for topology in problem.topologies:
             mine = workers[topology.id]
             joined: dict[int, Slot] = {}
             for slot in sorted(mine, key=lambda slot: port_order(problem.cluster, slot)):
                 joined.setdefault(self._number[slot.node], slot)
-            self.lodgings.append(NodeUsage(self, topology, mine, joined, len(self.counts)))
+            self.usages.append(NodeUsage(self, topology, mine, joined, len(self.counts)))
             self.counts.extend({} for _ in topology.components)
-            for executor, slot in self.lodgings[-1].assignments.items():
-                self.count(self.lodgings[-1].number[executor.component], self._number[slot.node])
+            for executor, slot in self.usages[-1].assignments.items():
+                self.count(self.usages[-1].number[executor.component], self._number[slot.node])
 
     def count(self, component: int, node: int) -> None:
-        """One more executor of `component` is on `node`."""
+        """Record one more executor of `component` on `node`."""
         self.counts[component][node] = self.counts[component].get(node, 0) + 1
         self.loads[node] += 1
 
@@ -55,9 +55,9 @@ class NodeUsage:
     Attributes:
         topology: the topology.
         number: component id -> its number in the round.
-        assignments: executor -> slot; at first those that run already.
+        assignments: executor -> slot; initially the running executors.
         waiting: executors without a slot when the round starts, in the topology's order.
-        dropped: executors that run and that the topology has no longer.
+        dropped: running executors that the topology no longer has.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class NodeUsage:
         self.dropped = frozenset(alive) - frozenset(self.assignments)
 
     def has_room(self, node: int) -> bool:
-        """Whether an executor of the topology may go to `node`."""
+        """Return whether an executor of the topology may go to `node`."""
         return node in self._joined or self._assignment.free.count(self._assignment.nodes[node]) > 0
 
     def add(self, executor: Executor, node: int) -> None:
@@ -89,7 +89,7 @@ class NodeUsage:
         self._assignment.count(self.number[executor.component], node)
 
     def settle(self, executors: Sequence[Executor]) -> bool:
-        """Find a node with room for each of `executors`, which come component by component; False: there is none."""
+        """Assign nodes to `executors`, which are ordered by component. Return False when a node is missing."""
         spread = Spread(self._assignment.loads, filter(self.has_room, range(len(self._assignment.nodes))))
         if executors and not spread:
             return False
@@ -102,7 +102,7 @@ class NodeUsage:
 
 
 class Spread:
-    """Nodes by how many executors they hold."""
+    """Nodes by number of executors."""
 
     def __init__(self, loads: Sequence[int], nodes: Iterable[int]) -> None:
         """`loads` (node -> executors on it) is read once; only `nodes` are chosen from."""
@@ -113,11 +113,11 @@ class Spread:
         return bool(self._order)
 
     def choose(self, counts: Mapping[int, int], executors: int) -> list[int]:
-        """Nodes for `executors` executors of one component, one after the other; there must be a node.
+        """Return nodes for `executors` executors of one component, one after the other; there must be a node.
 
         Args:
-            counts: node -> executors of the component on it before, nodes without any left out.
-            executors: how many wait.
+            counts: node -> existing executors of the component on it, nodes without any left out.
+            executors: number of executors to place.
         """
         if executors + len(counts) < len(self._order):
             return self._on_nodes_without(counts, executors)
@@ -133,7 +133,10 @@ class Spread:
         return chosen
 
     def _on_nodes_without(self, counts: Mapping[int, int], executors: int) -> list[int]:
-        """There are more nodes without the component than executors of it: not all nodes need be looked at."""
+        """Return nodes for fewer executors than there are nodes without the component.
+
+        Not all nodes need be examined.
+        """
         chosen: list[int] = []
         aside: list[tuple[int, int]] = []
         while len(chosen) < executors:

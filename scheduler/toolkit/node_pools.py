@@ -1,4 +1,4 @@
-"""Pools of whole nodes that are lent and emptied, and how executors are dealt to workers on them.
+"""Pools of whole nodes that are lent and emptied, and distribution of executors over workers on them.
 
 After Apache Storm, `storm-server/.../scheduler/multitenant/{NodePool,FreePool,Node}.java`.
 """
@@ -13,31 +13,31 @@ from workloads.topology import Executor, Topology
 
 
 class NodeSlots:
-    """What the pools know of nodes; those that are not available or have no slots are not listed."""
+    """Slots of the available nodes as used by the pools; nodes without slots are left out."""
 
     def __init__(self, state: RunningWorkers, slots: Mapping[str, Sequence[Slot]]) -> None:
         self.state = state
         self.slots = slots
 
     def free(self, node: str) -> int:
-        """Free slots."""
+        """Return free slots."""
         return self.state.free.count(node)
 
     def used(self, node: str) -> int:
-        """Slots with a worker."""
+        """Return the number of slots with a worker."""
         return len(self.slots[node]) - self.free(node)
 
     def owners(self, node: str) -> set[str]:
-        """Topologies that run there."""
+        """Return the topologies with a worker on `node`."""
         return {self.state.owner[slot] for slot in self.slots[node] if slot in self.state.owner}
 
     def empty(self, node: str) -> None:
-        """Stop everything on it."""
+        """Stop all workers on `node`."""
         self.state.release([slot for slot in self.slots[node] if slot in self.state.owner])
 
 
 class NodePool:
-    """Nodes that may be lent, those with fewest workers first; a node that leaves is emptied."""
+    """Nodes that may be lent, those with fewest workers first. A node that leaves is emptied."""
 
     def __init__(self, known: NodeSlots, nodes: Iterable[str]) -> None:
         self._known = known
@@ -45,11 +45,11 @@ class NodePool:
 
     @property
     def slots(self) -> int:
-        """All slots of the pool, used or not."""
+        """Return the number of all slots of the pool, used or not."""
         return sum(len(self._known.slots[node]) for node in self.nodes)
 
     def covering(self, slots: int) -> list[str]:
-        """The nodes that would leave to give away `slots` slots, or all if there are fewer."""
+        """Return the nodes that would leave to provide `slots` slots, or all if they have fewer."""
         chosen: list[str] = []
         for node in self._order() if slots > 0 else []:
             if slots <= 0:
@@ -59,14 +59,14 @@ class NodePool:
         return chosen
 
     def take(self, nodes: Sequence[str]) -> Sequence[str]:
-        """Let `nodes` leave."""
+        """Empty `nodes` and remove them from the pool."""
         for node in nodes:
             self.nodes.remove(node)
             self._known.empty(node)
         return nodes
 
     def first(self, count: int) -> list[str]:
-        """The next `count` nodes to leave, or all if there are fewer."""
+        """Return the next `count` nodes to leave, or all if there are fewer."""
         return self._order()[: max(count, 0)]
 
     def _order(self) -> list[str]:
@@ -74,7 +74,7 @@ class NodePool:
 
 
 class Lenders:
-    """Pools in the order in which they are asked."""
+    """Pools in the order of borrowing."""
 
     def __init__(self, known: NodeSlots, *pools: NodePool) -> None:
         self._known = known
@@ -82,16 +82,16 @@ class Lenders:
 
     @property
     def nodes(self) -> int:
-        """Nodes of all pools."""
+        """Return the number of nodes of all pools."""
         return sum(len(pool.nodes) for pool in self._pools)
 
     @property
     def slots(self) -> int:
-        """Slots of all pools."""
+        """Return the number of slots of all pools."""
         return sum(pool.slots for pool in self._pools)
 
     def covering(self, slots: int) -> int:
-        """How many nodes it takes to lend `slots` slots."""
+        """Return the number of nodes needed to provide `slots` slots."""
         return sum(len(nodes) for _, nodes in self._covering(slots))
 
     def take_slots(self, slots: int) -> list[str]:
@@ -115,10 +115,10 @@ class Lenders:
 
 
 class Deal:
-    """The waiting executors of a topology, dealt to so many workers, which are then put on nodes one by one."""
+    """Waiting executors of a topology, split over workers that are put on nodes one by one."""
 
     def __init__(self, topology: Topology, state: RunningWorkers, workers: int, spread: Collection[str]) -> None:
-        """Executors of the components in `spread` go one to a node, as long as there are workers to come."""
+        """Executors of the components in `spread` go to one node each, while there are workers left."""
         self._topology = topology
         self._state = state
         self._held: dict[str, deque[Executor]] = {}
@@ -134,11 +134,11 @@ class Deal:
         }
 
     def __bool__(self) -> bool:
-        """Whether there is a worker left to be put somewhere."""
+        """Return whether a worker is left to be put on a node."""
         return bool(self._workers)
 
     def put_on(self, node: str) -> None:
-        """Start the next worker in the lowest free slot of `node`; one without executors is left out."""
+        """Start the next worker in the lowest free slot of `node`. A worker without executors is skipped."""
         executors = self._workers.popleft()
         for component, held in sorted(self._held.items()):
             if not self._workers:

@@ -1,4 +1,4 @@
-"""What runs while a round goes on, for schedulers that also release running workers."""
+"""Running workers during a round, for schedulers that also release them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,10 +10,10 @@ from workloads.topology import Executor
 
 
 class RunningWorkers:
-    """Running workers and free slots; both change as the scheduler releases and starts workers.
+    """Running workers and free slots, updated as the scheduler releases and starts workers.
 
     Attributes:
-        workers: topology id -> its workers, topologies of other rounds included.
+        workers: topology id -> its workers, topologies outside the round included.
         owner: slot in use -> topology.
         free: the free slots.
     """
@@ -36,21 +36,24 @@ class RunningWorkers:
         self.note(topology, slot, executors)
 
     def note(self, topology: str, slot: Slot, executors: Iterable[Executor]) -> None:
-        """Remember a new worker whose slot was taken already."""
+        """Record a new worker whose slot is already taken."""
         self.owner[slot] = topology
         self.workers[topology][slot] = tuple(executors)
 
     def plan(self, placements: Mapping[str, Placement], details: Mapping[str, Any] | None = None) -> Plan:
-        """The answer to the round's problem, with what was released and what moves; without details, what started."""
+        """Return the plan with released workers and moves. The default `details` list the workers started.
+
+        Without details, what started.
+        """
         freed = released(self._problem, self.workers)
         told = started(self._problem, placements, freed) if details is None else details
         return Plan(placements, freed=freed, migrations=moves(freed, placements), details=told)
 
 
 def released(problem: Problem, workers: Mapping[str, Workers]) -> list[ExistingWorker]:
-    """The workers that ran on available nodes and no longer run as they were.
+    """Return the workers on available nodes that no longer run unchanged.
 
-    A worker that was stopped and started again in its slot with the same executors was not released.
+    A worker stopped and restarted in its slot with the same executors does not count as released.
     """
     return [
         worker
@@ -66,7 +69,7 @@ def _as_set(executors: Iterable[Executor] | None) -> frozenset[Executor] | None:
 
 
 def moves(freed: Iterable[ExistingWorker], placements: Mapping[str, Placement]) -> list[Move]:
-    """The executors of released workers that got another slot."""
+    """Return the executors of released workers that received another slot."""
     found: list[Move] = []
     for worker in freed:
         placement = placements.get(worker.topology)
@@ -81,7 +84,7 @@ def moves(freed: Iterable[ExistingWorker], placements: Mapping[str, Placement]) 
 def started(
     problem: Problem, placements: Mapping[str, Placement], freed: Iterable[ExistingWorker]
 ) -> dict[str, list[dict[str, Any]]]:
-    """The account of a round that deals workers out: those that are new, topology by topology, as slots were taken.
+    """Return the new workers, topology by topology, in the order in which slots were taken.
 
     Args:
         problem: the round.

@@ -1,21 +1,21 @@
-"""Rates and loads as whole numbers, so that sums are exact and no comparison needs a tolerance."""
+"""Rates and loads as integers, so that sums are exact and no comparison needs a tolerance."""
 
 import sys
 from collections.abc import Sequence
 from fractions import Fraction
 
 MOST = 2**52
-"""Sums of scaled values stay below, so that they are exact as floats too."""
+"""Upper limit of sums of scaled values, so that they are exact as floats too."""
 
 LARGEST_SCALE = 2**1000
-"""So much can still be multiplied with as a float; what is smaller than its inverse counts as nothing."""
+"""Largest factor that keeps products within floats; values below its inverse count as 0."""
 
 DECIMALS = 6
-"""Numbers with so many digits after the point, the way people write them, are scaled exactly."""
+"""Maximum number of decimal places for which values are scaled exactly."""
 
 
 def scaled(*groups: Sequence[float]) -> tuple[int, list[list[int]]]:
-    """The groups in one unit as whole numbers, and how many of the new units make an old one.
+    """Return the groups as integers in one unit, and the number of these units per original unit.
 
     Exact for whole numbers and decimal fractions; other values are rounded by less than one part in 2^51 of
     their common sum.
@@ -35,10 +35,10 @@ def scaled(*groups: Sequence[float]) -> tuple[int, list[list[int]]]:
 
 
 def decimal(value: float) -> Fraction:
-    """The number that is written down as `value`: 0.1 is a tenth."""
+    """Return the decimal number written as `value`: 0.1 is a tenth."""
     return Fraction(repr(value))
 
 
 def as_float(value: Fraction) -> float:
-    """The nearest float; the largest one for what is beyond it."""
+    """Return the nearest float, or the largest one for larger values."""
     return float(min(value, Fraction(sys.float_info.max)))

@@ -1,7 +1,7 @@
-"""What runs and what is free when a round starts; every scheduler that hands out slots shares this view.
+"""Running workers and free slots at the start of a round, shared by all schedulers that assign slots.
 
-Nodes that are not available offer nothing, and what ran on them has died: its executors wait to be
-placed again. Within a node slots go by port, lowest first; slots without named ports go by index.
+Unavailable nodes have no free slots, and their workers count as dead: the executors wait to be placed again. The slots
+of a node are ordered by port, lowest first, or by index if ports are not named.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ Workers = dict[Slot, tuple[Executor, ...]]
 
 
 def running(problem: Problem) -> dict[str, Workers]:
-    """The workers that run on available nodes, by topology; every topology of the problem has an entry."""
+    """Return the workers on available nodes, by topology; every topology of the problem has an entry."""
     found: dict[str, Workers] = {topology.id: {} for topology in problem.topologies}
     for worker in problem.existing:
         if problem.cluster.by_id[worker.node].available:
@@ -26,40 +26,40 @@ def running(problem: Problem) -> dict[str, Workers]:
 
 
 def assigned(workers: Workers) -> dict[Executor, Slot]:
-    """Executor -> slot."""
+    """Return executor -> slot."""
     return {executor: slot for slot, executors in workers.items() for executor in executors}
 
 
 def waiting(topology: Topology, workers: Workers) -> list[Executor]:
-    """The executors of `topology` that have no worker, in its own order."""
+    """Return the executors of `topology` without a worker, in the topology's order."""
     alive = assigned(workers)
     return [executor for executor in topology.executors if executor not in alive]
 
 
 def why_waiting(topology: Topology, workers: Workers, executors: int) -> str:
-    """Why `executors` of a topology got no slot, for schedulers that add nothing to running workers."""
+    """Return why `executors` of a topology got no slot, for schedulers that never extend running workers."""
     if len(workers) >= topology.workers:
         return f"all {topology.workers} workers run already and take no more: {executors} executors wait"
     return f"no free slot: {executors} executors wait"
 
 
 def fewer_workers(topology: Topology, possible: int) -> str:
-    """A word on it when a topology gets fewer workers than it asked for."""
+    """Return a message if a topology gets fewer workers than requested, or an empty text."""
     if possible >= topology.workers:
         return ""
     return f"{topology.workers} workers were asked for, there are slots for {possible}"
 
 
 def port_order(cluster: Cluster, slot: Slot) -> int:
-    """What slots of one node are compared by: the port, or the index where ports have no names."""
+    """Return the sort key of slots of one node: the port, or the index if ports are not named."""
     ports = cluster.by_id[slot.node].ports
     return slot.index if ports is None else ports[slot.index]
 
 
 class FreeSlots:
-    """The free slots of a cluster during a round; they are taken, and may be released again.
+    """Free slots of a cluster during a round; they are taken and may be released again.
 
-    A node's slots are not listed one by one until somebody asks, so that nodes with very many cost nothing.
+    A node's slots are listed only on demand, so that nodes with very many slots cost nothing.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -71,28 +71,28 @@ class FreeSlots:
 
     @property
     def total(self) -> int:
-        """Free slots of the whole cluster."""
+        """Number of free slots of the whole cluster."""
         return self._total
 
     def count(self, node: str) -> int:
-        """Free slots of `node`; 0 for one that is not available."""
+        """Return the number of free slots of `node`; 0 if it is not available."""
         return self._nodes[node].count if node in self._nodes else 0
 
     def nodes(self) -> list[str]:
-        """Ids of the nodes that have a free slot, ascending."""
+        """Return ids of the nodes with a free slot, ascending."""
         return sorted(node for node, slots in self._nodes.items() if slots.count)
 
     def of(self, node: str) -> Iterator[Slot]:
-        """Free slots of `node`, lowest port first; do not take or release while iterating."""
+        """Yield free slots of `node`, lowest port first; do not take or release while iterating."""
         return (Slot(node, index) for index in self._nodes[node]) if node in self._nodes else iter(())
 
     def lowest(self, node: str) -> Slot | None:
-        """The free slot of `node` with the lowest port."""
+        """Return the free slot of `node` with the lowest port, or None."""
         index = self._nodes[node].lowest() if node in self._nodes else None
         return None if index is None else Slot(node, index)
 
     def is_free(self, slot: Slot) -> bool:
-        """Whether `slot` exists, is offered and holds nothing."""
+        """Return whether `slot` exists, is available and is empty."""
         return slot.node in self._nodes and self._nodes[slot.node].is_free(slot.index)
 
     def take(self, slot: Slot) -> None:
@@ -117,14 +117,14 @@ class FreeSlots:
 
 
 class _NodeSlots:
-    """One node's free slots, as ranks in port order."""
+    """Free slots of one node, as ranks in port order."""
 
     def __init__(self, node: Node) -> None:
         self._order: Sequence[int] = node.slot_order
         named = node.ports is not None
         self._rank = {index: rank for rank, index in enumerate(self._order)} if named else None
         self._taken: set[int] = set()
-        self._fresh = 0  # ranks below have been handed out at least once, or were seen to be taken
+        self._fresh = 0  # lower ranks have been taken at least once, or were found taken
         self._returned: list[int] = []  # heap of ranks below `_fresh` that were released; some are taken again
 
     @property
@@ -162,7 +162,7 @@ class _NodeSlots:
 
 
 def interleaved(free: FreeSlots) -> Iterator[Slot]:
-    """Storm's slot order: one slot of every node, then a second one, and so on.
+    """Yield slots in Storm's order: one slot of every node, then a second one, and so on.
 
     Nodes with more free slots come first, equal ones by id (`storm-server/.../utils/ServerUtils.java`). Do not
     take or release slots while iterating.

@@ -32,7 +32,7 @@ from agents.worker.channels.local import LocalOutgoing
 from agents.worker.channels.remote import RemoteOutgoing
 from agents.worker.task_graph.epoch import EpochTasks
 from agents.worker.task_graph.plan import RunPlan
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.migrations import MovePlan, MoveRequest
 from inventory.errors import RunError
 from scheduler.algorithms.pipeline_linear import PipelineLinear, PipelineLinearParams
@@ -206,7 +206,7 @@ class GatedRun:
             return random_gates(random, topology, left_of(lost))
 
         spec = replace(run_spec(topology, self.places, self.seed, rate=self.rate), gates=self.gates)
-        course = Course((), self.checkpoint_s, tuple(sorted(self.moves, key=lambda plan: plan.at_s)))
+        course = ControlSettings((), self.checkpoint_s, tuple(sorted(self.moves, key=lambda plan: plan.at_s)))
         cluster = ScriptedCluster(spec, self.ledger.operator, self.limits, course, self.nodes, place, gates)
         faults = list(self.faults)
         async with cluster.session as session:

@@ -19,7 +19,7 @@ from scripted_cluster import PHASES, ScriptedCluster
 from topologies import random_topology
 
 from agents.protocol import Place
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import Coordinator
 from controller.coordinator.migrations import MovePlan, MoveRequest
 from inventory.errors import RunError
@@ -92,7 +92,7 @@ class Scenario:
         """From start to finish."""
         random = self.random
         spec = run_spec(self.ledger.topology, self.places, self.seed, rate=self.rate)
-        course = Course((), CHECKPOINT_S, tuple(sorted(self.moves, key=lambda plan: plan.at_s)))
+        course = ControlSettings((), CHECKPOINT_S, tuple(sorted(self.moves, key=lambda plan: plan.at_s)))
 
         def place(lost: Set[str]) -> Mapping[str, Place]:
             left = [node for node in NODES if node not in lost]

@@ -12,7 +12,7 @@ from trees.processors import CPU, acpi_shared
 from agents.agent.agent import _put_back_cpus
 from agents.cpu.control import CpuControl
 from agents.cpu.journal import journal_path
-from agents.cpu.wish import CpuRequest
+from agents.cpu.request import CpuRequest
 from campaign.runner.clean import clean
 
 

@@ -69,8 +69,7 @@ def test_two_hundred_interrupts_while_the_program_is_loaded() -> None:
 
 
 def test_nothing_is_loaded_before_the_program_takes_ctrl_c() -> None:
-    loaded = "print(sorted(set(sys.modules) - before))"
-    code = f"import sys; before = set(sys.modules); import campaign.commands.start; {loaded}"
+    code = "import sys; old = set(sys.modules); import campaign.commands.start; print(sorted(set(sys.modules) - old))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['campaign', 'campaign.commands', 'campaign.commands.start']"
 

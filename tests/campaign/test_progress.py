@@ -28,7 +28,7 @@ def flowing() -> LiveMetrics:
     flow, now = LiveMetrics(), time.monotonic()
     for at, sunk in ((0, 0), (2, 2469)):
         progress = Progress(epoch=1, slot=0, at_ns=at * 10**9, emitted=sunk, sunk=sunk, latency_p50_ns=4_250_000)
-        flow.take("n1", progress, now)
+        flow.record("n1", progress, now)
     return flow
 
 

@@ -56,15 +56,15 @@ class Deadly(LoopbackTransport):
 
 
 class Ears:
-    """Hears of agents; see `cluster.Listener`."""
+    """Hears of agents; see `controller.nodes.agents.AgentListener`."""
 
     def __init__(self) -> None:
         self.gone_nodes: list[str] = []
 
-    def take(self, node: str, report: Report) -> None:
+    def handle_report(self, node: str, report: Report) -> None:
         """Nothing runs here."""
 
-    def gone(self, node: str, _reason: str) -> None:
+    def handle_agent_gone(self, node: str, _reason: str) -> None:
         self.gone_nodes.append(node)
 
 

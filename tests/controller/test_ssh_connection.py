@@ -66,7 +66,7 @@ async def said(connection: Connection, command: str) -> tuple[int, bytes, bytes]
             out, err = channel.makefile("rb").read(), channel.makefile_stderr("rb").read()
             return channel.recv_exit_status(), out, err
 
-        return await connection.do(finish)
+        return await connection.run_blocking(finish)
 
 
 async def hello(connection: Connection) -> bytes:

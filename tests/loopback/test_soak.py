@@ -8,7 +8,7 @@ import psutil
 import pytest
 from ground import Ground, Play, ground
 
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from workloads.rates import NS
 from workloads.registry import load_workload
 from workloads.workload import Workload
@@ -50,7 +50,7 @@ def slope_per_minute(values: Sequence[float]) -> float:
 
 async def capacity(agents: Ground, workload: Workload, seconds: float) -> float:
     """Records per second that go through when the sources never wait."""
-    async with agents.run(workload, PLACES, {"kind": "max"}, Course(checkpoint_s=CHECKPOINT_S)) as play:
+    async with agents.run(workload, PLACES, {"kind": "max"}, ControlSettings(checkpoint_s=CHECKPOINT_S)) as play:
         start_ns = await play.session.start()
         await play.session.wait_until(start_ns + round(seconds * NS))
         assert (await play.end()).passed
@@ -64,14 +64,14 @@ async def soak(folder: Path) -> tuple[float, dict[str, list[float]], int]:
     async with ground(folder) as agents:
         per_s = SHARE * await capacity(agents, workload, 15)
         rate = {"kind": "constant", "tuples_per_s": per_s}
-        async with agents.run(workload, PLACES, rate, Course(checkpoint_s=CHECKPOINT_S)) as play:
+        async with agents.run(workload, PLACES, rate, ControlSettings(checkpoint_s=CHECKPOINT_S)) as play:
             start_ns = await play.session.start()
             for at in range(1, MINUTES * 60 // EVERY_S + 1):
                 await play.session.wait_until(start_ns + at * EVERY_S * NS)
                 for name, held in resident_mb(agents, play).items():
                     memory.setdefault(name, []).append(held)
             assert (await play.end()).passed
-            return per_s, memory, play.session.journal.checkpoints
+            return per_s, memory, play.session.event_log.checkpoints
 
 
 @pytest.mark.timeout(1500)

@@ -15,7 +15,7 @@ from scripted_disk import LAST
 
 from agents.protocol import Place
 from agents.worker.task_graph.interfaces import Settled
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.migrations import MovePlan, MoveRequest
 from workloads.operators import Context, Operator, Row
 from workloads.workload import PreparedInput, Verdict, Workload
@@ -106,7 +106,7 @@ def play_with_faults(
 
     async def playing() -> ScriptedCluster:
         spec = run_spec(topology, [random.choice(slots) for _ in names], rate=rate)
-        course = Course(checkpoint_s=0.05, moves=tuple(moves))
+        course = ControlSettings(checkpoint_s=0.05, moves=tuple(moves))
         cluster = ScriptedCluster(spec, _supplied(workload, inputs), limits, course, NODES, place)
 
         async def running() -> None:

@@ -72,7 +72,7 @@ class Exclamation:
         self.params = params
 
     def topology(self) -> Topology:
-        """Word, two exclaiming bolts and ackers."""
+        """Return word, two exclaiming bolts and ackers."""
         parallelism = self.params.parallelism
         words: Mapping[str, Mapping[str, FieldType]] = {DEFAULT_STREAM: {"word": "str"}}
         return Topology(
@@ -89,11 +89,11 @@ class Exclamation:
         )
 
     def operator(self, component: str) -> Operator:
-        """A new operator of one of the three components."""
+        """Return a new operator of one of the three components."""
         return {"word": LineSpout, "exclaim1": Exclaim, "exclaim2": LastExclaim}[component]()
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
-        """One record per word of the text."""
+        """Return one record per word of the text."""
         return [prepare_text(self.params.text, "words", folder)]
 
     def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
@@ -105,7 +105,7 @@ class Exclamation:
         return {TABLE: [digest_of(emitted).row]}
 
     def compare(self, answer: Answer, reference: Answer) -> Verdict:
-        """By number of words and digest."""
+        """Return by number of words and digest."""
         got, expected = merged(answer.get(TABLE, ())), merged(reference[TABLE])
         if got == expected:
             return Verdict(True, len(reference[TABLE]))

@@ -196,7 +196,7 @@ class Merge(Rank):
 
 
 def best(counted: Iterable[Row], n: int) -> list[Row]:
-    """The `n` most frequent of (word, count)."""
+    """Return the `n` most frequent of (word, count)."""
     return nsmallest(n, counted, key=lambda row: (-row[1], row[0]))
 
 
@@ -228,7 +228,7 @@ class TopN:
         )
 
     def operator(self, component: str) -> Operator:
-        """A new operator of a component."""
+        """Return a new operator of a component."""
         params = self.params
         match component:
             case "read":
@@ -241,7 +241,7 @@ class TopN:
                 return Merge(params.n)
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
-        """One record per word of the text."""
+        """Return one record per word of the text."""
         return [prepare_text(self.params.text, "words", folder)]
 
     def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
@@ -265,6 +265,6 @@ class TopN:
         return {TABLE: rows}
 
     def compare(self, answer: Answer, reference: Answer) -> Verdict:
-        """Tick by tick, rank by rank."""
+        """Return tick by tick, rank by rank."""
         differences = rows_differ(answer.get(TABLE, ()), reference[TABLE], key_fields=2)
         return Verdict(not differences, len(reference[TABLE]), "; ".join(differences))

@@ -112,7 +112,7 @@ class WordCount:
         self.params = params
 
     def topology(self) -> Topology:
-        """Spout, split, count and ackers."""
+        """Return spout, split, count and ackers."""
         parallelism = self.params.parallelism
         words: dict[str, FieldType] = {"word": "str", "count": "int"} if self.params.combine else {"word": "str"}
         return Topology(
@@ -133,16 +133,16 @@ class WordCount:
         )
 
     def operator(self, component: str) -> Operator:
-        """A new operator of one of the three components."""
+        """Return a new operator of one of the three components."""
         split, count = (SplitCounted, CountCombined) if self.params.combine else (Split, Count)
         return {"spout": LineSpout, "split": split, "count": count}[component]()
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
-        """One record per line of the text."""
+        """Return one record per line of the text."""
         return [prepare_text(self.params.text, "lines", folder)]
 
     def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
-        """Lines that were emitted equally often are counted together."""
+        """Return lines that were emitted equally often are counted together."""
         lines = read_records(inputs[0].path)
         emitted: defaultdict[int, list[str]] = defaultdict(list)
         for line, times in zip(lines, times_emitted(len(lines), positions), strict=True):
@@ -155,7 +155,7 @@ class WordCount:
         return {TABLE: list(counts.items())}
 
     def compare(self, answer: Answer, reference: Answer) -> Verdict:
-        """Word by word."""
+        """Return word by word."""
         expected = reference[TABLE]
         differences = rows_differ(answer.get(TABLE, ()), expected, key_fields=1)
         return Verdict(not differences, len(expected), "; ".join(differences))

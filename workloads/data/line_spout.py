@@ -58,12 +58,12 @@ class LineSpout(Spout):
 
 @lru_cache(maxsize=1)
 def _rows(path: Path, size: int, mtime_ns: int) -> list[Row]:
-    """The records as rows; the spouts of one worker share them, a changed file is read again."""
+    """Return the records as rows; the spouts of one worker share them, a changed file is read again."""
     return list(zip(read_records(path)))
 
 
 def times_emitted(records: int, positions: Sequence[int]) -> list[int]:
-    """How often each of `records` prepared records was emitted when executor i stands at `positions[i]`.
+    """Return how often each of `records` prepared records was emitted when executor i stands at `positions[i]`.
 
     After R / gcd(R, n) records an executor is back at its first one, having emitted each record whose number is
     its own modulo gcd(R, n) exactly once; so only the unfinished cycle is walked.

@@ -45,7 +45,7 @@ EMPTY = Digest(0, 0)
 
 
 def digest_of(counted: Mapping[Row, int]) -> Digest:
-    """The digest of a bag in which each row of `counted` is so many times."""
+    """Return the digest of a bag in which each row of `counted` is so many times."""
     total = 0
     for row, times in counted.items():
         total += times * int.from_bytes(blake2b(codec_bytes(row), digest_size=16).digest(), "big")
@@ -53,7 +53,7 @@ def digest_of(counted: Mapping[Row, int]) -> Digest:
 
 
 def merged(rows: Iterable[Row]) -> Digest:
-    """The digest of the whole from the answer rows of its parts.
+    """Return the digest of the whole from the answer rows of its parts.
 
     >>> merged([(2, "0" * 31 + "5"), (1, "f" * 32)]).row
     (3, '00000000000000000000000000000004')
@@ -87,7 +87,7 @@ class RowMultiset:
         return self._hashed
 
     def snapshot(self) -> bytes:
-        """The digest as bytes; its size does not depend on the rows."""
+        """Return the digest as bytes; its size does not depend on the rows."""
         return msgspec.msgpack.encode(self.digest.row)
 
     def restore(self, state: bytes) -> None:

@@ -1,8 +1,8 @@
 """Text, prepared once: from books or documentation to a file with one record per line.
 
-Records are either the lines of the text, blank ones included, so that record numbers are line numbers, or its
-words. A word, everywhere in Millrace, is a maximal run of characters that are not white space
-(`str.split`): no case folding, no stripping of punctuation, as Storm's starter examples do it and as `wc -w` counts.
+Records are either the lines of the text, blank ones included, so that record numbers are line numbers, or its words. A
+word, everywhere in Millrace, is a maximal run of characters that are not white space (`str.split`): no case folding, no
+stripping of punctuation, as Storm's starter examples do it and as `wc -w` counts.
 
 A line ends at LF, CR LF or CR and nowhere else. Several files are read one after another, each ending its last line.
 """
@@ -108,12 +108,12 @@ def prepare_text(source: Source, unit: Unit, folder: Path, name: str = "text") -
 
 
 def read_records(path: Path) -> list[str]:
-    """The records of a prepared file, in order."""
+    """Return the records of a prepared file, in order."""
     return path.read_bytes().decode().split("\n")[:-1]
 
 
 def _read(source: Source) -> tuple[list[tuple[str, bytes]], str]:
-    """All of the source as (place, bytes as found, unpacked), and one line on where it comes from."""
+    """Return all of the source as (place, bytes as found, unpacked), and one line on where it comes from."""
     if source == "":
         return [("pydoc_data.topics", _documentation())], (
             f"documentation topics of CPython {sys.version.partition(' ')[0]} (pydoc_data.topics)"
@@ -143,7 +143,7 @@ def _documentation() -> bytes:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """The file itself, or all files below a folder in the order of their paths; hidden ones are left out."""
+    """Yield the file itself, or all files below a folder in the order of their paths; hidden ones are left out."""
     try:
         if path.is_file():
             yield path
@@ -195,7 +195,7 @@ def _records(place: str, data: bytes, unit: Unit) -> Sequence[str]:
 
 
 def _kept(path: Path) -> _Summary | None:
-    """The summary of a prepared file that is there and whole."""
+    """Return the summary of a prepared file that is there and whole."""
     try:
         summary = msgspec.json.decode(_beside(path).read_bytes(), type=_Summary)
         whole = sha256(path.read_bytes()).hexdigest() == summary.sha256

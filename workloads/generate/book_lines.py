@@ -31,7 +31,7 @@ _CHUNK = 100_000
 
 
 def book_lines(rows: int, seed: int) -> Iterator[pa.RecordBatch]:
-    """The first `rows` lines of a seed, in batches of one column."""
+    """Yield the first `rows` lines of a seed, in batches of one column."""
     words = pa.array(vocabulary(seed))
     by_share = _ranks_by_share()
     lengths, blanks, choices = (Draws(seed, f"lines {kind}") for kind in ("lengths", "blank", "words"))
@@ -47,7 +47,7 @@ def book_lines(rows: int, seed: int) -> Iterator[pa.RecordBatch]:
 
 
 def vocabulary(seed: int) -> list[str]:
-    """All words, most frequent first: short ones, then longer ones."""
+    """Return all words, most frequent first: short ones, then longer ones."""
     base = len(_SYLLABLES)
     words = [*"aeiou", *_SYLLABLES]
     order = np.argsort(Draws(seed, "short words").bits(np.arange(len(words))), kind="stable")
@@ -63,7 +63,10 @@ def vocabulary(seed: int) -> list[str]:
 
 
 def _ranks_by_share() -> Integers:
-    """The rank of a word for each of `_STEPS` equal shares; frequencies fall as 1/rank between the known ranks."""
+    """Return the rank of a word for each of `_STEPS` equal shares.
+
+    Frequencies fall as 1/rank between the known ranks.
+    """
     weights: list[float] = []
     for (low, high), (first, last) in zip(pairwise(RANKS), pairwise(SHARES), strict=True):
         unit = (last - first) / fsum(1 / rank for rank in range(low + 1, high + 1))

@@ -26,7 +26,7 @@ class Draws:
         self._key = np.uint64(int.from_bytes(blake2b(f"{kind} {seed}".encode(), digest_size=8).digest(), "big"))
 
     def bits(self, numbers: npt.NDArray[Any]) -> Bits:
-        """64 random bits for each number."""
+        """Return 64 random bits for each number."""
         z = numbers.astype(np.uint64) * _GOLDEN + self._key
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -34,25 +34,28 @@ class Draws:
         return mixed
 
     def below(self, numbers: npt.NDArray[Any], most: int | npt.NDArray[Any]) -> Integers:
-        """0..most - 1, all alike; `most` up to 2^32."""
+        """Return 0..most - 1, all alike; `most` up to 2^32."""
         return ((self.bits(numbers) >> _HALF) * np.asarray(most, np.uint64) >> _HALF).astype(np.int64)
 
     def happens(self, numbers: npt.NDArray[Any], in_a_million: int) -> npt.NDArray[np.bool_]:
-        """Whether what happens so often happens."""
+        """Return whether what happens so often happens."""
         return self.below(numbers, MILLION) < in_a_million
 
     def by_share(self, numbers: npt.NDArray[Any], weights: Sequence[int] | Integers) -> Integers:
-        """Places in `weights`, each as often as its weight says."""
+        """Return places in `weights`, each as often as its weight says."""
         reached = np.cumsum(np.asarray(weights, np.int64))
         return np.searchsorted(reached, self.below(numbers, int(reached[-1])), side="right").astype(np.int64)
 
     def by_quantiles(self, numbers: npt.NDArray[Any], quantiles: Sequence[int]) -> Integers:
-        """Values with these quantiles, at equal distances from the smallest to the largest; between them, linear."""
+        """Return values with these quantiles, at equal distances from the smallest to the largest.
+
+        Between them, linear.
+        """
         return between(self.bits(numbers) >> _HALF, quantiles)
 
 
 def between(shares: Bits, quantiles: Sequence[int]) -> Integers:
-    """The values at shares of 2^32 of a distribution, by its quantiles at equal distances."""
+    """Return the values at shares of 2^32 of a distribution, by its quantiles at equal distances."""
     table = np.asarray(quantiles, np.int64)
     place = shares * np.uint64(len(table) - 1)
     step, into = (place >> _HALF).astype(np.int64), (place & _LOW).astype(np.int64)
@@ -62,7 +65,7 @@ def between(shares: Bits, quantiles: Sequence[int]) -> Integers:
 
 
 def spread(draws: Draws, count: int, quantiles: Sequence[int]) -> Integers:
-    """`count` values that keep to their quantiles as well as so few can, in random order."""
+    """Return `count` values that keep to their quantiles as well as so few can, in random order."""
     numbers = np.arange(count)
     shares = ((numbers.astype(np.uint64) << _HALF) + (draws.bits(numbers) >> _HALF)) // np.uint64(count)
     order = np.argsort(draws.bits(numbers + count), kind="stable")

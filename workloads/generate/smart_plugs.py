@@ -67,18 +67,18 @@ class Plugs:
         self.first_wh = drawn("counters").by_quantiles(every, FIRST_WH)
 
     def on_seconds(self, plug: Integers, second: Integers) -> Integers:
-        """How long a plug has been on, from second 0 to before `second`."""
+        """Return how long a plug has been on, from second 0 to before `second`."""
         cycle, on, offset = self.cycle[plug], self.on[plug], self.offset[plug]
         cycling = _on_in_cycles(second + offset, cycle, on) - _on_in_cycles(offset, cycle, on)
         return np.choose(self.kind[plug], [np.zeros_like(second), second, cycling])
 
     def is_on(self, plug: Integers, second: Integers) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        """Whether a plug is on during `second`."""
+        """Return whether a plug is on during `second`."""
         return self.on_seconds(plug, second + 1) > self.on_seconds(plug, second)
 
 
 def smart_plugs(rows: int, seed: int) -> Iterator[pa.RecordBatch]:
-    """The first `rows` rows of a seed, in batches."""
+    """Yield the first `rows` rows of a seed, in batches."""
     plugs = Plugs(seed)
     done, begin = 0, 0
     while done < rows:
@@ -123,7 +123,7 @@ def _chunk(plugs: Plugs, seed: int, begin: int, first_id: int) -> pa.RecordBatch
 
 
 def _readings(plugs: Plugs, seed: int, begin: int) -> tuple[Integers, Integers]:
-    """Seconds and plugs of the readings from `begin` on, in order of time, then of plugs."""
+    """Return seconds and plugs of the readings from `begin` on, in order of time, then of plugs."""
     seconds = np.arange(max(0, begin - 1), begin + _CHUNK_S)
     at, plug = np.nonzero(seconds[:, None] % plugs.period == plugs.phase)
     second = seconds[at]
@@ -143,6 +143,6 @@ def _on_in_cycles(second: Integers, cycle: Integers, on: Integers) -> Integers:
 
 
 def _some(draws: Draws, household: int, count: int) -> Integers:
-    """Numbers of the plugs of a household."""
+    """Return numbers of the plugs of a household."""
     order = np.argsort(draws.bits(np.arange(MOST_PLUGS) + household * MOST_PLUGS), kind="stable")
     return np.sort(order[:count])

@@ -77,7 +77,7 @@ class City:
 
 
 def city_of(seed: int) -> City:
-    """Cells nearer to the centre are more popular, more or less."""
+    """Return cells nearer to the centre are more popular, more or less."""
     reach = 60
     x, y = (axis.ravel() for axis in np.meshgrid(np.arange(-reach, reach + 1), np.arange(-reach, reach + 1)))
     distance = (x * SPREAD[1]) ** 2 + (y * SPREAD[0]) ** 2
@@ -96,7 +96,7 @@ def city_of(seed: int) -> City:
 
 
 def taxi_trips(rows: int, seed: int) -> Iterator[pa.RecordBatch]:
-    """The first `rows` rows of a seed, in batches."""
+    """Yield the first `rows` rows of a seed, in batches."""
     city, taxis = city_of(seed), _Taxis(seed)
     done, minute = 0, 0
     while done < rows:
@@ -168,7 +168,7 @@ def _trips(seed: int, city: City, taxis: _Taxis, minute: Integers, trip: Integer
 
 
 def _cells(seed: int, city: City, trip: Integers) -> tuple[Integers, Integers]:
-    """Ranks of the cells of both ends."""
+    """Return ranks of the cells of both ends."""
 
     def popular(kind: str, numbers: Integers, reached: Integers) -> Integers:
         shares = Draws(seed, kind).bits(numbers) >> np.uint64(32)
@@ -190,7 +190,7 @@ def _cells(seed: int, city: City, trip: Integers) -> tuple[Integers, Integers]:
 
 
 def _points(draws: Draws, city: City, cell: Integers, trip: Integers) -> tuple[Integers, Integers]:
-    """Longitudes and latitudes in a cell, in millionths of a degree."""
+    """Return longitudes and latitudes in a cell, in millionths of a degree."""
     grid = CELLS_500_M
     east, south = draws.below(2 * trip, grid.east), draws.below(2 * trip + 1, grid.south)
     longitude = CENTRE_LONGITUDE - grid.east // 2 + (city.x[cell] - 1) * grid.east + east
@@ -208,7 +208,7 @@ def _hundredths_of_miles(
 
 
 def _durations(drawn: Callable[[str], Draws], hundredths: Integers, trip: Integers, dropoff: Integers) -> Integers:
-    """Whole minutes, more or less; a drop-off at a full minute has its pick-up at one."""
+    """Return whole minutes, more or less; a drop-off at a full minute has its pick-up at one."""
     meant = START_S + hundredths * SECONDS_A_MILE // 100
     seconds = meant * drawn("paces").by_quantiles(trip, PACE_PERCENT) // 100
     minutes = np.clip((seconds + 30) // 60, 1, MOST_MINUTES) * 60
@@ -218,7 +218,7 @@ def _durations(drawn: Callable[[str], Draws], hundredths: Integers, trip: Intege
 
 
 def _taxi(draws: Draws, minute: Integers, trip: Integers) -> Integers:
-    """Half of the trips are taken in turns, the others by whoever is near."""
+    """Return half of the trips are taken in turns, the others by whoever is near."""
     turn = np.where(trip % 2 == 0, trip // 2 % ACTIVE, draws.below(trip, ACTIVE))
     taxi: Integers = (turn + minute * NEW_A_MINUTE) % TAXIS
     return taxi
@@ -229,6 +229,6 @@ def _time(seconds: Integers) -> pa.Array:
 
 
 def _decimal(values: Integers, places: int) -> pa.Array:
-    """Whole numbers of the last place as decimals, which are written with all their places."""
+    """Return whole numbers of the last place as decimals, which are written with all their places."""
     words = np.stack([values, values >> 63], axis=1)
     return pa.Array.from_buffers(pa.decimal128(18, places), len(values), [None, pa.py_buffer(words)])

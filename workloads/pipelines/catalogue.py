@@ -18,7 +18,7 @@ SOCKET = "tcp://"
 
 
 def pipeline_named(name: str) -> type[Any]:
-    """The class of a pipeline.
+    """Return the class of a pipeline.
 
     Raises:
         InputError: there is none of that name.

@@ -25,7 +25,7 @@ _TYPES: Mapping[str, tuple[str, pa.DataType]] = {
 
 
 def log_of(bolt: type[Bolt], trips: DataFrame, before: DataFrame | None) -> tuple[DataFrame, DataFrame]:
-    """The changes that come with a piece, and what the next piece must be given as `before`.
+    """Return the changes that come with a piece, and what the next piece must be given as `before`.
 
     Args:
         bolt: keeps the log.
@@ -42,7 +42,7 @@ def log_of(bolt: type[Bolt], trips: DataFrame, before: DataFrame | None) -> tupl
 
 
 def _fold(bolt: type[Bolt], state: bytes | None) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What Spark calls with all trips, batch by batch."""
+    """Return what Spark calls with all trips, batch by batch."""
     schema = pa.schema(
         [(name, _TYPES[kind][1]) for name, kind in (bolt.answer_schema or {}).items()] + [(_STATE, pa.binary())]
     )

@@ -84,7 +84,9 @@ class Loads(Query):
 
 
 def summed(rows: DataFrame) -> DataFrame:
-    """By plug and `at`: `total` and `count` of load readings; where they fill gaps, `first` and `last` one of work.
+    """Return by plug and `at`: `total` and `count` of load readings.
+
+    Where they fill gaps, `first` and `last` one of work.
 
     Args:
         rows: as readings are reduced.
@@ -103,7 +105,7 @@ def _merged(sums: DataFrame) -> DataFrame:
 
 
 def _cells(sums: DataFrame, query: QueryParams, done: int | None, until: int) -> DataFrame:
-    """Loads of plugs at the ticks behind `done` and up to `until`: name, `slice_s`, `slice`, `at`, `load`."""
+    """Return loads of plugs at the ticks behind `done` and up to `until`: name, `slice_s`, `slice`, `at`, `load`."""
     if query.fill == "work":
         before = Window.partitionBy(*PLUG).orderBy("at").rowsBetween(Window.unboundedPreceding, -1)
         begin = F.when(F.col("last").isNotNull(), F.coalesce(F.last("last", True).over(before), F.col("first")))
@@ -126,13 +128,13 @@ def _cells(sums: DataFrame, query: QueryParams, done: int | None, until: int) ->
 
 
 def _load_of_work(begin: Column, end: Column) -> Column:
-    """W from the work between two readings; null where they do not tell."""
+    """Return W from the work between two readings; null where they do not tell."""
     seconds, kwh = end["timestamp"] - begin["timestamp"], end["value"] - begin["value"]
     return F.when((seconds > 0) & (kwh >= 0), kwh * WATT_SECONDS_OF_A_KWH / seconds)
 
 
 def _predictions(cells: DataFrame, past: DataFrame | None, name: tuple[str, ...], query: QueryParams) -> DataFrame:
-    """Rows of the answer for all cells.
+    """Return rows of the answer for all cells.
 
     Every cell asks for slices before `position`, and one that ends a slice also answers, at that slice's `position`.
     """
@@ -169,7 +171,7 @@ def _predictions(cells: DataFrame, past: DataFrame | None, name: tuple[str, ...]
 
 
 def _still_needed(sums: DataFrame, query: QueryParams, until: int) -> DataFrame:
-    """Sums of slices that are not over, and each plug's last reading of work before these."""
+    """Return sums of slices that are not over, and each plug's last reading of work before these."""
     open_from = min((until + 1) // (length // TICK_S) * (length // TICK_S) for length in query.lengths)
     if query.fill == "none":
         return sums.where(F.col("at") >= open_from)
@@ -179,7 +181,7 @@ def _still_needed(sums: DataFrame, query: QueryParams, until: int) -> DataFrame:
 
 
 def _ticks() -> Column:
-    """Ticks in a slice."""
+    """Return ticks in a slice."""
     return _whole_part(F.col("slice_s"), F.lit(TICK_S))
 
 
@@ -188,5 +190,5 @@ def _ends_slice() -> Column:
 
 
 def _whole_part(value: Column, by: Column) -> Column:
-    """`value` / `by`, rounded down; both whole."""
+    """Return `value` / `by`, rounded down; both whole."""
     return F.call_function("div", value - F.pmod(value, by), by)

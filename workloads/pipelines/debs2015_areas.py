@@ -60,7 +60,7 @@ class ProfitableAreas(Query):
 
 
 def snapshots(trips: DataFrame, ticks: Ticks) -> DataFrame:
-    """The listings of all ticks.
+    """Return the listings of all ticks.
 
     Args:
         trips: `SEQ`, `medallion`, `dropoff_datetime`, cells `start` and `finish`, `amount` in nanodollars.
@@ -98,7 +98,7 @@ def snapshots(trips: DataFrame, ticks: Ticks) -> DataFrame:
 
 
 def _few_cells(seen: DataFrame, together: int) -> DataFrame:
-    """The cells of each block that may be listed."""
+    """Return the cells of each block that may be listed."""
     throughout = (F.col("since") <= 0) & (F.col("until") >= together)
     is_profit = F.col("amount").isNotNull()
     bounds = seen.groupBy("chunk", "block", "cell").agg(
@@ -126,7 +126,7 @@ def _few_cells(seen: DataFrame, together: int) -> DataFrame:
 
 
 def _dollars(amount: Column, parts: Column | int) -> Column:
-    """Nanodollars by parts, to the nearest millionth of a dollar; a half goes away from zero."""
+    """Return nanodollars by parts, to the nearest millionth of a dollar; a half goes away from zero."""
     halves = F.call_function("div", F.abs(amount), F.lit(1000) * parts)
     millionths = F.call_function("div", halves + 1, F.lit(2))
     return F.when(amount >= 0, millionths).otherwise(-millionths) / F.lit(1e6)

@@ -61,7 +61,7 @@ class FrequentRoutes(Query):
 
 
 def snapshots(trips: DataFrame, ticks: Ticks) -> DataFrame:
-    """The listings of all ticks.
+    """Return the listings of all ticks.
 
     Args:
         trips: `SEQ`, `route`, `dropoff_datetime`.
@@ -91,7 +91,7 @@ def snapshots(trips: DataFrame, ticks: Ticks) -> DataFrame:
 
 
 def _few_routes(seen: DataFrame, together: int) -> DataFrame:
-    """The routes of each block that may be listed, with the count that they need for it at least."""
+    """Return the routes of each block that may be listed, with the count that they need for it at least."""
     throughout = (F.col("since") <= 0) & (F.col("until") >= together)
     bounds = seen.groupBy("chunk", "block", "route").agg(
         F.count_if(throughout).alias("least"), F.count(SEQ).alias("most")
@@ -108,7 +108,7 @@ def _few_routes(seen: DataFrame, together: int) -> DataFrame:
 
 
 def _at_tick(at: int) -> tuple[Column, Column]:
-    """How many trips are in the window at a tick of the block, and the newest of them."""
+    """Return how many trips are in the window at a tick of the block, and the newest of them."""
     inside = (F.col("since") <= at) & (F.col("until") > at)
     return F.count_if(inside).alias(f"count_{at}"), F.max(F.when(inside, F.col(SEQ))).alias(f"newest_{at}")
 

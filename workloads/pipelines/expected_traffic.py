@@ -13,7 +13,7 @@ Shares = Mapping[int, float]
 
 
 def expected_traffic(topology: Topology, keys: DataFrame, rows_per_s: float) -> Traffic:
-    """The rates of all edges when every bolt emits as many tuples as it takes in.
+    """Return the rates of all edges when every bolt emits as many tuples as it takes in.
 
     Args:
         topology: its spouts share the rows evenly.
@@ -54,7 +54,7 @@ def _shares(entry: Input, parallelism: int, keys: DataFrame) -> Shares:
 
 
 def _dealt(keys: DataFrame, fields: Sequence[str], parallelism: int) -> Shares:
-    """By the keys that there are, as the testbed deals them."""
+    """Return by the keys that there are, as the testbed deals them."""
     shares = dict.fromkeys(range(parallelism), 0.0)
     counted = keys.groupBy(*fields).count()
     total = 0

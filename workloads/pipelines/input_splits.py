@@ -92,7 +92,7 @@ _TYPES += ", jumps array<array<bigint>>, fault string"
 
 
 def stretches_of(parts: Mapping[int, Path]) -> list[Stretch]:
-    """The stretches of all parts, in order."""
+    """Return the stretches of all parts, in order."""
     found = []
     for rank, path in sorted(parts.items()):
         size = path.stat().st_size
@@ -128,14 +128,14 @@ def copied(spark: SparkSession, query: Query, stretches: Mapping[int, Stretch], 
 
 
 def copy_schema(query: Query) -> str:
-    """Of a copy, as Spark takes it."""
+    """Return of a copy, as Spark takes it."""
     kinds = {"int64": "bigint", "double": "double", "int8": "tinyint", "string": "string"}
     fields = _placed(query.reduced(_nothing(query)), 0).schema
     return ", ".join(f"{field.name} {kinds[str(field.type)]}" for field in fields)
 
 
 def overlapping(stretches: Sequence[Stretch], found: Mapping[int, Findings], newest: int | None) -> dict[int, Stretch]:
-    """The stretches with rows that are older than one of a stretch before, with their floor.
+    """Return the stretches with rows that are older than one of a stretch before, with their floor.
 
     Args:
         stretches: in the order of the input.
@@ -156,7 +156,7 @@ def overlapping(stretches: Sequence[Stretch], found: Mapping[int, Findings], new
 def _task(
     query: Query, stretches: Sequence[tuple[int, Stretch]], folder: Path
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What Spark calls with places in the list of stretches."""
+    """Return what Spark calls with places in the list of stretches."""
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -198,7 +198,7 @@ class _Accepted:
         self._jumps: list[tuple[int, int, int]] = []
 
     def tables(self) -> Iterator[pa.Table]:
-        """`SEQ` and the query's columns, some rows at a time.
+        """Yield `SEQ` and the query's columns, some rows at a time.
 
         Raises:
             InputError: the part cannot be used.
@@ -224,7 +224,7 @@ class _Accepted:
                 yield passed.table.select([SEQ, *self._query.columns])
 
     def findings(self) -> Findings:
-        """When all have been read."""
+        """Return when all have been read."""
         late, outlier = (self._gate.quarantined[kind] for kind in ("out_of_order", "outlier"))
         return Findings(
             rows=self._rows,
@@ -240,7 +240,7 @@ class _Accepted:
 
 
 def _together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows, but for the last ones at least `REDUCED_ROWS` at a time."""
+    """Yield the same rows, but for the last ones at least `REDUCED_ROWS` at a time."""
     some: list[pa.Table] = []
     for table in tables:
         some.append(table)
@@ -252,7 +252,7 @@ def _together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _nothing(query: Query) -> pa.Table:
-    """No rows, in the columns that `reduced` is given."""
+    """Return no rows, in the columns that `reduced` is given."""
     return arrow_schema(query.schema).empty_table().select([SEQ, *query.columns])
 
 

@@ -57,7 +57,7 @@ _FIRST_YEAR_S = -62_135_596_800
 
 
 def unix_line(line: Column) -> Column:
-    """A line that ended at LF, without the CR that may stand before it."""
+    """Return a line that ended at LF, without the CR that may stand before it."""
     return F.when(F.endswith(line, F.lit("\r")), F.left(line, F.length(line) - 1)).otherwise(line)
 
 
@@ -158,7 +158,7 @@ def _seconds(field: Column) -> Column:
 
 
 def _nano(field: Column) -> Column:
-    """A decimal number in whole billionths, rounded down; `_MOST` stands for all beyond it."""
+    """Return a decimal number in whole billionths, rounded down; `_MOST` stands for all beyond it."""
     parts = F.struct(
         F.startswith(field, F.lit("-")).alias("negative"),
         F.regexp_extract(field, r"\A[+-]?([0-9]*)", 1).alias("before"),
@@ -208,7 +208,7 @@ def _explanation(schema: Schema, row: Column) -> Column:
 
 
 def _complaints(name: str, field: Column, line: Column) -> list[tuple[Column, str]]:
-    """What may be wrong with a field, each with what was expected of it."""
+    """Return what may be wrong with a field, each with what was expected of it."""
     if name == "medallion":
         return [(field == "", "a name"), (~F.is_valid_utf8(F.substring_index(line, ",", 1)), "UTF-8")]
     if name == "hack_license":
@@ -228,7 +228,7 @@ def _complaints(name: str, field: Column, line: Column) -> list[tuple[Column, st
 
 
 def _let(value: Column, body: Callable[[Column], Column]) -> Column:
-    """`body` of `value`, which is worked out once, and only where it is needed."""
+    """Return `body` of `value`, which is worked out once, and only where it is needed."""
     nothing = F.array().cast("array<boolean>")
     return F.zip_with(F.array(value), nothing, lambda bound, _: body(bound))[0]
 

@@ -75,7 +75,7 @@ class Query(ABC):
     def __init__(self, params: Any) -> None: ...
 
     def reduced(self, rows: pa.Table) -> pa.Table:
-        """What the answer needs of some accepted rows; works where they are read, by whole columns.
+        """Return what the answer needs of some accepted rows; works where they are read, by whole columns.
 
         Args:
             rows: they stand one behind another in the recording, but for rows that were left out.

@@ -65,11 +65,11 @@ class Repair:
         self._topology: Topology | None = load_topology(params.topology) if params.topology else None
 
     def schema_of(self, source: Path) -> Schema:
-        """What the input is a recording of."""
+        """Return what the input is a recording of."""
         return schema_of(source) if self._params.schema == "detect" else SCHEMAS[self._params.schema]
 
     def tables(self, reading: Reading, schema: Schema, folder: Path) -> Mapping[str, DataFrame]:
-        """The tables; the profile and the traffic file are written to `folder`.
+        """Return the tables; the profile and the traffic file are written to `folder`.
 
         Raises:
             InputError: the input is refused.
@@ -113,7 +113,7 @@ class Repair:
         return {RECORDING: in_order, QUARANTINE: quarantine, RATES: seconds}
 
     def _profile(self, good: DataFrame, times: DataFrame, schema: Schema) -> dict[str, Any] | None:
-        """Rows, span, rates and skew; None without rows."""
+        """Return rows, span, rates and skew; None without rows."""
         time, late = schema.time, late_rows(good, times, schema.time)
         quantiles = F.percentile("rows", F.array(F.lit(0.5), F.lit(0.99)))
         span = times.agg(
@@ -156,7 +156,7 @@ def _skew(rows: DataFrame, key: Column, total: int) -> dict[str, Any]:
 
 
 def _keys(schema: Schema) -> list[Column]:
-    """Fields that streams of this schema are grouped by."""
+    """Return fields that streams of this schema are grouped by."""
     if schema is DEBS2014:
         return [F.col(name) for name in ("house_id", "household_id", "plug_id")]
     start, end = cell(CELLS_500_M, "pickup"), cell(CELLS_500_M, "dropoff")

@@ -56,7 +56,7 @@ class Watch:
 
 
 def in_words(context: SparkContext) -> str:
-    """What Spark is doing now; between stages it plans, or our own program works."""
+    """Return what Spark is doing now; between stages it plans, or our own program works."""
     tracker = context.statusTracker()
     found = [tracker.getStageInfo(stage) for stage in sorted(tracker.getActiveStageIds())]
     stages = [f"stage {stage.stageId}: {stage.numCompletedTasks} of {stage.numTasks} tasks" for stage in found if stage]

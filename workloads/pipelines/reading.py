@@ -44,12 +44,12 @@ class Reading:
     before: Before = field(default_factory=Before)
 
     def raw(self, schema: Schema) -> DataFrame:
-        """All rows as they are."""
+        """Return all rows as they are."""
         parquet = is_parquet(next(iter(self.parts.values())))
         return raw_rows(self.spark.read, self.folder, schema, parquet)
 
     def stored(self, rows: DataFrame) -> DataFrame:
-        """The rows, from a copy of them on disk that lasts as long as the output is being made."""
+        """Return the rows, from a copy of them on disk that lasts as long as the output is being made."""
         place = str(self.aside / uuid4().hex)
         # The copy is read a few times and removed: looking values up in dictionaries takes longer than it saves.
         rows.write.option("parquet.enable.dictionary", "false").parquet(place)
@@ -67,7 +67,7 @@ class Reading:
 
 
 def whole(query: Query, reading: Reading) -> Mapping[str, DataFrame]:
-    """The answer of a query to an input that is read in one go.
+    """Return the answer of a query to an input that is read in one go.
 
     Raises:
         InputError: the input is refused.
@@ -81,7 +81,7 @@ def whole(query: Query, reading: Reading) -> Mapping[str, DataFrame]:
 
 
 def kept(query: Query, reading: Reading, stretches: Sequence[Stretch]) -> DataFrame:
-    """The accepted rows of a piece with what the query wants of them; `reading.before` is brought up to date.
+    """Return the accepted rows of a piece with what the query wants of them; `reading.before` is brought up to date.
 
     What it needs of the rows is kept on disk, so that lines are parsed once, and plans do not grow from step to step.
     """
@@ -102,7 +102,7 @@ def spread(spark: SparkSession, size: int, each: int) -> None:
 
 @contextmanager
 def explained(parts: Iterable[Path]) -> Iterator[None]:
-    """Inside the block, what Spark cannot read is told as what is wrong with a part.
+    """Yield inside the block, what Spark cannot read is told as what is wrong with a part.
 
     Raises:
         InputError: a part is damaged.

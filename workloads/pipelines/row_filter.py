@@ -62,7 +62,7 @@ class Before:
 def accepted(
     copy: DataFrame, found: Mapping[int, Findings], stretches: Sequence[Stretch], schema: Schema, before: Before
 ) -> DataFrame:
-    """The rows of a copy, numbered over the whole input; `before` is brought up to date.
+    """Return the rows of a copy, numbered over the whole input; `before` is brought up to date.
 
     Args:
         copy: of all stretches.
@@ -98,7 +98,7 @@ def accepted(
 
 
 def late_rows(rows: DataFrame, times: DataFrame, time: str) -> int:
-    """How many rows are older than one before them.
+    """Return how many rows are older than one before them.
 
     Args:
         rows: with `SEQ`.
@@ -110,14 +110,17 @@ def late_rows(rows: DataFrame, times: DataFrame, time: str) -> int:
 
 
 def jump_in(times: DataFrame, time: str) -> Any:
-    """The `first` number and the `days` of the earliest time that lies too far behind another; None: none does."""
+    """Return the `first` number and the `days` of the earliest time that lies too far behind another.
+
+    None: none does.
+    """
     gap = F.col(time) - F.lag(time).over(Window.orderBy(time))
     jumps = times.withColumn("gap", gap).where(F.col("gap") > MOST_GAP_S)
     return jumps.agg(F.min(F.struct("first", F.expr("gap div 86400").alias("days"))).alias("jump")).collect()[0]["jump"]
 
 
 def where_is(seq: int, places: Sequence[tuple[int, int]], parts: Mapping[int, Path]) -> str:
-    """File and line of a row."""
+    """Return file and line of a row."""
     here = [(part_at(place), first) for place, first in places]
     rank = next(rank for rank, first in reversed(here) if first <= seq)
     return f"{parts[rank]}:{seq - min(first for at, first in here if at == rank) + 1}"

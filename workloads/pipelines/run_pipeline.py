@@ -48,7 +48,7 @@ class Asked:
 
 
 def checked(asked: Asked) -> Query | Repair:
-    """The pipeline with its parameters; nothing has been read.
+    """Return the pipeline with its parameters; nothing has been read.
 
     Raises:
         InputError: there is no such pipeline, a parameter is wrong, or the output may not be replaced.
@@ -110,7 +110,7 @@ def _streamed(query: Query | Repair, asked: Asked, folder: Path, work: Path) -> 
 
 @contextmanager
 def session(name: str) -> Iterator[SparkSession]:
-    """A session for the pipeline `name`, and lines of progress while it is open.
+    """Yield a session for the pipeline `name`, and lines of progress while it is open.
 
     Raises:
         UnfitError: Spark does not start.

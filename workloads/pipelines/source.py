@@ -29,7 +29,7 @@ _TYPES = {"int64": "bigint", "double": "double", "int8": "tinyint", "string": "s
 
 
 def parts_of(source: Path, schema: Schema, grid: Grid | None) -> list[Path]:
-    """The files of an input in their order.
+    """Return the files of an input in their order.
 
     Raises:
         InputError: they cannot be used; the message names the file.
@@ -42,7 +42,7 @@ def parts_of(source: Path, schema: Schema, grid: Grid | None) -> list[Path]:
 
 
 def schema_of(source: Path) -> Schema:
-    """The schema that an input has, by the number of columns in its first line or by its Parquet columns.
+    """Return the schema that an input has, by the number of columns in its first line or by its Parquet columns.
 
     Raises:
         InputError: it is none of the known ones.
@@ -71,7 +71,7 @@ def link(part: Path, folder: Path, rank: int) -> None:
 
 
 def raw_rows(reader: DataFrameReader | DataStreamReader, folder: Path, schema: Schema, parquet: bool) -> DataFrame:
-    """The rows of the parts linked in `folder` as they are, lines in `LINE`, each with where it is from."""
+    """Return the rows of the parts linked in `folder` as they are, lines in `LINE`, each with where it is from."""
     if parquet:
         kinds = ", ".join(f"{name} {_TYPES[kind]}" for name, kind in schema.columns.items())
         return reader.schema(kinds).parquet(str(folder)).select("*", _FROM)
@@ -80,7 +80,7 @@ def raw_rows(reader: DataFrameReader | DataStreamReader, folder: Path, schema: S
 
 
 def rows_of(raw: DataFrame, schema: Schema) -> DataFrame:
-    """`PLACE`, `TURN`, the recording's columns, `FAULT` and `LINE` of what `raw_rows` gave."""
+    """Return `PLACE`, `TURN`, the recording's columns, `FAULT` and `LINE` of what `raw_rows` gave."""
     rank = F.shiftleft(F.left(F.col(f"{_FROM}.file_name"), F.lit(_RANK_DIGITS)).cast("bigint"), _PIECE_BITS)
     if LINE not in raw.columns:
         nothing = F.lit(None).cast("string")
@@ -92,7 +92,7 @@ def rows_of(raw: DataFrame, schema: Schema) -> DataFrame:
 
 
 def part_at(place: int) -> int:
-    """The rank of the part that a `PLACE` is in."""
+    """Return the rank of the part that a `PLACE` is in."""
     return place >> _PIECE_BITS
 
 

@@ -155,7 +155,7 @@ def _answer(running: StreamingQuery, stream: Stream) -> None:
 
 
 def _pieces(source: str, work: Path) -> Iterator[Path]:
-    """What a socket brings, as files of whole lines, until the other side closes it.
+    """Yield what a socket brings, as files of whole lines, until the other side closes it.
 
     Raises:
         InputError: the source is no address.
@@ -178,7 +178,7 @@ def _pieces(source: str, work: Path) -> Iterator[Path]:
 
 
 def _whole_lines(peer: socket.socket) -> Iterator[bytes]:
-    """Whole lines, as many as come in `PIECE_S`; the last one may lack its end."""
+    """Yield whole lines, as many as come in `PIECE_S`; the last one may lack its end."""
     rest, over = b"", False
     while not over:
         arrived, size, until = [rest], len(rest), time.monotonic() + PIECE_S

@@ -67,11 +67,11 @@ class Ticks:
     together: int
 
     def after(self, seconds: Column) -> Column:
-        """Number of the first tick at `seconds` or later."""
+        """Return number of the first tick at `seconds` or later."""
         return -_whole_part(-seconds, self.period_s)
 
     def dealt(self, rows: DataFrame) -> DataFrame:
-        """Rows once for each block of ticks in which they are seen, those of a chunk in one partition.
+        """Return rows once for each block of ticks in which they are seen, those of a chunk in one partition.
 
         Args:
             rows: seen at the ticks from column `since` to before column `until`.
@@ -99,7 +99,7 @@ class Ticks:
         return placed.select("chunk", "block", *times, *others)
 
     def laid_out(self, spark: SparkSession, listings: DataFrame, fields: Mapping[str, Field]) -> DataFrame:
-        """The table `snapshots`.
+        """Return the table `snapshots`.
 
         Args:
             spark: the session.
@@ -112,7 +112,7 @@ class Ticks:
 
 
 def ticks_of(known: Known, piece: Piece, period_s: int, window_s: int) -> Ticks:
-    """The ticks that have come with a piece.
+    """Return the ticks that have come with a piece.
 
     Args:
         known: from the piece before.
@@ -126,14 +126,14 @@ def ticks_of(known: Known, piece: Piece, period_s: int, window_s: int) -> Ticks:
 
 
 def cells(rows: pa.Table, grid: Grid, end: str) -> Values:
-    """The cells of trips' `pickup` or `dropoff` as `CELL * x + y`."""
+    """Return the cells of trips' `pickup` or `dropoff` as `CELL * x + y`."""
     longitude, latitude = (rows.column(f"{end}_{axis}").to_numpy() for axis in ("longitude", "latitude"))
     found: Values = grid.x(longitude) * CELL + grid.y(latitude)
     return found
 
 
 def cell(grid: Grid, end: str) -> Column:
-    """The same for trips in a table of Spark's."""
+    """Return the same for trips in a table of Spark's."""
     # Right only within the grid; others are left out anyway.
     x = F.call_function("div", F.col(f"{end}_longitude") - grid.west_border, F.lit(grid.east)) + 1
     y = F.call_function("div", grid.north_border - F.col(f"{end}_latitude"), F.lit(grid.south)) + 1
@@ -141,12 +141,12 @@ def cell(grid: Grid, end: str) -> Column:
 
 
 def cell_name(number: Column) -> Column:
-    """As `x.y`."""
+    """Return as `x.y`."""
     return F.concat_ws(".", F.call_function("div", number, F.lit(CELL)).cast("string"), (number % CELL).cast("string"))
 
 
 def numbered(fields: Mapping[str, Field]) -> list[Column]:
-    """Columns `name_1` .. of the ten listed ones in the array `listed`; null where there are fewer."""
+    """Return columns `name_1` .. of the ten listed ones in the array `listed`; null where there are fewer."""
     listed = [(place, F.get("listed", F.lit(place - 1))) for place in range(1, LISTED + 1)]
     return [
         F.when(one.isNotNull(), value(one)).alias(f"{name}_{place}")
@@ -156,10 +156,10 @@ def numbered(fields: Mapping[str, Field]) -> list[Column]:
 
 
 def time_text(seconds: Column) -> Column:
-    """Seconds since 1970 as `YYYY-MM-DD hh:mm:ss`."""
+    """Return seconds since 1970 as `YYYY-MM-DD hh:mm:ss`."""
     return F.date_format(F.timestamp_seconds(seconds), "yyyy-MM-dd HH:mm:ss")
 
 
 def _whole_part(value: Column, by: int) -> Column:
-    """`value` / `by`, rounded down."""
+    """Return `value` / `by`, rounded down."""
     return F.call_function("div", value - F.pmod(value, F.lit(by)), F.lit(by))

@@ -22,7 +22,7 @@ _MANY = 63
 
 
 def contenders(times: Values, routes: Values, window_s: int, listed: int) -> Mask:
-    """Which trips may count for a listing, at any time at all.
+    """Return which trips may count for a listing, at any time at all.
 
     Args:
         times: of the trips, in seconds, never falling. Of the first and the last second some trips may be missing, and
@@ -40,7 +40,7 @@ def contenders(times: Values, routes: Values, window_s: int, listed: int) -> Mas
 
 
 def _round(times: Values, routes: Values, window_s: int, pieces: int, listed: int) -> Mask:
-    """The same, by pieces of time of `window_s / pieces` seconds.
+    """Return the same, by pieces of time of `window_s / pieces` seconds.
 
     Piece p has the trips in (p - 1, p] lengths. Windows that end in [p, p + 1) lengths have all trips of the pieces
     p - pieces + 2 .. p, and none outside of p - pieces + 1 .. p + 1.
@@ -106,6 +106,6 @@ class _Trips:
             self._since.append(before[at])
 
     def among(self, first: int, last: int) -> Values:
-        """Trips in the pieces from `first` (0 or less) to `last` (0 or more) behind each."""
+        """Return trips in the pieces from `first` (0 or less) to `last` (0 or more) behind each."""
         found: Values = self._until[last] - self._since[-first]
         return found

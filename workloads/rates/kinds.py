@@ -31,7 +31,7 @@ class Constant(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"
     tuples_per_s: Positive
 
     def schedule(self, seed: int = 0) -> Schedule:
-        """The schedule of this rate."""
+        """Return the schedule of this rate."""
         return PiecewiseConstant([(0.0, self.tuples_per_s)])
 
     @property
@@ -55,7 +55,7 @@ class Steps(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", t
             raise ValueError("the last step's rate is 0, so the source would never emit again")
 
     def schedule(self, seed: int = 0) -> Schedule:
-        """The schedule of this rate."""
+        """Return the schedule of this rate."""
         return PiecewiseConstant(self.steps)
 
     @property
@@ -70,7 +70,7 @@ class Poisson(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind",
     tuples_per_s: Positive
 
     def schedule(self, seed: int = 0) -> Schedule:
-        """The schedule of this rate; each seed has its own."""
+        """Return the schedule of this rate; each seed has its own."""
         return PoissonArrivals(self.tuples_per_s, seed)
 
     @property
@@ -88,7 +88,7 @@ class Bursts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
     off_tuples_per_s: NonNegative = 0.0
 
     def schedule(self, seed: int = 0) -> Schedule:
-        """The schedule of this rate."""
+        """Return the schedule of this rate."""
         phases = [(0.0, self.tuples_per_s), (self.on_s, self.off_tuples_per_s)]
         return PiecewiseConstant(phases, period_s=self.on_s + self.off_s)
 
@@ -106,7 +106,7 @@ class Sine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
     period_s: Period
 
     def schedule(self, seed: int = 0) -> Schedule:
-        """The schedule of this rate."""
+        """Return the schedule of this rate."""
         return SineWave(self.mean_tuples_per_s, self.amplitude, self.period_s)
 
     @property
@@ -139,7 +139,7 @@ Rate = Constant | Steps | Poisson | Bursts | Sine | Replay | Max
 
 
 def rate_of(plain: Mapping[str, Any]) -> Rate:
-    """The rate that plain data describes, as it stands in an agenda.
+    """Return the rate that plain data describes, as it stands in an agenda.
 
     Raises:
         InputError: an unknown kind or key (with the nearest one), or a value that cannot be.

@@ -13,9 +13,9 @@ class Schedule(Protocol):
     """Maps record numbers to intended times and back, each an exact inverse of the other."""
 
     def due_ns(self, record: int) -> int:
-        """Nanoseconds after source start at which `record` (0-based) is due."""
+        """Return nanoseconds after source start at which `record` (0-based) is due."""
         ...
 
     def due_count(self, elapsed_ns: int) -> int:
-        """How many records are due by `elapsed_ns`: the smallest n with due_ns(n) > elapsed_ns."""
+        """Return how many records are due by `elapsed_ns`: the smallest n with due_ns(n) > elapsed_ns."""
         ...

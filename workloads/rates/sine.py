@@ -64,7 +64,7 @@ class SineWave:
         return (periods * self._period + reached) // _UNIT + 1
 
     def _parabola(self, piece: int) -> tuple[int, int, int, int]:
-        """(b, a, over, under): x ns into the piece, the count has grown by (b * x + a * x^2) * over / under."""
+        """Return (b, a, over, under): x ns into the piece, the count has grown by (b * x + a * x^2) * over / under."""
         length = self._starts[piece + 1] - self._starts[piece]
         first, last = self._rates[piece : piece + 2]
         grown = self._counts[piece + 1] - self._counts[piece]

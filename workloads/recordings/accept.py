@@ -52,7 +52,7 @@ class Gate:
         self.first_late: str = ""
 
     def through(self, table: pa.Table, part: Path, offset: int) -> pa.Table:
-        """The rows of `table` that go on.
+        """Return the rows of `table` that go on.
 
         Args:
             table: rows, none of them malformed.
@@ -70,7 +70,7 @@ class Gate:
         return passed.table
 
     def passed(self, table: pa.Table) -> Passed:
-        """What becomes of rows none of which is malformed."""
+        """Return what becomes of rows none of which is malformed."""
         if self.grid is not None:
             inside = on_grid(table, self.grid)
             self.quarantined["outlier"] += len(table) - int(inside.sum())
@@ -92,12 +92,12 @@ class Gate:
 
 
 def too_far(part: Path, line: int, schema: Schema, seconds: int) -> InputError:
-    """Why a row that is so much newer than all before it is refused."""
+    """Return why a row that is so much newer than all before it is refused."""
     return InputError(f"{part}:{line}: {schema.time} is {seconds // 86400} days later than that of any row before it")
 
 
 def on_grid(table: pa.Table, grid: Grid) -> Mask:
-    """Which trips have both ends on the grid."""
+    """Return which trips have both ends on the grid."""
     inside = np.ones(len(table), np.bool_)
     for end in ("pickup", "dropoff"):
         longitude: Values = table.column(f"{end}_longitude").to_numpy()

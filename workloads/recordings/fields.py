@@ -44,19 +44,22 @@ _DECIMALS = Context(prec=400, rounding=ROUND_FLOOR)
 
 
 def whole_numbers(texts: pa.Array) -> tuple[Values, Mask]:
-    """Whole numbers as int64."""
+    """Return whole numbers as int64."""
     short = len(texts) == 0 or pc.max(pc.binary_length(texts)).as_py() <= DIGITS
     return _numbers(texts, pa.int64(), b"0123456789-" if short else b"", WHOLE)
 
 
 def numbers(texts: pa.Array) -> tuple[Values, Mask]:
-    """Finite decimal numbers as doubles."""
+    """Return finite decimal numbers as doubles."""
     values, valid = _numbers(texts, pa.float64(), b"0123456789-.", NUMBER)
     return values, valid & np.isfinite(values)
 
 
 def nano(texts: pa.Array) -> tuple[Values, Mask]:
-    """Finite decimal numbers in whole billionths, rounded down, as int64; the largest one stands for all beyond it."""
+    """Return finite decimal numbers in whole billionths, rounded down, as int64.
+
+    The largest one stands for all beyond it.
+    """
     doubles, valid = numbers(texts)
     scaled = np.clip(np.where(valid, doubles, 0.0), -_EXACT, _EXACT) * NANO
     nearest = np.rint(scaled)
@@ -76,7 +79,7 @@ def nano(texts: pa.Array) -> tuple[Values, Mask]:
 
 
 def exact_nano(text: str) -> int:
-    """A finite decimal number in whole billionths, rounded down, at most +-2^62."""
+    """Return a finite decimal number in whole billionths, rounded down, at most +-2^62."""
     if float(text) == 0:
         # Exponents that a Decimal does not take are all here.
         is_zero = not re.search("[1-9]", text.lower().partition("e")[0])

@@ -30,11 +30,11 @@ class Grid:
     south: int
 
     def x(self, longitude: Number) -> Number:
-        """First number of the cell at `longitude`, in nanodegrees; outside of 1..side: not on the grid."""
+        """Return first number of the cell at `longitude`, in nanodegrees; outside of 1..side: not on the grid."""
         return (longitude - self.west_border) // self.east + 1
 
     def y(self, latitude: Number) -> Number:
-        """Second number of the cell at `latitude`, in nanodegrees; outside of 1..side: not on the grid."""
+        """Return second number of the cell at `latitude`, in nanodegrees; outside of 1..side: not on the grid."""
         return (self.north_border - latitude) // self.south + 1
 
     @property

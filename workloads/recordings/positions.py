@@ -11,7 +11,7 @@ from workloads.recordings.recording import GROUP_ROWS
 
 
 def emitted(path: Path, positions: Sequence[int], columns: Sequence[str]) -> Iterator[pa.Table]:
-    """The rows that have left when executor i has emitted `positions[i]` of its share, in order, piece by piece.
+    """Yield the rows that have left when executor i has emitted `positions[i]` of its share, in order, piece by piece.
 
     Args:
         path: a prepared file.

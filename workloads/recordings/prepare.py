@@ -123,7 +123,7 @@ def _write(source: Path, parts: list[Path], schema: Schema, grid: Grid | None, f
 
 
 def no_valid_row(source: Path, parts: Iterable[Path], schema: Schema, quarantined: Mapping[str, int]) -> InputError:
-    """Why `parts` have no valid row."""
+    """Return why `parts` have no valid row."""
     if outliers := quarantined["outlier"]:
         malformed = quarantined["malformed"]
         return InputError(f"{source}: no valid row: {outliers:,} have an end off the grid, {malformed:,} are malformed")
@@ -134,7 +134,7 @@ def no_valid_row(source: Path, parts: Iterable[Path], schema: Schema, quarantine
 
 
 def rows_of(part: Path, schema: Schema, first: int, begin: int = 0, end: int | None = None) -> Iterator[Rows]:
-    """The rows of a part, or of some lines of it, the first of which is number `first` of the input.
+    """Yield the rows of a part, or of some lines of it, the first of which is number `first` of the input.
 
     Args:
         part: the file.
@@ -163,7 +163,7 @@ def rows_of(part: Path, schema: Schema, first: int, begin: int = 0, end: int | N
 
 
 def _prepared_rows(part: Path, schema: Schema) -> Iterator[Rows]:
-    """Rows that `millrace pipeline prepare` has found valid."""
+    """Yield rows that `millrace pipeline prepare` has found valid."""
     rows, newest = 0, -1
     try:
         file = pq.ParquetFile(part)
@@ -188,7 +188,7 @@ def _prepared_rows(part: Path, schema: Schema) -> Iterator[Rows]:
 
 
 def in_order(parts: Iterable[Path], schema: Schema, grid: Grid | None) -> list[Path]:
-    """Parts by the time of their first valid row, then by name; those without one come last.
+    """Return parts by the time of their first valid row, then by name; those without one come last.
 
     Raises:
         InputError: one cannot be read, or begins with nothing but malformed rows.
@@ -226,7 +226,7 @@ class _Hashed:
         return self._file.write(piece)
 
     def tell(self) -> int:
-        """Bytes so far."""
+        """Return bytes so far."""
         return self.size
 
     def flush(self) -> None:
@@ -238,13 +238,13 @@ class _Hashed:
 
 
 def _stamp(parts: Iterable[Path], schema: Schema, grid: Grid | None) -> str:
-    """What the prepared file depends on, in 24 characters."""
+    """Return what the prepared file depends on, in 24 characters."""
     stats = [(str(part.resolve()), (status := part.stat()).st_size, status.st_mtime_ns) for part in parts]
     return sha256(repr((_FORMAT, schema.name, grid, stats)).encode()).hexdigest()[:24]
 
 
 def _kept(path: Path) -> _Summary | None:
-    """The summary of a prepared file that is there and whole."""
+    """Return the summary of a prepared file that is there and whole."""
     try:
         summary = msgspec.json.decode(_beside(path).read_bytes(), type=_Summary)
         return summary if path.stat().st_size == summary.size else None

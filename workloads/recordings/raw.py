@@ -38,7 +38,7 @@ class Rows:
 
 
 def parse(schema: Schema, block: bytes, first: int, read: int = 0) -> Rows:
-    """The rows of `block`, whose first line is row number `first` of the input; `read` is handed through."""
+    """Return the rows of `block`, whose first line is row number `first` of the input; `read` is handed through."""
     # Several times as fast as `bytes.count`.
     lines = int(np.count_nonzero(np.frombuffer(block, np.uint8) == ord("\n")))
     seq = np.arange(first, first + lines)
@@ -62,12 +62,12 @@ def parse(schema: Schema, block: bytes, first: int, read: int = 0) -> Rows:
 
 
 def has_columns(schema: Schema, block: bytes) -> bool:
-    """Whether any line has as many fields as a row."""
+    """Return whether any line has as many fields as a row."""
     return any(_is_row(line, len(schema.fields)) for line in block.split(b"\n"))
 
 
 def first_is(schema: Schema, block: bytes) -> str:
-    """What the first line of a block is, in words; it is malformed."""
+    """Return what the first line of a block is, in words; it is malformed."""
     line = block.partition(b"\n")[0]
     found = line.split(b",")
     if len(found) != len(schema.fields):
@@ -76,13 +76,13 @@ def first_is(schema: Schema, block: bytes) -> str:
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """Of a prepared file."""
+    """Return of a prepared file."""
     columns = {SEQ: "int64", **schema.columns}
     return pa.schema([pa.field(name, pa.type_for_alias(kind), nullable=False) for name, kind in columns.items()])
 
 
 def _texts(schema: Schema, block: bytes) -> pa.Table:
-    """The fields that matter, as they stand there."""
+    """Return the fields that matter, as they stand there."""
     wanted = CHECKED[schema.name]
     if block.startswith(BYTE_ORDER_MARK):
         # Arrow takes one away from the beginning of whatever it reads, and this one stands within the file.
@@ -128,7 +128,7 @@ def _trip(texts: Mapping[str, pa.Array]) -> tuple[dict[str, pa.Array], Mask]:
 
 
 def _names(texts: pa.Array) -> tuple[pa.Array, Mask]:
-    """Text that is there."""
+    """Return text that is there."""
     valid: Values = pc.binary_length(texts).to_numpy() > 0
     try:
         return texts.cast(pa.string()), valid

@@ -24,7 +24,7 @@ _DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 def files_of(source: Path) -> list[Path]:
-    """The file itself, or the files below a folder by name; hidden ones and those of Spark's own are left out.
+    """Return the file itself, or the files below a folder by name; hidden ones and those of Spark's own are left out.
 
     Raises:
         InputError: there is none, or the place cannot be read.
@@ -44,7 +44,7 @@ def files_of(source: Path) -> list[Path]:
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file is a Parquet file.
+    """Return whether a file is a Parquet file.
 
     Raises:
         InputError: it cannot be read.
@@ -53,7 +53,7 @@ def is_parquet(path: Path) -> bool:
 
 
 def is_gzip(path: Path) -> bool:
-    """Whether a file is packed.
+    """Return whether a file is packed.
 
     Raises:
         InputError: it cannot be read.
@@ -62,7 +62,7 @@ def is_gzip(path: Path) -> bool:
 
 
 def blocks(path: Path, begin: int = 0, end: int | None = None) -> Iterator[tuple[bytes, int]]:
-    """The content of a file, unpacked, in blocks of whole lines that end at LF; each with the bytes read so far.
+    """Yield the content of a file, unpacked, in blocks of whole lines that end at LF; each with the bytes read so far.
 
     Args:
         path: of the file.

@@ -70,7 +70,7 @@ class Recording:
         self._columns: Sequence[Column] = ()
 
     def take(self, limit: int) -> list[list[Any]]:
-        """The next own records, at most `limit`, as one list per column; empty lists behind the last one."""
+        """Return the next own records, at most `limit`, as one list per column; empty lists behind the last one."""
         at = self._index + self.position * self._of
         taken: list[list[Any]] = [[] for _ in self._names]
         left = limit
@@ -102,11 +102,11 @@ class RecordedTimes:
         self._asked = (-1, 0)
 
     def due_ns(self, record: int) -> int:
-        """Stream time of own record number `record`."""
+        """Return stream time of own record number `record`."""
         return self._file.seconds(self._index + record * self._of) * NS - self._lag_ns
 
     def due_count(self, time_ns: int) -> int:
-        """How many own records lie at `time_ns` of stream time or before."""
+        """Return how many own records lie at `time_ns` of stream time or before."""
         seconds = (time_ns + self._lag_ns) // NS
         asked, count = self._asked
         if seconds != asked:
@@ -151,11 +151,11 @@ class _File:
         self._times: Callable[[int], memoryview[int]] = lru_cache(maxsize=GROUPS_KEPT)(self._read_times)
 
     def group_of(self, row: int) -> int:
-        """Number of the group with row number `row`."""
+        """Return number of the group with row number `row`."""
         return bisect_right(self.bounds, row) - 1
 
     def seconds(self, row: int) -> int:
-        """Time of a row.
+        """Return time of a row.
 
         Raises:
             IndexError: there is no such row.
@@ -167,7 +167,7 @@ class _File:
         return seconds
 
     def rows_until(self, seconds: int) -> int:
-        """How many rows have this time or an earlier one."""
+        """Return how many rows have this time or an earlier one."""
         group = bisect_right(self._lasts, seconds)
         if group == len(self._lasts) or seconds < self._firsts[group]:
             return self.bounds[group]
@@ -191,7 +191,7 @@ def _column(array: Any) -> Column:
 
 
 def _numbers(array: Any) -> "memoryview[int]":
-    """The numbers of an array in place; nodes have no NumPy."""
+    """Return the numbers of an array in place; nodes have no NumPy."""
     width: int = array.type.byte_width
     raw = memoryview(array.buffers()[1])[array.offset * width : (array.offset + len(array)) * width]
     numbers: memoryview[int] = raw.cast(_FORMATS[str(array.type)])  # type: ignore[call-overload]

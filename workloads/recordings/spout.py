@@ -36,7 +36,7 @@ class RecordedSpout(Spout):
         self.origin_ns = self.recording.origin_ns
 
     def rows(self, columns: Sequence[list[object]]) -> Sequence[Row]:
-        """Rows to emit, one per record in the same order, from one list per column."""
+        """Return rows to emit, one per record in the same order, from one list per column."""
         return list(zip(*columns, strict=True))
 
     def next_batch(self, limit: int) -> Sequence[Row]:

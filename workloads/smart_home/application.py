@@ -76,7 +76,7 @@ class SmartHome:
         self._fills = params.fill == "work"
 
     def topology(self) -> Topology:
-        """Source, house and plug side by side, sink: 40 executors and 400 pairs by default."""
+        """Return source, house and plug side by side, sink: 40 executors and 400 pairs by default."""
         parallelism = self.params.parallelism
         reading = {DEFAULT_STREAM: WORK_READING if self._fills else READING}
         by_house = Input("source", "fields", ("house_id",))
@@ -97,7 +97,7 @@ class SmartHome:
         )
 
     def operator(self, component: str) -> Operator:
-        """A new operator of a component."""
+        """Return a new operator of a component."""
         match component:
             case "source":
                 return (WorkReadings if self._fills else Readings)(tick_ns=TICK_S * NS)
@@ -109,20 +109,20 @@ class SmartHome:
                 return Sink()
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
-        """One record per valid row, of load and of work."""
+        """Return one record per valid row, of load and of work."""
         from workloads.recordings.prepare import prepare
 
         source = Path(self.params.input) if self.params.input else _generated(folder)
         return [prepare(source, DEBS2014, folder)]
 
     def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
-        """All predictions at once, column by column."""
+        """Return all predictions at once, column by column."""
         from workloads.smart_home.reference import predictions
 
         return predictions(inputs[0].path, positions, self.params)
 
     def compare(self, answer: Answer, reference: Answer) -> Verdict:
-        """Row by row: keys and numbers of days exactly, loads up to rounding."""
+        """Return row by row: keys and numbers of days exactly, loads up to rounding."""
         differences = [
             f"{table}: {difference}"
             for table, rows in reference.items()
@@ -132,7 +132,7 @@ class SmartHome:
 
 
 def _same(expected: Row, given: Row) -> bool:
-    """Whether predicted load and number of days in two rows are the same."""
+    """Return whether predicted load and number of days in two rows are the same."""
     return expected[1] == given[1] and isclose(expected[0], given[0], rel_tol=RELATIVE, abs_tol=ABSOLUTE)
 
 

@@ -113,7 +113,7 @@ class Loads(Bolt):
         return {DEFAULT_STREAM: rows}
 
     def grouped(self, loads: dict[Name, float]) -> Mapping[Name, float]:
-        """What to predict, of the plugs' loads."""
+        """Return what to predict, of the plugs' loads."""
         return loads
 
     def _note_work(
@@ -183,7 +183,7 @@ class Slices:
         return found
 
     def predictions(self, tick: int, loads: Mapping[Name, float]) -> Iterator[Row]:
-        """Rows for the slice after the next one, from loads in the slice at hand."""
+        """Yield rows for the slice after the next one, from loads in the slice at hand."""
         predicted = self._at(tick) + 2
         head = tick, self._length_s, BASE + predicted * self._length_s
         medians = self._medians
@@ -220,11 +220,11 @@ class Slices:
         self._past = {name: Past(first, values) for name, (first, values) in state.past.items()}
 
     def _at(self, tick: int) -> int:
-        """Number of the slice of the last second before a tick."""
+        """Return number of the slice of the last second before a tick."""
         return (tick - 1 - BASE) // self._length_s
 
     def _median(self, name: Name, predicted: int) -> tuple[float, int]:
-        """Median load of a slice on earlier days, and on how many of them there was one."""
+        """Return median load of a slice on earlier days, and on how many of them there was one."""
         past = self._past.get(name)
         values = [] if past is None else past.every(self._of_a_day, predicted)
         return (median(values), len(values)) if values else (0.0, 0)
@@ -243,7 +243,7 @@ class Past:
         self.values.append(load)
 
     def every(self, step: int, towards: int) -> list[float]:
-        """Loads of the slices that lie a multiple of `step` before slice `towards`."""
+        """Return loads of the slices that lie a multiple of `step` before slice `towards`."""
         return [load for load in self.values[(towards - self.first) % step :: step] if not isnan(load)]
 
 

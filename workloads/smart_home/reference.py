@@ -21,7 +21,7 @@ _AT = "at"
 
 
 def predictions(path: Path, positions: Sequence[int], query: QueryParams) -> Answer:
-    """Tables `house` and `plug` of the answer to the records that have been emitted.
+    """Return tables `house` and `plug` of the answer to the records that have been emitted.
 
     Args:
         path: the prepared recording.
@@ -58,14 +58,17 @@ def _readings(path: Path, positions: Sequence[int], fills: bool) -> tuple[pd.Dat
 
 
 def _ends(work: pd.DataFrame) -> pd.DataFrame:
-    """The earliest (`first`, `begin`) and latest (`timestamp`, `value`) of each plug and time; rows come in order."""
+    """Return the earliest (`first`, `begin`) and latest (`timestamp`, `value`) of each plug and time.
+
+    Rows come in order.
+    """
     return work.groupby([*PLUG, _AT], as_index=False).agg(
         first=("first", "first"), begin=("begin", "first"), timestamp=("timestamp", "last"), value=("value", "last")
     )
 
 
 def _plug_loads(sums: pd.DataFrame, work: pd.DataFrame, ticks: int, last: int) -> pd.DataFrame:
-    """`load` of every plug at every tick at which it is defined; a slice has so many ticks."""
+    """Return `load` of every plug at every tick at which it is defined; a slice has so many ticks."""
     so_far = sums.groupby([*PLUG, sums[_AT] // ticks])[["sum", "count"]].cumsum()
     cells = _carried(sums[[*PLUG, _AT]].assign(load=so_far["sum"] / so_far["count"]), ticks, last)
     if work.empty:
@@ -92,7 +95,7 @@ def _carried(cells: pd.DataFrame, ticks: int, last: int) -> pd.DataFrame:
 
 
 def _predicted(cells: pd.DataFrame, name: list[str], length: int, day_s: int) -> pd.DataFrame:
-    """Rows of the answer for all cells, for slices of one length."""
+    """Return rows of the answer for all cells, for slices of one length."""
     ticks, of_a_day = length // TICK_S, day_s // length
     cells = cells.assign(predicted=cells[_AT] // ticks + 2)
     over = cells[(cells[_AT] % ticks == ticks - 1) & (cells[_AT] >= 0)]

@@ -23,11 +23,11 @@ class Dealing(msgspec.Struct, frozen=True):
     salt: int
 
     def of(self, record: int) -> int:
-        """Rows that come of one row of `record`."""
+        """Return rows that come of one row of `record`."""
         return self.copies + ((((record ^ self.salt) * _FACTOR) & _MASK) >> _HIGH < self.bar)
 
     def of_all(self, records: Any) -> Any:
-        """The same for a NumPy array of uint64."""
+        """Return the same for a NumPy array of uint64."""
         import numpy as np
 
         hashed = (records ^ np.uint64(self.salt)) * np.uint64(_FACTOR)
@@ -40,7 +40,7 @@ class Dealing(msgspec.Struct, frozen=True):
 
 
 def dealing(component: str, selectivity: float) -> Dealing:
-    """How `component` deals with records when it makes `selectivity` rows of one on average."""
+    """Return how `component` deals with records when it makes `selectivity` rows of one on average."""
     copies = int(selectivity)
     bar = round((selectivity - copies) * (1 << _HIGH))
     return Dealing(copies, bar, crc32(component.encode()) * _FACTOR & _MASK)

@@ -28,7 +28,7 @@ _MASK = (1 << 64) - 1
 
 
 def key_of(record: int) -> int:
-    """The key of a record, close to Zipf's law: each doubling of the key's rank is equally likely."""
+    """Return the key of a record, close to Zipf's law: each doubling of the key's rank is equally likely."""
     mixed = (record * 0xD1342543DE82EF95 + 0x2545F4914F6CDD1D) & _MASK
     bits = (mixed >> 48) % _KEY_BITS
     return (1 << bits) - 1 + ((mixed >> 20) & ((1 << bits) - 1))

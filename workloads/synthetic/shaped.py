@@ -43,19 +43,19 @@ class Synthetic:
         self.params = params
 
     def components(self) -> Sequence[Component]:
-        """Spouts and bolts without outputs."""
+        """Return spouts and bolts without outputs."""
         raise NotImplementedError
 
     def selectivity(self, component: str) -> float:
-        """Tuples that a bolt makes of one, on average."""
+        """Return tuples that a bolt makes of one, on average."""
         return float(self.params.selectivity)
 
     def topology(self) -> Topology:
-        """The graph; who is read by nobody has no outputs."""
+        """Return the graph; who is read by nobody has no outputs."""
         return self._topology
 
     def operator(self, component: str) -> Operator:
-        """A new operator of a component."""
+        """Return a new operator of a component."""
         if component in self._sources:
             return Generator(self._sources.index(component), len(self._sources), self.params.payload)
         if component in self._dealings:
@@ -87,7 +87,7 @@ class Synthetic:
         return {TABLE: [(sink, *digest.row) for sink, digest in digests.items()]}
 
     def compare(self, answer: Answer, reference: Answer) -> Verdict:
-        """Sink by sink, the parts of each together."""
+        """Return sink by sink, the parts of each together."""
         parts: dict[str, list[tuple[Any, ...]]] = {}
         for sink, *digest in answer.get(TABLE, ()):
             parts.setdefault(sink, []).append(tuple(digest))
@@ -96,7 +96,7 @@ class Synthetic:
         return Verdict(not differences, len(reference[TABLE]), "; ".join(differences))
 
     def _times(self, source: str, records: Sequence[int]) -> Mapping[str, Any]:
-        """How often each record of `source` reaches each sink."""
+        """Return how often each record of `source` reaches each sink."""
         import numpy as np
 
         numbers = np.array(records, np.uint64)
@@ -159,7 +159,7 @@ class Linear(Synthetic):
     Params = LinearParams
 
     def components(self) -> Sequence[Component]:
-        """source, op1, op2, ..., sink."""
+        """Return source, op1, op2, ..., sink."""
         names = ["source", *(f"op{at}" for at in range(1, self.params.operators - 1)), "sink"]
         bolts = [_bolt(name, self.params.tasks, before) for before, name in pairwise(names)]
         return [Component("source", "spout", self.params.tasks), *bolts]
@@ -173,7 +173,7 @@ class Diamond(Synthetic):
     Params = DiamondParams
 
     def components(self) -> Sequence[Component]:
-        """source, middle1, middle2, ..., sink."""
+        """Return source, middle1, middle2, ..., sink."""
         tasks = self.params.tasks
         middle = [f"middle{at}" for at in range(1, self.params.operators + 1)]
         side_by_side = [_bolt(name, tasks, "source") for name in middle]
@@ -188,7 +188,7 @@ class Star(Synthetic):
     Params = StarParams
 
     def components(self) -> Sequence[Component]:
-        """source1, ..., middle, sink1, ..."""
+        """Return source1, ..., middle, sink1, ..."""
         params = self.params
         sources = [Component(f"source{at}", "spout", params.source_tasks) for at in range(1, params.sources + 1)]
         middle = _bolt("middle", params.tasks, *(source.id for source in sources))
@@ -205,7 +205,7 @@ class RandomDag(Synthetic):
     Params = RandomDagParams
 
     def components(self) -> Sequence[Component]:
-        """Layer by layer; every other link is keyed, so that its executor pairs have skewed rates."""
+        """Return layer by layer; every other link is keyed, so that its executor pairs have skewed rates."""
         params = self.params
         shape, _ = layered(params.executors, params.shape_seed, widest=params.widest, layers=params.layers)
         random = self._random("links")
@@ -221,7 +221,7 @@ class RandomDag(Synthetic):
         ]
 
     def selectivity(self, component: str) -> float:
-        """What the parameter says, times a share that is drawn for the component: most pass on little."""
+        """Return what the parameter says, times a share that is drawn for the component: most pass on little."""
         inputs = max(1, len(self._topology.component[component].inputs))
         return float(self.params.selectivity / inputs * min(1.0, 0.3 * self._random(component).paretovariate(1.2)))
 

@@ -24,7 +24,7 @@ class Calibration(Struct, frozen=True):
 
 
 def work(turns: int) -> int:
-    """Be busy; the result is of no use, but nobody can leave the work out."""
+    """Return be busy; the result is of no use, but nobody can leave the work out."""
     checksum = 0
     for _ in repeat(None, turns):
         checksum = crc32(_BLOCK, checksum)
@@ -32,7 +32,10 @@ def work(turns: int) -> int:
 
 
 def calibrate() -> Calibration:
-    """Measure this CPU for a sixth of a second; the fastest of several rounds counts, which nothing disturbed."""
+    """Measure this CPU for a sixth of a second.
+
+    The fastest of several rounds counts, which nothing disturbed.
+    """
     turns, best = 1_000, 0.0
     for _ in range(_ROUNDS):
         done, begun = 0, time.thread_time()
@@ -44,5 +47,5 @@ def calibrate() -> Calibration:
 
 
 def read_calibration(path: Path) -> Calibration:
-    """What was measured when the input was prepared."""
+    """Return what was measured when the input was prepared."""
     return msgspec.json.decode(path.read_bytes(), type=Calibration)

@@ -47,7 +47,7 @@ def _columns(tables: Iterable[pa.Table], grid: Grid) -> Iterator[tuple[Whole, ..
 
 
 def snapshots(tables: Iterable[pa.Table], grid: Grid, period_s: int, first_s: int) -> Iterator[Row]:
-    """Rows of the table `snapshots`."""
+    """Yield rows of the table `snapshots`."""
     for tick, window in windows(_columns(tables, grid), EMPTY_S, period_s, first_s):
         dropoffs, seqs, starts, ends, amounts, taxis = window
         lately = slice(int(np.searchsorted(dropoffs, tick - PROFIT_S, side="right")), None)
@@ -71,7 +71,7 @@ def snapshots(tables: Iterable[pa.Table], grid: Grid, period_s: int, first_s: in
 
 
 def _by_cell(cells: Whole, values: Whole, seqs: Whole) -> tuple[Whole, Whole, Whole, Whole]:
-    """Cells, how many values each has, the two middle ones together, and the largest number."""
+    """Return cells, how many values each has, the two middle ones together, and the largest number."""
     if not len(cells):
         return cells, cells, cells, cells
     order = np.lexsort((values, cells))
@@ -82,7 +82,7 @@ def _by_cell(cells: Whole, values: Whole, seqs: Whole) -> tuple[Whole, Whole, Wh
 
 
 def _listing(found: Iterable[tuple[Fraction, int, int, int]]) -> Row:
-    """Fields of the best of (value in nanodollars, newest trip, cell less than 0, empty taxis)."""
+    """Return fields of the best of (value in nanodollars, newest trip, cell less than 0, empty taxis)."""
     ranked = sorted(found, reverse=True)[:LISTED]
     return listing(
         [(cell_name(-cell), empty, _dollars(value * empty), _dollars(value)) for value, _, cell, empty in ranked], 4
@@ -120,7 +120,7 @@ class _City:
         return touched
 
     def take(self, time: int, seq: int, start: int, end: int, amount: int, taxi: int) -> set[int]:
-        """One trip; return the cells that it touches."""
+        """Return one trip; return the cells that it touches."""
         self.paid.append((time, start, seq))
         self.amounts[start].append((amount, seq))
         touched = {start, end}
@@ -137,7 +137,7 @@ class _City:
         return cell
 
     def value(self, cell: int) -> Fraction:
-        """Of a cell, in nanodollars."""
+        """Return of a cell, in nanodollars."""
         amounts = sorted([amount for amount, _ in self.amounts[cell]])
         middles = amounts[(len(amounts) - 1) // 2] + amounts[len(amounts) // 2]
         return Fraction(middles, 2 * len(self.there[cell]))
@@ -158,14 +158,14 @@ class _City:
         return max(moved, default=(-inf, 0)) >= min(before, self._near())
 
     def _near(self) -> tuple[float, int]:
-        """What is above it may be listed."""
+        """Return what is above it may be listed."""
         if len(self.order) < LISTED:
             return -inf, 0
         least = self.order[-LISTED][0]
         return least - abs(least) * _NEAR, 0
 
     def fields(self) -> Row:
-        """Of the listing."""
+        """Return of the listing."""
         found = []
         for _, cell in self.order[bisect_left(self.order, self._near()) :]:
             newest = max(self.amounts[cell][-1][1], max(self.there[cell]))
@@ -174,7 +174,7 @@ class _City:
 
 
 def changes(tables: Iterable[pa.Table], grid: Grid) -> Iterator[Row]:
-    """Rows of the table `changes`, without delays."""
+    """Yield rows of the table `changes`, without delays."""
     city = _City()
     printed = listing([], 4)
     number = 0

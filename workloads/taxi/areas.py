@@ -54,7 +54,10 @@ class Profits:
         return {ride[1] for ride in expired}
 
     def of(self, cell: int) -> tuple[int, int, int]:
-        """Number of trips, the two middle amounts together, and number of the newest trip; all 0 without trips."""
+        """Return number of trips, the two middle amounts together, and number of the newest trip.
+
+        All 0 without trips.
+        """
         amounts = self._amounts.get(cell)
         if amounts is None:
             return 0, 0, 0
@@ -133,7 +136,7 @@ class Areas:
             self.stale = True
 
     def top(self) -> list[Area]:
-        """The listing, best first."""
+        """Return the listing, best first."""
         if self.stale:
             self.stale = False
             values = self._values
@@ -147,12 +150,12 @@ class Areas:
         return cell, len(self._empty[cell]), middle, max(newest, max(self._empty[cell]))
 
     def snapshot(self) -> object:
-        """All of it, to be encoded."""
+        """Return all of it, to be encoded."""
         return self._profits, {cell: sorted(seqs) for cell, seqs in self._empty.items()}
 
     @classmethod
     def restored(cls, profits: dict[int, tuple[int, int]], empty: dict[int, list[int]]) -> "Areas":
-        """The areas that `snapshot` was taken of."""
+        """Return the areas that `snapshot` was taken of."""
         areas = cls()
         areas._profits = profits
         areas._empty = {cell: set(seqs) for cell, seqs in empty.items()}
@@ -162,7 +165,7 @@ class Areas:
 
 
 def best(areas: Sequence[Area]) -> list[Area]:
-    """The listing of these: value descending, then the newest first.
+    """Return the listing of these: value descending, then the newest first.
 
     One trip may be the newest of two, since it makes a profit where it starts and an empty taxi where it ends; if these
     have the same value, too, the smaller cell comes first.
@@ -176,7 +179,7 @@ def _place(area: Area) -> tuple[Fraction, int, int]:
 
 
 def shown(area: Area) -> tuple[int, int, float, float]:
-    """Cell, empty taxis, profit and value in dollars, to the nearest millionth; a half goes away from zero."""
+    """Return cell, empty taxis, profit and value in dollars, to the nearest millionth; a half goes away from zero."""
     cell, empty, middle, _ = area
     return cell, empty, _dollars(middle, 2 * _NANO_TO_MICRO), _dollars(middle, 2 * _NANO_TO_MICRO * empty)
 

@@ -29,7 +29,7 @@ class Ordered(Bolt):
         return NOTHING
 
     def in_order(self) -> list[Trip]:
-        """The trips that came since the last tick, by number."""
+        """Return the trips that came since the last tick, by number."""
         arrived, self.arrived = self.arrived, []
         arrived.sort()
         return arrived
@@ -47,7 +47,7 @@ class Candidates(Bolt):
         return NOTHING
 
     def taken(self) -> list[Any]:
-        """What came since the last tick."""
+        """Return what came since the last tick."""
         candidates, self._candidates = self._candidates, []
         return candidates
 
@@ -80,7 +80,7 @@ class Snapshots(Candidates, Table):
 
     @abstractmethod
     def listing(self, candidates: list[Any]) -> Row:
-        """Fields of the best ten."""
+        """Return fields of the best ten."""
 
     def on_tick(self, time_ns: int) -> Emitted:
         self.rows.append((time_text(time_ns // NS), *self.listing(self.taken())))
@@ -106,11 +106,11 @@ class Changes(Ordered, Table):
 
     @abstractmethod
     def fields(self, listed: Sequence[Any]) -> Row:
-        """Fields of a listing that `note` was given."""
+        """Return fields of a listing that `note` was given."""
 
     @abstractmethod
     def kept(self) -> object:
-        """What the listing is made from, to be encoded."""
+        """Return what the listing is made from, to be encoded."""
 
     @abstractmethod
     def bring_back(self, kept: Any) -> None:

@@ -36,7 +36,7 @@ class Taxi(TaxiQuery):
     plain = "workloads.taxi.route_reference"
 
     def topology(self) -> Topology:
-        """Two ways from the routes: to snapshots, and to the log."""
+        """Return two ways from the routes: to snapshots, and to the log."""
         params, size = self.params, self.params.parallelism
         routes = {DEFAULT_STREAM: Route.fields}
         components = [
@@ -56,5 +56,5 @@ class Taxi(TaxiQuery):
         return Topology(id=self.name, workers=params.workers, components=tuple(components))
 
     def operator(self, component: str) -> Operator:
-        """A new operator of one of the components."""
+        """Return a new operator of one of the components."""
         return Trips(self.params.tick_ns, self.grid) if component == "parse" else _BOLTS[component]()

@@ -23,12 +23,12 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  official times have no zone
 
 
 def snapshot_columns(listed: Mapping[str, FieldType]) -> Mapping[str, FieldType]:
-    """Columns of `snapshots`; `listed` are those of one route or area."""
+    """Return columns of `snapshots`; `listed` are those of one route or area."""
     return {"ts": "str", **_numbered(listed)}
 
 
 def change_columns(listed: Mapping[str, FieldType]) -> Mapping[str, FieldType]:
-    """Columns of `changes`; `listed` are those of one route or area."""
+    """Return columns of `changes`; `listed` are those of one route or area."""
     times: Mapping[str, FieldType] = {"change": "int", "pickup_datetime": "str", "dropoff_datetime": "str"}
     return {**times, **_numbered(listed), "delay_ms": "int"}
 
@@ -38,23 +38,26 @@ def _numbered(listed: Mapping[str, FieldType]) -> dict[str, FieldType]:
 
 
 def listing(entries: Iterable[Sequence[Any]], width: int) -> Row:
-    """The fields of the listed routes or areas, `width` each, best first; None where there are fewer than ten."""
+    """Return the fields of the listed routes or areas, `width` each, best first.
+
+    None where there are fewer than ten.
+    """
     fields = [field for entry in entries for field in entry]
     return (*fields, *[None] * (LISTED * width - len(fields)))
 
 
 def cell_name(cell: int) -> str:
-    """As `x.y`."""
+    """Return as `x.y`."""
     return f"{cell // CELL}.{cell % CELL}"
 
 
 def route_names(route: int) -> tuple[str, str]:
-    """Its start and its end."""
+    """Return its start and its end."""
     return cell_name(route // ROUTE), cell_name(route % ROUTE)
 
 
 def time_text(seconds: int) -> str:
-    """Seconds since 1970 as `YYYY-MM-DD hh:mm:ss`."""
+    """Return seconds since 1970 as `YYYY-MM-DD hh:mm:ss`."""
     return (_EPOCH + timedelta(seconds=seconds)).isoformat(sep=" ")
 
 

@@ -44,7 +44,7 @@ class TaxiProfit(TaxiQuery):
     plain = "workloads.taxi.area_reference"
 
     def topology(self) -> Topology:
-        """Two ways from the amounts: to snapshots, and to the log."""
+        """Return two ways from the amounts: to snapshots, and to the log."""
         params, size = self.params, self.params.parallelism
 
         def bolt(name: str, made: type[Amount | Profit | Taxi | Value], *inputs: Input) -> Component:
@@ -66,5 +66,5 @@ class TaxiProfit(TaxiQuery):
         return Topology(id=self.name, workers=params.workers, components=tuple(components))
 
     def operator(self, component: str) -> Operator:
-        """A new operator of one of the components."""
+        """Return a new operator of one of the components."""
         return PaidTrips(self.params.tick_ns, self.grid) if component == "parse" else _BOLTS[component]()

@@ -27,11 +27,11 @@ class TaxiQuery:
         self.params = params
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
-        """Trips with both ends on the grid."""
+        """Return trips with both ends on the grid."""
         return [prepare_trips(self.params, self.grid, folder)]
 
     def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
-        """Both tables, from the trips that were emitted."""
+        """Return both tables, from the trips that were emitted."""
         from workloads.recordings.positions import emitted
         from workloads.recordings.recording import Recording
 
@@ -47,5 +47,5 @@ class TaxiQuery:
         return answer
 
     def compare(self, answer: Answer, reference: Answer) -> Verdict:
-        """Row by row; how long a change took is no part of it."""
+        """Return row by row; how long a change took is no part of it."""
         return same(answer, reference)

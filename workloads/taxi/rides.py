@@ -177,10 +177,10 @@ class Log(Changes):
 
 
 def _numbers(areas: Sequence[Area]) -> list[float]:
-    """Cell, empty taxis, profit and value of each, in a row."""
+    """Return cell, empty taxis, profit and value of each, in a row."""
     return [number for area in areas for number in shown(area)]
 
 
 def _fields(numbers: Sequence[Any]) -> Row:
-    """The same with the cells' names, and filled up."""
+    """Return the same with the cells' names, and filled up."""
     return listing([(cell_name(cell), *rest) for cell, *rest in zip(*[iter(numbers)] * 4, strict=True)], 4)

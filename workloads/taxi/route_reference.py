@@ -64,7 +64,7 @@ def _part(columns: list[Whole], behind: int, until: int) -> list[Whole]:
 
 
 def snapshots(tables: Iterable[pa.Table], grid: Grid, period_s: int, first_s: int) -> Iterator[Row]:
-    """Rows of the table `snapshots`."""
+    """Yield rows of the table `snapshots`."""
     columns = (
         (
             table.column("dropoff_datetime").to_numpy(),
@@ -82,7 +82,7 @@ def snapshots(tables: Iterable[pa.Table], grid: Grid, period_s: int, first_s: in
 
 
 def changes(tables: Iterable[pa.Table], grid: Grid) -> Iterator[Row]:
-    """Rows of the table `changes`, without delays."""
+    """Yield rows of the table `changes`, without delays."""
     window: deque[tuple[int, int]] = deque()
     place: dict[int, tuple[int, int, int]] = {}
     order: list[tuple[int, int, int]] = []

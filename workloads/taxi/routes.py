@@ -116,12 +116,12 @@ class Log(Changes):
 
 
 def _least(listed: list[Ranked]) -> int:
-    """The count with which the route of a new trip is listed."""
+    """Return the count with which the route of a new trip is listed."""
     return listed[-1][0] if len(listed) == LISTED else 0
 
 
 def _with(new: Ranked, listed: list[Ranked]) -> list[Ranked]:
-    """The listing after a trip."""
+    """Return the listing after a trip."""
     entries = [entry for entry in listed if entry[2] != new[2]]
     entries.append(new)
     entries.sort(reverse=True)

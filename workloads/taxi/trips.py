@@ -81,7 +81,7 @@ def _generated(folder: Path) -> Path:
 
 
 def cells(grid: Grid, longitudes: Sequence[int], latitudes: Sequence[int]) -> list[int]:
-    """The cells of points on the grid; `Grid.x` and `Grid.y` of all of them in one go."""
+    """Return the cells of points on the grid; `Grid.x` and `Grid.y` of all of them in one go."""
     west, north, east, south = grid.west_border, grid.north_border, grid.east, grid.south
     first = CELL + 1
     return [

@@ -82,7 +82,7 @@ class RouteWindow:
         return None
 
     def ranked(self, trip: Trip) -> Ranked:
-        """What the route of the trip that was counted last would be listed as."""
+        """Return what the route of the trip that was counted last would be listed as."""
         return self._counts[trip[1]], trip[0], trip[1]
 
     def keep(self, trips: Iterable[Trip]) -> None:
@@ -102,7 +102,7 @@ class RouteWindow:
         return expired
 
     def top(self) -> list[Ranked]:
-        """The listing, best first; all trips that are kept have been counted."""
+        """Return the listing, best first; all trips that are kept have been counted."""
         get, least = self._counts.get, self._least
         found = [(count, newest, route) for route, newest in self._watched.items() if (count := get(route, 0)) >= least]
         if len(found) < LISTED and least > 1:
@@ -115,7 +115,7 @@ class RouteWindow:
         return best[:LISTED]
 
     def snapshot(self) -> object:
-        """All of it, to be encoded."""
+        """Return all of it, to be encoded."""
         return self._window.trips, self._counts
 
     def restore(self, state: object) -> None:

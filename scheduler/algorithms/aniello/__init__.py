@@ -1,1 +1,1 @@
-"""What the schedulers of Aniello, Baldoni and Querzoni (DEBS 2013) share: limits, what is outside the plan, packing."""
+"""Parts shared by the two schedulers of Aniello, Baldoni and Querzoni (DEBS 2013): limits, left-overs, packing."""

@@ -1,7 +1,7 @@
-"""Executors that no plan mentions: dealt by Storm's EvenScheduler, as the authors do after each plan.
+"""Placement of executors outside the plan: by Storm's EvenScheduler, as in the authors' code.
 
-EvenScheduler gives nothing to workers that run, so executors outside the plan would wait for ever once the plan uses
-all workers that the topology asked for. Ours: then they join the plan's workers, those with room, in turn.
+EvenScheduler never extends running workers, so executors outside the plan would never be placed once the plan uses all
+workers that the topology requested. Ours: they then join the plan's workers with room, round robin.
 """
 
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from workloads.topology import Executor, Topology
 
 
 def deal_leftovers(topology: Topology, state: RunningWorkers, joined: Sequence[Slot] = (), most: int = 0) -> Placement:
-    """Place what waits of `topology`; changes `state`.
+    """Place the waiting executors of `topology`; update `state`.
 
     Args:
         topology: the topology.
-        state: what runs, the plan's workers included.
-        joined: the plan's workers, in the order in which they are joined; empty: none may be joined.
-        most: most executors in a worker that is joined.
+        state: running workers, the plan's workers included.
+        joined: the plan's workers, in the order in which executors join them; empty: none may be joined.
+        most: maximum number of executors in a worker that is joined.
     """
     workers = state.workers[topology.id]
     placement = place_evenly(topology, workers, state.free)

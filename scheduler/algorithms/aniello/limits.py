@@ -1,6 +1,6 @@
-"""How many executors a worker, how many workers a node, how many nodes a topology may take.
+"""Limits: executors per worker, workers per node, nodes per topology.
 
-The parameters bear the names of the authors' published code.
+Parameters have the names of the authors' published code.
 """
 
 from math import ceil
@@ -9,27 +9,30 @@ from scheduler.toolkit.scaling import decimal
 
 
 def most_executors(executors: int, workers: int, alfa: float) -> int:
-    """M, the most executors in a worker: from an even split (`alfa` 0) to one worker with all but one each (1)."""
+    """Return M, the maximum number of executors in a worker.
+
+    It lies between an even split (`alfa` 0) and one executor in each other worker (`alfa` 1).
+    """
     low = -(-executors // workers)
     high = executors - workers + 1
     return low + ceil(decimal(alfa) * (high - low))
 
 
 def between(fewest: int, most: int, share: float) -> int:
-    """`fewest` at share 0, `most` at 1, rounded up in between."""
+    """Return `fewest` at share 0, `most` at share 1, and the interpolated value, rounded up, in between."""
     return fewest + ceil(decimal(share) * (most - fewest))
 
 
 def nodes_wanted(workers: int, nodes: int, beta: float) -> int:
-    """u, the nodes that a topology's workers shall use, by the online scheduler.
+    """Return u, the number of nodes that the online scheduler uses for a topology's workers.
 
-    The published "fewest nodes" is really workers per node; where there are many workers and few nodes it exceeds
-    the most, hence the clamp.
+    The published "fewest nodes" is in fact workers per node. With many workers and few nodes it exceeds the maximum,
+    hence the clamp.
     """
     usable = min(nodes, workers)
     return min(max(between(-(-workers // usable), usable, beta), 1), usable)
 
 
 def most_workers(workers: int, wanted: int, delta: float) -> int:
-    """k, the most workers of a topology on a node when it shall use `wanted` nodes."""
+    """Return k, the maximum number of workers of a topology on a node when it uses `wanted` nodes."""
     return between(-(-workers // wanted), workers - wanted + 1, delta)

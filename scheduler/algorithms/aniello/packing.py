@@ -1,7 +1,7 @@
-"""Items that exchange tuples go into bins, pair by pair, the busiest pair first.
+"""Greedy packing into bins of items that exchange tuples, pair by pair, busiest pair first.
 
-Serves twice: executors into workers, and workers onto nodes. A bin accepts so many items of a group, so many
-items in all and so much load; the least loaded bin is preferred, ties go to the lower number.
+Used twice: to pack executors into workers, and workers onto nodes. A bin has limits on the items of a group, on all
+items and on load. The least loaded bin is preferred; ties go to the lower number.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,16 +11,16 @@ Pair = tuple[int, int, int]
 
 
 class NoRoomError(Exception):
-    """No bin accepts an item; the published code gives up there."""
+    """No bin accepts an item; the published code gives up in this case."""
 
 
 class Bins:
-    """Bins with what is in them.
+    """Bins and their contents.
 
     Attributes:
-        items: bin -> items in it, in the order in which they came.
+        items: bin -> its items, in the order of arrival.
         load: bin -> load.
-        home: item -> its bin, None while it has none.
+        home: item -> its bin, or None.
     """
 
     def __init__(
@@ -33,15 +33,15 @@ class Bins:
         *,
         weightless: bool = False,
     ) -> None:
-        """Empty bins.
+        """Begin with empty bins.
 
         Args:
             load: item -> load.
             group: item -> its group.
-            most: group -> most of its items in a bin.
-            limits: bin -> most load; None = no limit.
-            places: bin -> most items; None = no limit.
-            weightless: items in bins count as without load (a defect of the published code).
+            most: group -> maximum number of its items in a bin.
+            limits: bin -> maximum load; None = no limit.
+            places: bin -> maximum number of items; None = no limit.
+            weightless: treat items in bins as having no load (a defect of the published code).
         """
         self._load_of = load
         self._group = group
@@ -55,7 +55,7 @@ class Bins:
         self.home: list[int | None] = [None for _ in load]
 
     def accepts(self, at: int, group: int, count: int, load: int, *, any_load: bool = False) -> bool:
-        """Whether `count` more items of `group` with `load` together may go into bin `at`."""
+        """Return whether `count` more items of `group` with `load` together fit into bin `at`."""
         limit, places = self._limits[at], self._places
         return (
             self._of_group[at].get(group, 0) + count <= self._most[group]
@@ -64,12 +64,12 @@ class Bins:
         )
 
     def least(self, group: int, count: int, load: int, *, any_load: bool = False) -> int | None:
-        """The least loaded bin that accepts them, None when there is none."""
+        """Return the least loaded bin that accepts the items, or None."""
         able = (at for at in range(len(self.items)) if self.accepts(at, group, count, load, any_load=any_load))
         return min(able, key=lambda at: (self.load[at], at), default=None)
 
     def roomy(self) -> int | None:
-        """The least loaded bin with a place, whatever the other limits say."""
+        """Return the least loaded bin with room for an item, ignoring the other limits, or None."""
         places = self._places
         able = (at for at, items in enumerate(self.items) if places is None or len(items) < places[at])
         return min(able, key=lambda at: (self.load[at], at), default=None)
@@ -104,14 +104,14 @@ class Packing:
         *,
         strict: bool,
     ) -> None:
-        """Nothing is packed yet.
+        """Begin with nothing packed.
 
         Args:
             bins: the bins.
             load: item -> load.
             group: item -> its group.
-            near: item -> {item: rate in both directions}.
-            strict: give up with `NoRoomError` where an item finds no bin; else it stays out for now.
+            near: item -> {item: rate, both directions added}.
+            strict: raise `NoRoomError` when no bin accepts an item; otherwise the item stays unpacked for now.
         """
         self._bins = bins
         self._load = load
@@ -120,10 +120,9 @@ class Packing:
         self._strict = strict
 
     def settle(self, one: int, other: int) -> None:
-        """Find bins for both items of a pair, which may have some already.
+        """Choose bins for both items of a pair, which may already have bins.
 
         Raises:
-            NoRoomError: as said above.
         """
         homes = self._bins.home[one], self._bins.home[other]
         if homes == (None, None):
@@ -172,7 +171,7 @@ class Packing:
                     bins.put(item, home)
 
     def _combinations(self, one: int, other: int, candidates: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-        """(rate kept inside bins, bin of one, bin of other) where both are accepted, one first."""
+        """Yield (rate kept inside bins, bin of one, bin of other) for all accepted combinations."""
         bins, group, load = self._bins, self._group[one], self._load
         toward = self.toward(one), self.toward(other)
         for first in candidates:
@@ -186,7 +185,7 @@ class Packing:
                 yield toward[0].get(first, 0) + toward[1].get(second, 0) + shared, first, second
 
     def toward(self, item: int) -> dict[int, int]:
-        """Bin -> rate between `item` and the items there, itself left out."""
+        """Return bin -> rate between `item` and the items there, excluding `item` itself."""
         found: dict[int, int] = {}
         for other, rate in self._near[item].items():
             at = self._bins.home[other]
@@ -195,7 +194,7 @@ class Packing:
         return found
 
     def crossing(self) -> int:
-        """Rate between items in different bins."""
+        """Return the rate between items in different bins."""
         home = self._bins.home
         return sum(
             rate

@@ -1,7 +1,7 @@
-"""The online plan: executors to workers, workers to nodes, and a spread over enough nodes.
+"""Plan of the online scheduler: executors to workers, workers to nodes, and a spread over enough nodes.
 
-Where no worker (node) accepts an executor (worker) any more, the published code gives the round up. Ours places it
-all the same: the limit on load gives way first, then that on workers per node; slots never do.
+Where no worker (node) accepts an executor (worker), the published code abandons the round. Ours relaxes limits instead:
+first the limit on load, then the limit on workers per node; never the number of slots.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class Knobs:
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker of the plan: number of its topology among those planned, executors, load, and later its node."""
+    """Worker of the plan: number of its topology among the planned ones, executors and load."""
 
     topology: int
     executors: tuple[int, ...]
@@ -40,10 +40,10 @@ class Planned:
     """The whole plan.
 
     Attributes:
-        workers: all of them, topology by topology.
+        workers: all workers, topology by topology.
         nodes: worker -> number of its node.
         crossing: rate between nodes.
-        carried: node -> load, as the planner sees it.
+        carried: node -> load as computed by the planner.
     """
 
     workers: tuple[Worker, ...]
@@ -59,13 +59,13 @@ def make_plan(
 
     Args:
         stats: the topologies.
-        workers: topology -> how many workers it gets; with `places` for all of them unless as published.
-        places: node -> free slots, those of the topologies' present workers included.
-        capacity: node -> load that it takes.
+        workers: topology -> number of workers; `places` suffices for all of them unless `as_published`.
+        places: node -> free slots, those of the topologies' current workers included.
+        capacity: node -> maximum load.
         knobs: parameters.
 
     Raises:
-        NoRoomError: as published only: an executor or a worker found no room.
+        NoRoomError: an executor or a worker found no room (only with `as_published`).
     """
     found = [
         Worker(number, tuple(sorted(group)), sum(mine.load[executor] for executor in group))
@@ -77,7 +77,7 @@ def make_plan(
 
 
 def executors_to_workers(stats: Stats, workers: int, knobs: Knobs) -> list[list[int]]:
-    """Phase 1 for one topology: worker -> executors; those without traffic are left out."""
+    """Return worker -> executors of one topology (phase 1). Executors without traffic are left out."""
     size, total = len(stats.executors), sum(stats.load)
     share = Fraction(total // workers) if knobs.as_published else Fraction(total, workers)
     limit = None if knobs.gamma is None else floor(decimal(knobs.gamma) * share)
@@ -95,7 +95,7 @@ def executors_to_workers(stats: Stats, workers: int, knobs: Knobs) -> list[list[
 
 
 def _fill_empty(bins: Bins, packing: Packing, executors: Sequence[int]) -> None:
-    """Each empty worker gets the executor that is missed least where it is, from workers with more than one."""
+    """Move one executor into each empty worker: the one with least rate to its worker, which must have others."""
     for at in range(len(bins.items)):
         if bins.items[at]:
             continue
@@ -142,13 +142,13 @@ class _Housing:
         self._packing = Packing(self._bins, self._load, self._group, self._near, strict=knobs.as_published)
 
     def run(self) -> Planned:
-        """Place everybody.
+        """Place all workers.
 
         Raises:
             NoRoomError: see `make_plan`.
         """
         pairs = sorted(self._pairs, key=lambda pair: (self._group[pair[0]], -pair[2], pair))
-        last = pairs[-1:] if self._knobs.as_published else []  # never compared by the published sort
+        last = pairs[-1:] if self._knobs.as_published else []  # the published sort never compares it
         for one, other, _ in sorted(pairs[: len(pairs) - len(last)], key=lambda pair: (-pair[2], pair)) + last:
             self._packing.settle(one, other)
         for worker in range(len(self._workers)):
@@ -163,7 +163,7 @@ class _Housing:
         return Planned(tuple(self._workers), tuple(nodes), crossing, tuple(self._bins.load))
 
     def _house(self, worker: int) -> None:
-        """A worker of no pair, or one that no node accepted."""
+        """Place a worker that belongs to no pair, or that no node accepted."""
         bins, group, load = self._bins, self._group[worker], self._load[worker]
         at = bins.least(group, 1, load)
         if at is None and not self._knobs.as_published:
@@ -174,7 +174,7 @@ class _Housing:
         bins.put(worker, at)
 
     def _spread(self, topology: int, wanted: int) -> None:
-        """Phase 3: one more node at a time, by the move that adds least traffic between nodes."""
+        """Use one more node at a time (phase 3), by the move that adds the least traffic between nodes."""
         while True:
             used = self._used(topology)
             if len(used) >= wanted:
@@ -197,10 +197,10 @@ class _Housing:
             self._bins.take(best[1])
             self._bins.put(best[1], best[2])
             if self._group[best[1]] != topology:
-                return  # as published another topology's worker may be moved, for ever if nobody stops it
+                return  # as published another topology's worker may be moved, which would not terminate
 
     def _used(self, topology: int) -> dict[int, int]:
-        """Node -> workers of `topology`, where it has any."""
+        """Return node -> number of workers of `topology`, nodes without any left out."""
         used: dict[int, int] = {}
         for worker, at in enumerate(self._bins.home):
             if at is not None and self._group[worker] == topology:
@@ -208,7 +208,7 @@ class _Housing:
         return used
 
     def _unused(self, worker: int, used: Mapping[int, int]) -> int | None:
-        """The least loaded node outside `used` that accepts `worker`."""
+        """Return the least loaded node outside `used` that accepts `worker`, or None."""
         bins = self._bins
         able = (
             at
@@ -219,7 +219,7 @@ class _Housing:
 
 
 def _worker_pairs(stats: Sequence[Stats], workers: Sequence[Worker]) -> list[tuple[int, int, int]]:
-    """(worker, worker, rate in both directions) where executors of different workers exchange anything."""
+    """Return (worker, worker, rate in both directions) for all pairs of workers that exchange tuples."""
     home = {(worker.topology, executor): at for at, worker in enumerate(workers) for executor in worker.executors}
     rates: dict[tuple[int, int], int] = {}
     for topology, mine in enumerate(stats):

@@ -1,4 +1,4 @@
-"""What the online scheduler knows of a topology: loads and rates, truncated to whole numbers as in its database."""
+"""Observations of a topology for the online scheduler: loads and rates, truncated to integers as in its database."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from workloads.topology import Executor, Topology
 
 @dataclass(frozen=True)
 class Stats:
-    """One topology; executors are numbered by start task (component id, index).
+    """Observations of one topology. Executors are numbered by start task (component id, index).
 
     Attributes:
         topology: the topology.
-        executors: all of them.
+        executors: all executors of the topology.
         load: executor -> load.
-        pairs: (sender, receiver, rate) where anything was observed, not 0, between different executors.
+        pairs: (sender, receiver, rate) between different executors, for observed rates above 0.
     """
 
     topology: Topology
@@ -26,17 +26,17 @@ class Stats:
 
     @property
     def near(self) -> list[dict[int, int]]:
-        """Executor -> {executor: rate in both directions}."""
+        """Return executor -> {executor: rate, both directions added}."""
         return undirected(len(self.executors), self.pairs)
 
     @property
     def busy(self) -> list[int]:
-        """Executors with traffic, ascending; the others are never in a plan."""
+        """Return the executors with traffic, ascending. The others are never part of a plan."""
         return sorted({executor for pair in self.pairs for executor in pair[:2]})
 
 
 def undirected(size: int, pairs: Sequence[tuple[int, int, int]]) -> list[dict[int, int]]:
-    """Vertex -> {vertex: rate in both directions}."""
+    """Return vertex -> {vertex: rate, both directions added}."""
     near: list[dict[int, int]] = [{} for _ in range(size)]
     for one, other, rate in pairs:
         near[one][other] = near[other][one] = near[one].get(other, 0) + rate
@@ -44,10 +44,10 @@ def undirected(size: int, pairs: Sequence[tuple[int, int, int]]) -> list[dict[in
 
 
 def stats_of(problem: Problem, as_published: bool) -> list[Stats]:
-    """The topologies that were observed, in the order given; the others are left out of this round.
+    """Return the stats of the observed topologies, in the order given. The others are left out of this round.
 
-    As published, rates are looked up by task number alone: those of all topologies are added up, and a
-    topology without one of the tasks that are named has incomplete stats.
+    As published, rates are looked up by task number alone: rates of all topologies are added up, and a topology that
+    lacks a named task has incomplete stats.
     """
     loads = Loads(problem)
     orders = {t.id: tuple(sorted(t.executors)) for t in problem.topologies}
