@@ -54,8 +54,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         campaign = load_campaign(asked.campaign)
         baseline = campaign.baseline(asked.baseline)
-        # Import the drawing code while Spark starts, which takes as long and leaves a core idle. Leaving early waits for
-        # no import: an exception from SIGTERM may leave Python's import lock held.
+        # Import the drawing code while Spark starts: that takes as long and leaves a core idle. The thread is a daemon:
+        # an exception from SIGTERM may leave Python's import lock held, and must not be waited for.
         drawing = Thread(target=import_module, args=("analysis.build",), daemon=True)
         drawing.start()
         with replacing(asked.output) as folder:

@@ -1,1 +1,1 @@
-"""The agenda: read and checked once, its entries, and the runs that follow from it."""
+"""Agendas: their file format, validation, and the runs that they define."""

@@ -1,7 +1,7 @@
-"""The agenda: one file that says what a campaign runs, where, how often and for how long.
+"""The agenda: a file that defines what a campaign runs, where, how often and for how long.
 
-Here it is read and checked as far as it can be on its own; `campaign.agenda.plan` turns its names into workloads,
-schedulers and placements.
+This module reads and validates the file on its own; `campaign.agenda.plan` resolves its names to workloads, schedulers
+and placements.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from scheduler.registry import GROUP as SCHEDULERS
 from workloads.rates import Rate
 from workloads.registry import GROUP as WORKLOADS
 
-SHIPPED = Path(__file__).parents[1] / "agendas"
+BUILTIN = Path(__file__).parents[1] / "agendas"
 
 YEAR_S = 366 * 24 * 3600
 
@@ -39,21 +39,21 @@ FileName = Annotated[
         description="at most 100 letters, digits and . _ + - with a letter or a digit first",
     ),
 ]
-"""Text that becomes a part of file names."""
+"""Text that is used in file names."""
 
 
 LONGEST_IDLE_S = 3600.0
 
 
 class IdleEntry(Struct, frozen=True, forbid_unknown_fields=True):
-    """How long machines settle and are metered before and after each run; `measure_s` 0: not at all."""
+    """Seconds that idle machines settle and are metered before and after each run; `measure_s` 0 disables it."""
 
     settle_s: Annotated[float, Meta(ge=0, le=LONGEST_IDLE_S)] = 10.0
     measure_s: Annotated[float, Meta(ge=0, le=LONGEST_IDLE_S)] = 30.0
 
 
 class WorkloadEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A workload with its parameters and rate; `label` tells apart entries of one workload (default: its name)."""
+    """A workload with its parameters and rate; `label` distinguishes entries of one workload (default: its name)."""
 
     name: str
     label: FileName | None = None
@@ -70,21 +70,21 @@ class SchedulerEntry(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CpuVariant(Struct, frozen=True, forbid_unknown_fields=True):
-    """CPU settings under a label: every workload meets every scheduler under each of them."""
+    """Labelled CPU settings; every workload runs under every scheduler with each of them."""
 
     label: FileName
     nodes: ByClass
 
 
 class OnFailure(Struct, frozen=True, forbid_unknown_fields=True):
-    """How often a failed run is tried again, and then: `skip` to the next run, or `stop` and skip all that are left."""
+    """Number of retries of a failed run, and then: `skip` to the next run, or `stop` and skip all further runs."""
 
     retry: Count = 0
     then: Literal["skip", "stop"] = "skip"
 
 
 class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file; the reference is docs/reference/agenda.md."""
+    """The agenda file; see docs/reference/agenda.md."""
 
     name: FileName
     inventory: str = "loopback"
@@ -115,23 +115,23 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def cpu_labels(self) -> list[str]:
-        """The labels of CPU settings, as listed; one empty label where there is nothing to tell apart."""
+        """The labels of CPU settings, as listed; one empty label without variants."""
         return [variant.label for variant in self.cpu] if isinstance(self.cpu, tuple) else [""]
 
     @property
     def gates(self) -> dict[str, GatesEntry]:
-        """Scheduler, by name -> how its runs follow a communication schedule, of those that do."""
+        """Return scheduler's name -> its `gates`, for schedulers with `gates`."""
         entries = [entry for entry in self.schedulers if isinstance(entry, SchedulerEntry)]
         return {entry.name: entry.gates for entry in entries if entry.gates is not None}
 
 
-def shipped_agendas() -> dict[str, Path]:
-    """Name -> file of the agendas that come with Millrace."""
-    return {path.stem: path for path in sorted(SHIPPED.glob("*.yaml"))}
+def builtin_agendas() -> dict[str, Path]:
+    """Return name -> file of the built-in agendas."""
+    return {path.stem: path for path in sorted(BUILTIN.glob("*.yaml"))}
 
 
 def find_agenda(name_or_path: str) -> Path:
-    """Return the file that `name_or_path` means; a file of that name wins over a shipped agenda.
+    """Return the file that `name_or_path` refers to; an existing file takes precedence over a built-in agenda.
 
     Raises:
         InputError: there is neither.
@@ -139,20 +139,20 @@ def find_agenda(name_or_path: str) -> Path:
     path = Path(name_or_path)
     if path.is_file():
         return path
-    shipped = shipped_agendas()
-    if name_or_path in shipped:
-        return shipped[name_or_path]
+    builtin = builtin_agendas()
+    if name_or_path in builtin:
+        return builtin[name_or_path]
     if path.exists():
-        raise InputError(f"{printable(path)}: is no file; an agenda file or the name of an agenda was expected")
-    hint = nearest(name_or_path, shipped)
+        raise InputError(f"{printable(path)}: is not a file; expected an agenda file or the name of an agenda")
+    hint = nearest(name_or_path, builtin)
     raise InputError(f"{printable(name_or_path)}: there is no such file, and no agenda of that name{hint}")
 
 
 def agenda_of(document: Document) -> Agenda:
-    """Turn a document into an `Agenda`; every name in it is one that is installed.
+    """Convert a document to an `Agenda`; check that all names in it are installed.
 
     Raises:
-        InputError: the document is wrong; the message names file, line, key, value and the nearest valid choice.
+        InputError: the document is invalid; the message names file, line, key, value and the nearest valid choice.
     """
     _check_cpu_shape(document)
     agenda = document.convert(Agenda)
@@ -187,9 +187,9 @@ def _check_names(document: Document, agenda: Agenda) -> None:
 
 
 def _check_cpu_shape(document: Document) -> None:
-    """Tell which of its two shapes is meant, so that what is wrong is said of that one.
+    """Check `cpu` against the form that its type indicates, so that errors refer to that form.
 
-    Settings without a class of nodes around them would be read as classes without settings.
+    Settings without a class of nodes would otherwise be read as classes without settings.
     """
     entry = document.data.get("cpu") if isinstance(document.data, dict) else None
     for key in entry if isinstance(entry, dict) else ():

@@ -1,4 +1,4 @@
-"""What an agenda says of CPUs: settings per class of nodes, and for every run those of each node."""
+"""CPU settings of an agenda: settings per class of nodes, resolved to settings per node."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -12,14 +12,14 @@ from inventory.documents import Document, Steps, dotted, to_plain
 from inventory.errors import UnfitError, nearest
 
 ALL = "*"
-"""Stands for all classes; a class of its own overrules it, setting by setting."""
+"""All classes; a setting of a specific class takes precedence."""
 
 Clock = Annotated[float, Meta(gt=0, lt=100)]
-"""In GHz; what is far outside is a clock in another unit."""
+"""GHz; values beyond the bounds are probably in another unit."""
 
 
 class CpuEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Settings of a class of nodes; what is left out stays as it is. See `agents.cpu.request.CpuRequest`."""
+    """Settings of a class of nodes; omitted settings are not changed. See `agents.cpu.request.CpuRequest`."""
 
     cores: Annotated[int, Meta(ge=1)] | None = None
     governor: Annotated[str, Meta(min_length=1)] | None = None
@@ -29,14 +29,14 @@ class CpuEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
 
 
 ByClass = Mapping[str, CpuEntry]
-"""Class of nodes, or `ALL` -> settings."""
+"""Class of nodes or `ALL` -> settings."""
 
 ByNode = Mapping[str, Mapping[str, Any]]
 """Node -> its settings, as `CpuRequest.to_document` gives them; nodes without any are left out."""
 
 
 def settings_of(document: Document, steps: Steps, entry: ByClass, cluster: Cluster) -> ByNode:
-    """What `entry`, which stands at `steps` of the agenda, means for the available nodes of a cluster with addresses.
+    """Resolve `entry`, at `steps` of the agenda, to settings of the available nodes of a cluster with addresses.
 
     Raises:
         InputError: there is no node of a class, or settings contradict each other.

@@ -1,7 +1,7 @@
-"""Communication schedules of an agenda: which run follows one, and whether it can.
+"""Communication schedules of an agenda: which runs follow one, and whether they can.
 
-A schedule comes with the scheduler's plan, or from a file, or stands in the agenda itself. It can be followed when
-every node has a turn with every node, itself included, once a round at least: what never gets a turn waits for ever.
+A schedule is part of the scheduler's plan, of a file, or of the agenda itself. In every round each node must have a
+step in which it sends to each node, itself included; without one, its tuples would never be sent.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ PART_TUPLES = 64
 
 
 class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Per step and sending node the number of the node that it sends to, or null (docs/reference/files.md)."""
+    """Per step and sending node, the index of the receiving node or null (docs/reference/files.md)."""
 
     nodes: Annotated[tuple[str, ...], Meta(min_length=1)]
     steps: Annotated[tuple[tuple[int | None, ...], ...], Meta(min_length=1)]
@@ -39,26 +39,26 @@ class GatesEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Gating:
-    """What the agenda says of one scheduler.
+    """The agenda's `gates` of one scheduler.
 
     Attributes:
-        entry: as it stands there, a file replaced by what is in it.
-        blame: makes an error of what is wrong with a key of the schedule, at its place.
+        entry: the entry, with a file's name replaced by the file's content.
+        error: makes an error for a key of the schedule, with its place in the file.
     """
 
     entry: GatesEntry
-    blame: Callable[[Steps, str], InputError]
+    error: Callable[[Steps, str], InputError]
 
     def gates(
         self, scheduler: str, topology: Topology, places: Mapping[str, Place], own: CommunicationSchedule | None
     ) -> Gates:
-        """The gates of a run.
+        """Return the gates of a run.
 
         Args:
-            scheduler: its name.
-            topology: what runs.
-            places: executor, by name -> worker.
-            own: the schedule that comes with this placement.
+            scheduler: name of the scheduler.
+            topology: the topology that runs.
+            places: executor's name -> worker.
+            own: the schedule of this placement.
 
         Raises:
             InputError: there is no schedule, or it does not fit.
@@ -67,33 +67,33 @@ class Gating:
         if isinstance(self.entry.schedule, Schedule):
             schedule = self.entry.schedule
         if schedule is None:
-            raise self.blame(
+            raise self.error(
                 (),
                 f"the scheduler {scheduler!r} gives no communication schedule; name a file with 'schedule', "
                 "or leave 'gates' out",
             )
         if schedule.stages not in (1, max(1, topology.stages)):
-            raise self.blame(
+            raise self.error(
                 ("stages",),
                 f"got {schedule.stages}, but {topology.id!r} has {topology.stages} stages; "
                 f"expected {topology.stages}, or 1 for one step in all of them",
             )
         for name, place in places.items():
             if place.node not in schedule.nodes:
-                raise self.blame(("nodes",), f"{place.node!r} is missing, where {scheduler!r} places {name}")
+                raise self.error(("nodes",), f"{place.node!r} is missing, where {scheduler!r} places {name}")
         unserved = _unserved(schedule)
         if unserved is not None:
-            raise self.blame(("steps",), f"{unserved[0]!r} has no step in which it sends to {unserved[1]!r}")
+            raise self.error(("steps",), f"{unserved[0]!r} has no step in which it sends to {unserved[1]!r}")
         return Gates(
             nodes=schedule.nodes, steps=schedule.steps, stages=schedule.stages, part_tuples=self.entry.part_tuples
         )
 
 
 def gating_of(document: Document, steps: Steps, entry: GatesEntry, cluster: Cluster) -> Gating:
-    """Read and check what stands at `steps` of the agenda; a file's name counts from the agenda's folder.
+    """Read and check the entry at `steps` of the agenda; a file's path is relative to the agenda's folder.
 
     Raises:
-        InputError: the file cannot be read, or its schedule is none for this cluster.
+        InputError: the file cannot be read, or its schedule does not fit this cluster.
     """
     if entry.schedule is None:
         return Gating(entry, lambda _, message: document.error(steps, message))
@@ -103,15 +103,15 @@ def gating_of(document: Document, steps: Steps, entry: GatesEntry, cluster: Clus
         where, under = read(Path(document.source).parent / entry.schedule), ()
         schedule = where.convert(Schedule)
 
-    def blame(inside: Steps, message: str) -> InputError:
+    def error(inside: Steps, message: str) -> InputError:
         return where.error((*under, *inside), message)
 
-    _check(schedule, cluster, blame)
-    return Gating(GatesEntry(part_tuples=entry.part_tuples, schedule=schedule), blame)
+    _check(schedule, cluster, error)
+    return Gating(GatesEntry(part_tuples=entry.part_tuples, schedule=schedule), error)
 
 
 def check_targets(document: Document, events: Sequence[Event], label: str, scheduler: str, gates: Gates) -> None:
-    """Executors move only to nodes that have a part in the schedule.
+    """Check that executors move only to nodes of the communication schedule.
 
     Raises:
         InputError: one does not.
@@ -125,28 +125,28 @@ def check_targets(document: Document, events: Sequence[Event], label: str, sched
             )
 
 
-def _check(schedule: Schedule, cluster: Cluster, blame: Callable[[Steps, str], InputError]) -> None:
+def _check(schedule: Schedule, cluster: Cluster, error: Callable[[Steps, str], InputError]) -> None:
     nodes = schedule.nodes
     for at, node in enumerate(nodes):
         if node not in cluster.by_id:
-            raise blame(("nodes", at), f"there is no node {node!r}{nearest(node, cluster.by_id)}")
+            raise error(("nodes", at), f"there is no node {node!r}{nearest(node, cluster.by_id)}")
         if nodes.index(node) != at:
-            raise blame(("nodes", at), f"the node {node!r} is listed twice")
+            raise error(("nodes", at), f"the node {node!r} is listed twice")
     for number, step in enumerate(schedule.steps):
         if len(step) != len(nodes):
-            raise blame(("steps", number), f"got {len(step)} entries, expected {len(nodes)}, one per sending node")
+            raise error(("steps", number), f"got {len(step)} entries, expected {len(nodes)}, one per sending node")
         for sender, receiver in enumerate(step):
             if receiver is None:
                 continue
             here: Steps = ("steps", number, sender)
             if not 0 <= receiver < len(nodes):
-                raise blame(here, f"got {receiver}, expected the number of a node, 0 to {len(nodes) - 1}, or null")
+                raise error(here, f"got {receiver}, expected the number of a node, 0 to {len(nodes) - 1}, or null")
             if step.index(receiver) != sender:
-                raise blame(here, f"two nodes send to {nodes[receiver]!r} in step {number}")
+                raise error(here, f"two nodes send to {nodes[receiver]!r} in step {number}")
 
 
 def _unserved(schedule: Schedule | CommunicationSchedule) -> tuple[str, str] | None:
-    """A pair of nodes of which the first never has its turn to send to the second."""
+    """Return a pair of nodes without a step in which the first sends to the second."""
     served = {(sender, receiver) for step in schedule.steps for sender, receiver in enumerate(step)}
     for sender, source in enumerate(schedule.nodes):
         for receiver, target in enumerate(schedule.nodes):

@@ -1,4 +1,4 @@
-"""What traces say of the energy of each machine: the samples of its meters, brought back from rows."""
+"""Machines of a cluster, and their energy: samples of their meters, read from trace rows."""
 
 import ipaddress
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,8 +19,8 @@ class Machine:
     """A machine of the cluster.
 
     Attributes:
-        nodes: that are this machine; the first is the one whose meters count.
-        is_this_host: whether they are processes of this host.
+        nodes: nodes on this machine; the meters of the first are used.
+        is_this_host: whether the nodes are processes of this host.
     """
 
     nodes: tuple[str, ...]
@@ -28,16 +28,16 @@ class Machine:
 
     @property
     def metered(self) -> str:
-        """The node whose rows tell of the machine."""
+        """The node whose trace rows describe the machine."""
         return self.nodes[0]
 
 
 def machines_of(addresses: Mapping[str, str], here: Collection[str] = ()) -> list[Machine]:
-    """The machines behind nodes: those that are processes of this host are one.
+    """Return the machines of nodes; nodes that are processes of this host share one.
 
     Args:
         addresses: node -> its data address.
-        here: nodes that are processes of this host although their addresses do not say so.
+        here: nodes that are processes of this host although their addresses are not loopback addresses.
     """
     ours = tuple(
         sorted(n for n, address in addresses.items() if n in here or ipaddress.ip_address(address).is_loopback)
@@ -47,12 +47,12 @@ def machines_of(addresses: Mapping[str, str], here: Collection[str] = ()) -> lis
 
 @dataclass(frozen=True)
 class Metered:
-    """One domain over the interval.
+    """Energy of one domain in an interval.
 
     Attributes:
-        domain: which.
-        energy: what it has drawn.
-        curve: joules since its first row; meaningful where `energy` is known.
+        domain: the power domain.
+        energy: energy in the interval.
+        curve: joules since the first row; meaningful if `energy` is known.
     """
 
     domain: Domain
@@ -61,8 +61,8 @@ class Metered:
 
 
 def metered(power: "pa.Table", node: str, start_ns: int, end_ns: int) -> list[Metered]:
-    """All domains of a node, by the rows of its table `power`, over an interval in the node's time."""
-    # Whoever reads an agenda comes by this module, and would have to load it.
+    """Return all domains of a node, from its rows of table `power`, for an interval in the node's time."""
+    # Reading an agenda imports this module, and must not load pyarrow.
     import pyarrow.compute as pc
 
     rows = power.filter(pc.equal(power["node"], node)).sort_by("t_ns").to_pylist()
@@ -79,9 +79,9 @@ def _metered(rows: Sequence[Mapping[str, Any]], start_ns: int, end_ns: int) -> M
 
 
 def samples_of(rows: Iterable[Mapping[str, Any]]) -> list[Sample]:
-    """The samples that rows of one domain were made of, as far as energy goes.
+    """Return the samples behind the rows of one domain, limited to what energy needs.
 
-    An agent that was started again begins a new series: what was drawn in between is a missing step.
+    A restarted agent begins a new series; the energy in between is a missing step.
     """
     samples: list[Sample] = []
     domain: Domain | None = None
@@ -103,7 +103,7 @@ def samples_of(rows: Iterable[Mapping[str, Any]]) -> list[Sample]:
 
 
 def _domain(first: Mapping[str, Any]) -> Domain:
-    # Of a counter's first row nothing is uncertain but the counter's last digit.
+    # The only uncertainty of a counter's first row is the resolution of the counter.
     unit = None if first["raw"] is None else first["bound_joules"]
     return Domain(
         first["domain"],

@@ -1,7 +1,7 @@
-"""From an agenda to runs that can be started: workloads made, placements computed, everything checked.
+"""Plan of a campaign: an agenda resolved to workloads, placements and runs, and checked.
 
-Nothing is started and no node is touched here. A placement depends on the workload and the scheduler only, so that it
-is computed once and serves all repetitions.
+Nothing is started, and no node is contacted. A placement depends on workload and scheduler only; it is computed once
+and used by all repetitions.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from campaign.agenda.cpu_settings import ByNode, settings_of
 from campaign.agenda.gates import Gating, check_targets, gating_of
 from campaign.agenda.run_order import Run, runs_of
 from campaign.agenda.timeline import check_timeline
-from campaign.place.patience import patience
+from campaign.place.slow_scheduler_notice import slow_scheduler_notice
 from controller.host.addresses import with_addresses
 from inventory.ansible_hosts import ClusterOfHosts, Hosts
 from inventory.cluster import Cluster
@@ -45,7 +45,7 @@ Inputs = Mapping[str, Sequence[PreparedInput]]
 
 @dataclass(frozen=True)
 class Application:
-    """A workload of the agenda, made: its parameters in full, its topology, its rate."""
+    """A workload of the agenda with all its parameters, its topology and its rate."""
 
     label: str
     name: str
@@ -56,7 +56,7 @@ class Application:
 
     @cached_property
     def tables(self) -> Mapping[str, Mapping[str, str]]:
-        """Tables of the answer and their fields, as the topology's bolts name them."""
+        """Tables of the answer and their fields, as declared by the topology's bolts."""
         bolts = (self.workload.operator(c.id) for c in self.topology.components if c.kind == "bolt" and c.id != ACKER)
         tables = (table for bolt in bolts if isinstance(bolt, Bolt) for table in bolt.tables())
         return {table.answer_table: table.answer_schema for table in tables}
@@ -64,13 +64,13 @@ class Application:
 
 @dataclass(frozen=True)
 class Placed:
-    """Where a scheduler puts a workload.
+    """Placement of a workload by a scheduler.
 
     Attributes:
         placement: executor -> slot.
-        answer: the document that says so.
-        not_given: what the scheduler would use and did not get: `traffic`, `load`, `hardware`.
-        gates: the communication schedule that runs follow.
+        answer: the placement's document.
+        not_given: missing input that the scheduler would use: `traffic`, `load`, `hardware`.
+        gates: the communication schedule of runs.
     """
 
     placement: Placement
@@ -80,25 +80,25 @@ class Placed:
 
     @property
     def places(self) -> dict[str, Place]:
-        """Executor, by name -> worker."""
+        """Executor's name -> worker."""
         return {executor.name: Place(*slot) for executor, slot in self.placement.assignments.items()}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a campaign will do.
+    """Plan of a campaign.
 
     Attributes:
-        agenda: as resolved: nothing in it is left to defaults.
+        agenda: the agenda with all defaults filled in.
         cluster: its nodes, each with an address.
-        applications: by label.
-        placed: by (workload's label, scheduler).
-        schedulers: by name.
-        gating: scheduler, by name -> the communication schedule that its runs follow, of those that do.
-        cpus: label of CPU settings -> those of every node.
-        runs: in order.
-        document: where the agenda stands, for messages.
-        hosts: the Ansible inventory that the cluster comes from; None: a cluster file.
+        applications: label -> workload.
+        placed: (workload's label, scheduler) -> placement.
+        schedulers: name -> scheduler.
+        gating: scheduler's name -> its communication schedule, for schedulers with `gates`.
+        cpus: label of CPU settings -> settings per node.
+        runs: all runs, in order.
+        document: the agenda's document, for messages.
+        hosts: the Ansible inventory of the cluster; None for a cluster file.
     """
 
     agenda: Agenda
@@ -113,11 +113,11 @@ class Plan:
     hosts: Hosts | None = None
 
     def place_without(self, run: Run, nodes: Set[str]) -> Placed:
-        """Where the scheduler of a run puts its workload when these nodes are lost.
+        """Return the placement of a run without these lost nodes.
 
         Raises:
-            InputError: it finds no place.
-            RunError: it gives a wrong answer.
+            InputError: the scheduler finds no placement.
+            RunError: its plan is invalid.
         """
         left = tuple(replace(n, available=n.available and n.id not in nodes) for n in self.cluster.nodes)
         cluster = replace(self.cluster, nodes=left)
@@ -127,18 +127,18 @@ class Plan:
 
 
 def plan_of(document: Document, agenda: Agenda, inventory: Document) -> Plan:
-    """Work out everything that the agenda asks for.
+    """Return the plan of an agenda.
 
     Args:
-        document: where the agenda stands, for messages.
-        agenda: as read from it.
-        inventory: the cluster file, or what stands for it.
+        document: the agenda's document, for messages.
+        agenda: the agenda.
+        inventory: the cluster file, or the cluster of an inventory.
 
     Raises:
-        InputError: the cluster cannot be used, a parameter is wrong, a topology cannot run, a scheduler finds no
-            place for one, or the timeline asks for what cannot be.
+        InputError: the cluster cannot be used, a parameter is invalid, a topology cannot run or cannot be placed, or
+            the timeline contains an impossible event.
         UnfitError: a plug-in cannot be loaded, or CPUs cannot be set because nodes share a machine.
-        RunError: a scheduler gives a wrong answer.
+        RunError: a scheduler returns an invalid plan.
     """
     cluster = with_addresses(inventory)
     cpus = _cpus(document, agenda, cluster)
@@ -192,13 +192,13 @@ def plan_of(document: Document, agenda: Agenda, inventory: Document) -> Plan:
     return Plan(resolved, cluster, applications, placed, schedulers, gating, cpus, tuple(runs), document, hosts)
 
 
-def only(plan: Plan, choice: str | None) -> list[Run]:
-    """The runs that `choice` names: `workload=LABEL`, `scheduler=NAME`, `cpu=LABEL`, with commas; None for all.
+def select_runs(plan: Plan, choice: str | None) -> list[Run]:
+    """Return the runs that `choice` selects: `workload=LABEL`, `scheduler=NAME`, `cpu=LABEL`, with commas.
 
-    A key that is given several times takes every one of its values.
+    A repeated key selects all of its values; None selects all runs.
 
     Raises:
-        InputError: the choice is not of that form, or names what the campaign does not have.
+        InputError: the choice has another form, or a name is not part of the campaign.
     """
     names = {"workload": plan.agenda.labels, "scheduler": plan.agenda.scheduler_names}
     if isinstance(plan.agenda.cpu, tuple):
@@ -237,7 +237,7 @@ def _application(document: Document, steps: Steps, label: str, entry: WorkloadEn
         workload = workload_of(entry.name, *sources)
         topology = workload.topology()
     except InputError as fault:
-        # What is wrong with values together is said without a place.
+        # Errors about combinations of values have no place in the file yet.
         if str(fault).startswith(document.source):
             raise
         raise document.error(steps, str(fault)) from None
@@ -275,7 +275,7 @@ def _scheduler(document: Document, at: int, name: str) -> Checked:
 def _place(scheduler: Checked, application: Application, cluster: Cluster) -> Placed:
     topology = application.topology
     problem = Problem(cluster, (topology,))
-    with patience(scheduler.name):
+    with slow_scheduler_notice(scheduler.name):
         begun = time.perf_counter()
         plan = scheduler.place(problem)
         elapsed_s = time.perf_counter() - begun
@@ -291,7 +291,7 @@ def _place(scheduler: Checked, application: Application, cluster: Cluster) -> Pl
 
 
 def _gated(placed: Placed, application: Application, gating: Gating | None) -> Placed:
-    """The same, with the gates that runs have under this scheduler."""
+    """Return the placement with the gates of runs under this scheduler."""
     if gating is None:
         return placed
     answer = placed.answer

@@ -1,7 +1,7 @@
-"""Which runs a campaign has, and in which order: every workload under every scheduler and CPU settings, repeated.
+"""Runs of a campaign and their order: every workload under every scheduler and CPU settings, repeated.
 
-Interleaving spreads whatever drifts on a machine (heat, other users, page cache) over all schedulers instead of letting
-it hit one of them; the shuffle within each repetition keeps any one from always following the same other.
+Interleaving spreads drift of a machine (heat, other users, page cache) over all schedulers instead of concentrating it
+on one; the shuffle within each repetition prevents that one scheduler always follows the same other one.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ Order = Literal["interleaved", "sequential"]
 class Run(NamedTuple):
     """One run: its number in the campaign (from 1), the workload's label, the scheduler, the repetition (from 1).
 
-    `cpu` is the label of its CPU settings, empty where they have none.
+    `cpu` is the label of its CPU settings, or empty.
     """
 
     number: int
@@ -34,10 +34,10 @@ def runs_of(
     seed: int,
     cpus: Sequence[str] = ("",),
 ) -> list[Run]:
-    """All runs in the order in which they are to be done; the same arguments give the same list everywhere.
+    """Return all runs in order; the same arguments give the same list on every machine.
 
-    `interleaved` does one repetition after the other, each in a shuffled order of its own; `sequential` does all
-    repetitions of one combination before the next.
+    `interleaved` executes one repetition after the other, each in a shuffled order of its own; `sequential` executes
+    all repetitions of one combination before the next.
     """
     combinations = [(workload, scheduler, cpu) for workload in workloads for scheduler in schedulers for cpu in cpus]
     rounds = range(1, repetitions + 1)
@@ -66,10 +66,10 @@ def runs_of(
 
 
 def run_seed(seed: int, workload: str, repetition: int) -> int:
-    """Seed of a run, 32 bits.
+    """Return the seed of a run, 32 bits.
 
-    It leaves scheduler and CPU settings out: within a repetition all of them meet the same random choices of a workload
-    (common random numbers), which takes that noise out of their comparison.
+    Scheduler and CPU settings have no influence: within a repetition all of them get the same random choices of a
+    workload (common random numbers), which removes that noise from their comparison.
     """
     return int.from_bytes(_digest(seed, "run", workload, repetition)[:4], "big")
 

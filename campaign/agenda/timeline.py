@@ -1,4 +1,4 @@
-"""Scripted events of an agenda: what happens to a run at which second, checked before anything is started."""
+"""Scripted events of an agenda, which are checked before anything is started."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -22,7 +22,7 @@ class MoveEvent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, t
         at_s: seconds from the start of the sources.
         executor: `component[index]`.
         to: `node`, or `node/slot`.
-        workload: label of the only workload that is meant; None: all.
+        workload: label of the workload; None for all workloads.
     """
 
     at_s: Moment
@@ -32,14 +32,14 @@ class MoveEvent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, t
 
 
 Event = MoveEvent
-"""One entry; told apart by `do`."""
+"""One entry of the timeline; `do` is its type."""
 
 
 def move_plans(events: Sequence[Event], label: str) -> tuple[MovePlan, ...]:
-    """What the timeline asks of a workload, in order of time; moves of one moment form one plan."""
+    """Return the moves of a workload in order of time; moves at the same time form one plan."""
     mine = sorted((event for event in events if event.workload in (None, label)), key=lambda event: event.at_s)
     return tuple(
-        MovePlan(at_s, tuple(_wish(event) for event in together))
+        MovePlan(at_s, tuple(_move_request(event) for event in together))
         for at_s, together in groupby(mine, key=lambda event: event.at_s)
     )
 
@@ -51,18 +51,18 @@ def check_timeline(
     cluster: Cluster,
     placed: Mapping[tuple[str, str], Mapping[str, Place]],
 ) -> None:
-    """Find out whether every event can come about, under every scheduler.
+    """Check that every event is possible under every scheduler.
 
     Args:
         document: the agenda.
         events: its timeline.
-        ends_s: when the sources stop.
-        cluster: where executors can go.
-        placed: (workload's label, scheduler) -> executor -> where it starts.
+        ends_s: second at which the sources stop.
+        cluster: nodes and slots.
+        placed: (workload's label, scheduler) -> executor -> its first worker.
 
     Raises:
-        InputError: an event is too late, an executor, a node, a slot or a workload does not exist, a node is not
-            available, an executor is already where it is to go, or is asked to go to two places at once.
+        InputError: an event is too late; an executor, node, slot or workload does not exist; a node is not available;
+            an executor is already in the target slot, or has two moves at the same time.
     """
     labels = {label for label, _ in placed}
     for number, event in enumerate(events):
@@ -95,7 +95,7 @@ def _check_target(document: Document, steps: Steps, target: str, cluster: Cluste
 def _check_moves(
     document: Document, events: Iterable[tuple[int, Event]], run: str, places: Mapping[str, Place]
 ) -> None:
-    """Follow the executors of one run through the timeline."""
+    """Check the moves of one run, in order of time."""
     now = dict(places)
     workers = set(places.values())
     for _, together in _by_time(events):
@@ -107,14 +107,14 @@ def _check_moves(
                 raise document.error((*here, "executor"), f"{run} has no executor {event.executor!r}{hint}")
             if event.executor in moved:
                 raise document.error((*here, "executor"), f"{event.executor} is moved twice at {event.at_s:g} s")
-            wish, place = _wish(event), now[event.executor]
-            if wish.is_met_by(place):
+            request, place = _move_request(event), now[event.executor]
+            if request.is_met_by(place):
                 there = f"{place.node}/{place.slot}"
                 raise document.error(
                     (*here, "to"), f"in {run}, {event.executor} is on {there} already at {event.at_s:g} s"
                 )
-            slot = chosen_slot(wish.node, workers) if wish.slot is None else wish.slot
-            moved[event.executor] = Place(wish.node, slot)
+            slot = chosen_slot(request.node, workers) if request.slot is None else request.slot
+            moved[event.executor] = Place(request.node, slot)
         now |= moved
         workers |= set(moved.values())
 
@@ -123,6 +123,6 @@ def _by_time(events: Iterable[tuple[int, Event]]) -> Iterator[tuple[float, Itera
     return groupby(sorted(events, key=lambda entry: entry[1].at_s), key=lambda entry: entry[1].at_s)
 
 
-def _wish(event: MoveEvent) -> MoveRequest:
+def _move_request(event: MoveEvent) -> MoveRequest:
     node, given, slot = event.to.partition("/")
     return MoveRequest(event.executor, node, int(slot) if given else None)

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from campaign.display.settings import Settings
-from campaign.place.place import Placed, PlacementRefused, Round, compare, listed, place, status_of
+from campaign.place.place import Placed, PlacementRefused, Round, compare, place, scheduler_names, status_of
 from inventory.documents import dump_json, read
 from inventory.foreign import printable
 from inventory.params import given
@@ -101,7 +101,7 @@ def command(
     if ready is not None:
         _show(place(ready, files), as_json, settings.color)
         return 0
-    outcomes = compare(listed(scheduler, compared or ""), files, *sources)
+    outcomes = compare(scheduler_names(scheduler, compared or ""), files, *sources)
     if as_json:
         click.echo(dump_json([outcome.document for outcome in outcomes]), nl=False)
     else:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from campaign.admin.operator_callbacks import operator_callbacks
-from campaign.agenda.plan import only
+from campaign.agenda.plan import select_runs
 from campaign.agenda.run_order import Run
 from campaign.display.settings import Settings
 from campaign.results.live_file import FINISHED, REPORTING, finish_live, in_words
@@ -102,7 +102,7 @@ def run_campaign(
     # Loading this takes as long as Ansible takes to read an inventory, and has been done meanwhile.
     from campaign.runner.launch import prepared, run_all
 
-    runs = only(opened.plan, choice)
+    runs = select_runs(opened.plan, choice)
     backend = select_backend(
         opened.plan.cluster, opened.plan.hosts, _owner(opened.folder), operator_callbacks(settings)
     )

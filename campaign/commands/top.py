@@ -7,7 +7,7 @@ import click
 
 from campaign.display.live_display import show
 from campaign.display.settings import Settings
-from campaign.results.watch import campaign_meant, look_at
+from campaign.results.watch import look_at, selected_campaign
 
 EXAMPLE = """\b
 Examples:
@@ -28,7 +28,7 @@ def command(settings: Settings, folder: Path | None, as_json: bool) -> None:
     keys r, u and b sort executors by rate, queue and busy time; q or Ctrl-C quits. If standard output is not a
     terminal, the current state is printed once.
     """
-    watched = look_at(campaign_meant(folder))
+    watched = look_at(selected_campaign(folder))
     if as_json:
         known = {"folder": str(watched.folder), "condition": watched.condition.value}
         click.echo(json.dumps(known | dict(watched.live or {})))

@@ -1,4 +1,4 @@
-"""From the files of `millrace place` to placements: one scheduler, or several on the same round."""
+"""Placements from the files of `millrace place`: one scheduler, or several on the same round."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from time import perf_counter
 
 from msgspec import UNSET, UnsetType
 
-from campaign.place.patience import patience
+from campaign.place.slow_scheduler_notice import slow_scheduler_notice
 from inventory.documents import Document
 from inventory.errors import InputError, MillraceError, RunError, UnfitError, nearest
 from inventory.flops import LackingNodeError
@@ -20,18 +20,18 @@ from scheduler.registry import make_scheduler, scheduler_class
 from scheduler.validation import Checked
 
 ANYTHING = Needs(traffic="used", cycles=True, shrinks=True)
-"""Needs that every round meets whose files are right."""
+"""Needs that every round with valid files meets."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """The files of a scheduling round, and what is wanted of it.
+    """The files of a scheduling round.
 
     Attributes:
         cluster: the cluster file.
         topologies: the topology files, in order.
-        traffic: the traffic file, if there is one.
-        explain: whether answers come with an account.
+        traffic: the traffic file, if given.
+        explain: whether placements are explained.
     """
 
     cluster: Document
@@ -39,14 +39,14 @@ class Round:
     traffic: Document | None
     explain: bool
 
-    def posed(self, needs: Needs) -> Problem:
-        """The round as a problem for a scheduler with these needs."""
+    def problem(self, needs: Needs) -> Problem:
+        """Return the problem for a scheduler with these needs."""
         return load_problem(needs, self.cluster, self.topologies, self.traffic)
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A scheduler's plan for a problem, and the document that says it."""
+    """A scheduler's plan for a problem, and its document."""
 
     problem: Problem
     plan: Plan
@@ -54,7 +54,7 @@ class Placed:
 
     @property
     def document(self) -> PlacementFile:
-        """What `--json` prints of it."""
+        """The document that `--json` prints."""
         return self.answer
 
 
@@ -67,19 +67,19 @@ class PlacementRefused:
 
     @property
     def document(self) -> dict[str, str]:
-        """What `--json` prints of it."""
+        """The document that `--json` prints."""
         return {"scheduler": self.scheduler, "error": str(self.fault)}
 
 
 def place(ready: Checked, given: Round, least: LowerBound | None = None) -> Placed:
-    """Ask one scheduler; `least` is computed for its account where it is not given.
+    """Place a round with one scheduler; the lower bound `least` is computed if it is needed and not given.
 
     Raises:
-        MillraceError: the files are wrong, the scheduler cannot place such a round, or it broke down.
+        MillraceError: the files are invalid, the scheduler cannot place such a round, or it failed.
     """
-    problem = given.posed(ready.needs)
+    problem = given.problem(ready.needs)
     try:
-        with patience(ready.name):
+        with slow_scheduler_notice(ready.name):
             start = perf_counter()
             plan = ready.place(problem)
             elapsed_s = perf_counter() - start
@@ -93,20 +93,20 @@ def place(ready: Checked, given: Round, least: LowerBound | None = None) -> Plac
 
 
 def compare(names: Sequence[str], given: Round, *sources: Document) -> list[Placed | PlacementRefused]:
-    """Ask several schedulers about the same round, one after the other.
+    """Place the same round with several schedulers, one after the other.
 
-    A parameter goes to every scheduler that has one of that name.
+    A parameter is passed to every scheduler that has one of that name.
 
     Args:
-        names: of the schedulers.
+        names: names of the schedulers.
         given: the round.
-        sources: documents of parameters; later ones win.
+        sources: documents of parameters; later ones take precedence.
 
     Raises:
-        InputError: the files are wrong, an unknown scheduler, or a parameter that none of them has.
+        InputError: the files are invalid, a scheduler is unknown, or no scheduler has a parameter of that name.
     """
-    asked: dict[str, type[Scheduler] | PlacementRefused] = {name: _kind(name) for name in names}
-    kinds = {name: kind for name, kind in asked.items() if not isinstance(kind, PlacementRefused)}
+    classes: dict[str, type[Scheduler] | PlacementRefused] = {name: _kind(name) for name in names}
+    kinds = {name: kind for name, kind in classes.items() if not isinstance(kind, PlacementRefused)}
     known = {name: {entry["name"] for entry in described(kind.Params)} for name, kind in kinds.items()}
     everyone = set().union(*known.values())
     for document in sources:
@@ -118,10 +118,10 @@ def compare(names: Sequence[str], given: Round, *sources: Document) -> list[Plac
     ready = {
         name: make_scheduler(name, *((_only(document, known[name]), ()) for document in sources)) for name in kinds
     }
-    everything = given.posed(ANYTHING)
+    everything = given.problem(ANYTHING)
     least = compute_lower_bound(everything) if given.explain else None
     outcomes: list[Placed | PlacementRefused] = []
-    for name, kind in asked.items():
+    for name, kind in classes.items():
         if isinstance(kind, PlacementRefused):
             outcomes.append(kind)
             continue
@@ -140,7 +140,7 @@ def _kind(name: str) -> type[Scheduler] | PlacementRefused:
 
 
 def _field(key: object) -> str:
-    """The field that a parameter is kept in (`inventory.params.parameters`)."""
+    """Return the field of a parameter (`inventory.params.parameters`)."""
     return str(key).replace(".", "_")
 
 
@@ -149,11 +149,11 @@ def _only(document: Document, keys: set[str]) -> Document:
     return Document(document.source, data, document.lines)
 
 
-def listed(first: str | None, text: str) -> list[str]:
-    """The names of a list like `even,top-storm`, after the one of `--scheduler` where that is given and not among them.
+def scheduler_names(first: str | None, text: str) -> list[str]:
+    """Return the names of a list like `even,top-storm`, after `first` if it is given and not in the list.
 
     Raises:
-        InputError: a name is missing or comes twice.
+        InputError: a name is missing or scheduler_names twice.
     """
     names = [name.strip() for name in text.split(",")]
     for at, name in enumerate(names):
@@ -165,7 +165,7 @@ def listed(first: str | None, text: str) -> list[str]:
 
 
 def status_of(outcomes: Sequence[Placed | PlacementRefused]) -> int:
-    """The exit status of a comparison: 1 when a scheduler broke down; what the first says when none can place."""
+    """Return the exit status of a comparison: 1 if a scheduler failed; that of the first if none can place."""
     statuses = [outcome.fault.exit_status for outcome in outcomes if isinstance(outcome, PlacementRefused)]
     if RunError.exit_status in statuses:
         return RunError.exit_status

@@ -1,6 +1,6 @@
-"""Pictures of placements: one SVG file each, nodes as boxes on a circle, slots inside, lines as wide as the traffic.
+"""Pictures of placements: an SVG file with nodes on a circle, slots inside, and lines as wide as the traffic.
 
-A file is complete in itself, follows the reader's light or dark theme, and has the same bytes for the same placement.
+A file is self-contained, follows the reader's light or dark theme, and is identical for the same placement.
 """
 
 from collections import Counter
@@ -12,17 +12,28 @@ from urllib.parse import quote
 
 from analysis.palette import GRID, GROUND, INK, MUTED, PALETTE, SHADE
 from campaign.place.place import Placed, PlacementRefused
-from campaign.place.svg_boxes import GAP, WIDE, Box, Looks, box_of, contents_of, escape, legend, painted, written
+from campaign.place.svg_boxes import (
+    GAP,
+    WIDE,
+    Box,
+    ComponentStyles,
+    box_of,
+    colour_attributes,
+    contents_of,
+    escape,
+    legend,
+    written,
+)
 from controller.host.durable_files import replace_file
 from inventory.errors import InputError
 from scheduler.explain.cut_links import between_nodes
 from scheduler.explain.node_load import loads_by_node
 
 MOST_NODES = 24
-"""Up to so many nodes empty ones are drawn too."""
+"""Maximum number of nodes with which empty nodes are drawn."""
 
 MOST_DRAWN = 120
-"""Nodes in a picture; of more, those with most executors are drawn."""
+"""Maximum number of nodes in a picture; those with most executors are drawn."""
 
 MOST_LINES = 400
 MOST_LABELS = 15
@@ -31,7 +42,7 @@ THICKEST = 10.0
 MARGIN = 24.0
 LEAST_WIDTH = 520.0
 LETTER = 6.8
-"""Width of a letter of the text below the title, on the safe side."""
+"""Upper bound of the width of a letter below the title."""
 
 HEAD = 64.0
 
@@ -40,14 +51,14 @@ Point = tuple[float, float]
 
 
 class Rectangle(NamedTuple):
-    """Where a box stands: its centre and height."""
+    """Centre and height of a box."""
 
     x: float
     y: float
     height: float
 
     def covers(self, x: float, y: float) -> bool:
-        """Whether a label at this point would touch the box."""
+        """Return whether a label at this point would touch the box."""
         return abs(x - self.x) < WIDE / 2 + 14 and abs(y - self.y) < self.height / 2 + 12
 
 
@@ -72,19 +83,19 @@ def draw(outcomes: Sequence[Placed | PlacementRefused], folder: Path) -> list[Pa
 
 
 def picture(placed: Placed, scale: float) -> str:
-    """The SVG document of one placement; a line of rate `scale` is the thickest."""
-    looks = Looks(placed.problem)
+    """Return the SVG document of one placement; a line with rate `scale` has the greatest width."""
+    styles = ComponentStyles(placed.problem)
     drawn = _drawn(placed)
     hosts = {host.id: host for host in loads_by_node(placed.problem, placed.plan)}
     contents = contents_of(placed)
-    boxes = [box_of(hosts[node], contents.get(node, {}), looks) for node in drawn]
+    boxes = [box_of(hosts[node], contents.get(node, {}), styles) for node in drawn]
     centres = _circle(boxes)
     left = min((x - WIDE / 2 for x, _ in centres), default=0.0)
     right = max((x + WIDE / 2 for x, _ in centres), default=0.0)
     top = min((y - box.height / 2 for (_, y), box in zip(centres, boxes, strict=True)), default=0.0)
     bottom = max((y + box.height / 2 for (_, y), box in zip(centres, boxes, strict=True)), default=0.0)
-    title, told = _head(placed)
-    width = max(right - left + 2 * MARGIN, LEAST_WIDTH, 2 * MARGIN + LETTER * len(told))
+    title, summary = _head(placed)
+    width = max(right - left + 2 * MARGIN, LEAST_WIDTH, 2 * MARGIN + LETTER * len(summary))
     shift = width / 2 - (left + right) / 2, HEAD + MARGIN - top
     places = [(x + shift[0], y + shift[1]) for x, y in centres]
     middle = shift
@@ -93,17 +104,17 @@ def picture(placed: Placed, scale: float) -> str:
     lines, labels, notes = _lines(_rates(placed, drawn), seen, middle, scale)
     if len(drawn) < len(placed.problem.cluster.nodes):
         notes.insert(0, f"{len(placed.problem.cluster.nodes) - len(drawn)} nodes are not drawn")
-    seats, height = legend(looks, foot, width)
+    legend_parts, height = legend(styles, foot, width)
     if notes:
-        seats.append(written(MARGIN, height + 4, "; ".join(notes), MUTED, 11))
+        legend_parts.append(written(MARGIN, height + 4, "; ".join(notes), MUTED, 11))
         height += 20
     body = [
         written(MARGIN, 34, title, INK, 20, weight=600),
-        written(MARGIN, 56, told, MUTED, 12),
+        written(MARGIN, 56, summary, MUTED, 12),
         *lines,
         *(part for (x, y), box in zip(places, boxes, strict=True) for part in box.at(x - WIDE / 2, y - box.height / 2)),
         *labels,
-        *seats,
+        *legend_parts,
     ]
     return _document(placed, width, height + 12, body)
 
@@ -122,7 +133,7 @@ def _document(placed: Placed, width: float, height: float, body: Sequence[str]) 
             opening,
             f"<title>{name}</title>",
             f"<style>svg{{color-scheme:light dark}}{light}@media (prefers-color-scheme:dark){{{dark}}}</style>",
-            f'<rect width="100%" height="100%" {painted(GROUND)}/>',
+            f'<rect width="100%" height="100%" {colour_attributes(GROUND)}/>',
             *body,
             "</svg>\n",
         ]
@@ -130,7 +141,7 @@ def _document(placed: Placed, width: float, height: float, body: Sequence[str]) 
 
 
 def _head(placed: Placed) -> tuple[str, str]:
-    """The title, and what the placement comes to."""
+    """Return the title and a summary of the placement."""
     cost = placed.answer.cost
     rate = (
         f"{cost.inter_node_edges} pairs"
@@ -144,21 +155,21 @@ def _head(placed: Placed) -> tuple[str, str]:
     )
     waiting = sum(len(answer.unassigned) for answer in placed.answer.topologies.values())
     states += f" ({waiting} executors without a slot)" if waiting else ""
-    told = f"{rate} between nodes; {cost.nodes_used} nodes and {cost.slots_used} slots used; {states}"
-    return placed.answer.scheduler, told
+    summary = f"{rate} between nodes; {cost.nodes_used} nodes and {cost.slots_used} slots used; {states}"
+    return placed.answer.scheduler, summary
 
 
 def _drawn(placed: Placed) -> list[str]:
-    """Nodes to draw, in cluster order."""
-    held: dict[str, int] = {}
+    """Return the nodes to draw, in cluster order."""
+    executors: dict[str, int] = {}
     for placement in placed.plan.placements.values():
         for slot in placement.assignments.values():
-            held[slot.node] = held.get(slot.node, 0) + 1
+            executors[slot.node] = executors.get(slot.node, 0) + 1
     nodes = [node.id for node in placed.problem.cluster.nodes]
     if len(nodes) > MOST_NODES:
-        nodes = [node for node in nodes if node in held]
+        nodes = [node for node in nodes if node in executors]
     if len(nodes) > MOST_DRAWN:
-        fullest = set(sorted(nodes, key=lambda node: -held[node])[:MOST_DRAWN])
+        fullest = set(sorted(nodes, key=lambda node: -executors[node])[:MOST_DRAWN])
         nodes = [node for node in nodes if node in fullest]
     return nodes
 
@@ -168,7 +179,7 @@ def _rates(placed: Placed, nodes: Collection[str] | None = None) -> dict[tuple[s
 
 
 def _circle(boxes: Sequence[Box]) -> list[tuple[float, float]]:
-    """Centres of the boxes around (0, 0), from the top clockwise, so far out that no two boxes touch."""
+    """Return the centres of the boxes on a circle around (0, 0), clockwise from the top, without overlap."""
     count = len(boxes)
     if count < 2:
         return [(0.0, 0.0)] * count
@@ -185,7 +196,7 @@ def _lines(
     middle: tuple[float, float],
     scale: float,
 ) -> tuple[list[str], list[str], list[str]]:
-    """The lines, thin ones first; their labels; and what must be said of those that are missing."""
+    """Return the lines, thin ones first, their labels, and a note about lines that are not drawn."""
     heaviest = sorted(rates, key=lambda pair: -rates[pair])[:MOST_LINES]
     parts: list[str] = []
     labels: list[str] = []
@@ -193,31 +204,31 @@ def _lines(
         rate = rates[one, other]
         start, end = places[one], places[other]
         x1, y1, x2, y2 = start.x, start.y, end.x, end.y
-        # Bent towards the middle, so that a line does not run behind the boxes beside its ends.
+        # Bent towards the centre, so that a line does not pass behind neighbouring boxes.
         cx = middle[0] + 0.35 * ((x1 + x2) / 2 - middle[0])
         cy = middle[1] + 0.35 * ((y1 + y2) / 2 - middle[1])
         thick = 0.75 + (THICKEST - 0.75) * rate / scale
         parts.append(
-            f'<path d="M{x1:.1f} {y1:.1f}Q{cx:.1f} {cy:.1f} {x2:.1f} {y2:.1f}" {painted(None, MUTED)} '
+            f'<path d="M{x1:.1f} {y1:.1f}Q{cx:.1f} {cy:.1f} {x2:.1f} {y2:.1f}" {colour_attributes(None, MUTED)} '
             f'stroke-opacity="0.55" stroke-width="{thick:.2f}">'
             f"<title>{escape(one)} and {escape(other)}: {rate:.6g}</title></path>"
         )
         if len(rates) <= MOST_LABELS:
             curve = [_at(step / 40, (x1, y1), (cx, cy), (x2, y2)) for step in range(41)]
             visible = [point for point in curve if not start.covers(*point) and not end.covers(*point)]
-            # Not in the middle of the line, where the others cross it.
+            # Not in the middle of the line, where other lines cross it.
             x, y = visible[3 * len(visible) // 10] if visible else curve[20]
             text = f"{rate:.6g}"
             half = 4 + 3.4 * len(text)
             labels.append(
                 f'<rect x="{x - half:.1f}" y="{y - 9:.1f}" width="{2 * half:.1f}" height="17" rx="4" '
-                f"{painted(SHADE, GRID)}/>" + written(x, y + 4, text, INK, 11, anchor="middle")
+                f"{colour_attributes(SHADE, GRID)}/>" + written(x, y + 4, text, INK, 11, anchor="middle")
             )
     hidden = len(rates) - len(heaviest)
     return parts, labels, [f"{hidden} thin lines are not drawn"] if hidden else []
 
 
 def _at(t: float, start: Point, bend: Point, end: Point) -> Point:
-    """The point of a quadratic curve at `t`, 0 to 1."""
+    """Return the point of a quadratic curve at `t`, 0 to 1."""
     x, y = ((1 - t) ** 2 * start[axis] + 2 * t * (1 - t) * bend[axis] + t * t * end[axis] for axis in (0, 1))
     return x, y

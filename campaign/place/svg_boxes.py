@@ -1,4 +1,4 @@
-"""The boxes of a picture: a node, its slots, its executors coloured by component; and the legend."""
+"""Boxes of a placement's picture: nodes with their slots and executors, coloured by component; and the legend."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -13,37 +13,37 @@ from scheduler.problem import Problem
 GAP = 8.0
 CELL_WIDE, CELL_HIGH, CELL_GAP = 22.0, 15.0, 2.0
 ACROSS = 6
-"""Executors beside each other in a slot."""
+"""Executors per row of a slot."""
 
 WIDE = ACROSS * (CELL_WIDE + CELL_GAP) - CELL_GAP + 4 * GAP
-"""Every node is as wide."""
+"""Width of every node."""
 
 MOST_CELLS = 48
-"""A slot with more executors shows their number per component."""
+"""A slot with more executors shows only their number per component."""
 
 HEAD, FOOT, LINE = 36.0, 14.0, 16.0
 LETTERS = 14
-"""Letters of a name that have room in a box."""
+"""Maximum letters of a name in a box."""
 
 Kind = tuple[str, str]
 """Topology and component."""
 
 
 def escape(text: str) -> str:
-    """`text` as XML, which has no way to write control characters."""
+    """Return `text` as XML; control characters, which XML cannot represent, are escaped."""
     return html_escape("\n".join(map(escaped, text.split("\n"))))
 
 
 def written(x: float, y: float, text: str, colour: Colour, size: int, weight: int = 400, anchor: str = "start") -> str:
-    """A line of text."""
+    """Return a text element of one line."""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" font-weight="{weight}" text-anchor="{anchor}" '
-        f"{painted(colour)}>{escape(text)}</text>"
+        f"{colour_attributes(colour)}>{escape(text)}</text>"
     )
 
 
-def painted(fill: Colour | None, stroke: Colour | None = None) -> str:
-    """Attributes of a shape: a class, whose colour follows the reader's theme, beside the plain value."""
+def colour_attributes(fill: Colour | None, stroke: Colour | None = None) -> str:
+    """Return the colour attributes of a shape: a class, which follows the reader's theme, and a plain value."""
     classes = [f"f-{fill.name}"] if fill else []
     classes += [f"s-{stroke.name}"] if stroke else []
     plain = f'fill="{fill.light}"' if fill else 'fill="none"'
@@ -51,16 +51,16 @@ def painted(fill: Colour | None, stroke: Colour | None = None) -> str:
 
 
 @dataclass(frozen=True)
-class Look:
-    """How a component's executors are drawn: colour first, then filled or hollow, then square or round."""
+class ComponentStyle:
+    """Style of a component's executors: colour, filled or hollow, square or round."""
 
     colour: Colour
     hollow: bool
     round: bool
 
     def cell(self, x: float, y: float, label: str, title: str) -> str:
-        """One executor, or a swatch."""
-        paint = painted(GROUND if self.hollow else self.colour, self.colour)
+        """Return one executor or a swatch of the legend."""
+        paint = colour_attributes(GROUND if self.hollow else self.colour, self.colour)
         text = written(x + CELL_WIDE / 2, y + 11, label, INK if self.hollow else GROUND, 10, anchor="middle")
         return (
             f'<g><title>{escape(title)}</title><rect x="{x + 1:.1f}" y="{y + 1:.1f}" width="{CELL_WIDE - 2:.1f}" '
@@ -68,37 +68,37 @@ class Look:
         )
 
 
-class Looks:
-    """Looks and names of a problem's components.
+class ComponentStyles:
+    """Styles and names of a problem's components.
 
     Attributes:
-        of: (topology, component) -> look, in the order of the topologies.
-        name: (topology, component) -> what it is called; with its topology where there are several.
-        size: (topology, component) -> executors.
+        of: (topology, component) -> style, in the order of the topologies.
+        name: (topology, component) -> name; with its topology if there are several.
+        size: (topology, component) -> number of executors.
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.of: dict[Kind, Look] = {}
+        self.of: dict[Kind, ComponentStyle] = {}
         self.name: dict[Kind, str] = {}
         self.size: dict[Kind, int] = {}
         for topology in problem.topologies:
             for component in topology.components:
                 around, at = divmod(len(self.of), len(SERIES))
                 kind = (topology.id, component.id)
-                self.of[kind] = Look(SERIES[at], around % 2 == 1, around // 2 % 2 == 1)
+                self.of[kind] = ComponentStyle(SERIES[at], around % 2 == 1, around // 2 % 2 == 1)
                 self.name[kind] = f"{topology.id}/{component.id}" if len(problem.topologies) > 1 else component.id
                 self.size[kind] = component.parallelism
 
 
 @dataclass(frozen=True)
 class Box:
-    """A node as drawn with its corner at (0, 0)."""
+    """Drawing of a node with its upper left corner at (0, 0)."""
 
     height: float
     parts: tuple[str, ...]
 
     def at(self, x: float, y: float) -> list[str]:
-        """The box with its upper left corner at (x, y)."""
+        """Return the box with its upper left corner at (x, y)."""
         return [f'<g transform="translate({x:.1f} {y:.1f})">', *self.parts, "</g>"]
 
 
@@ -107,7 +107,7 @@ Contents = dict[str, dict[int, list[tuple[Kind, int]]]]
 
 
 def contents_of(placed: Placed) -> Contents:
-    """What every node holds."""
+    """Return the executors of every node and slot."""
     found: Contents = {}
     for topology in placed.problem.topologies:
         assignments = placed.plan.placements[topology.id].assignments
@@ -119,12 +119,12 @@ def contents_of(placed: Placed) -> Contents:
     return found
 
 
-def box_of(host: NodeLoad, slots: dict[int, list[tuple[Kind, int]]], looks: Looks) -> Box:
-    """A node with its slots."""
+def box_of(host: NodeLoad, slots: dict[int, list[tuple[Kind, int]]], styles: ComponentStyles) -> Box:
+    """Return the box of a node with its slots."""
     parts: list[str] = []
     y = HEAD
     for index in sorted(slots):
-        inside, high = _slot(index, slots[index], looks, y)
+        inside, high = _slot(index, slots[index], styles, y)
         parts.extend(inside)
         y += high + GAP
     free = host.slots - host.slots_used - host.slots_others
@@ -138,21 +138,23 @@ def box_of(host: NodeLoad, slots: dict[int, list[tuple[Kind, int]]], looks: Look
 def _frame(host: NodeLoad, height: float) -> list[str]:
     load = host.load + host.others_load
     dashed = "" if host.executors else ' stroke-dasharray="4 3"'
-    frame = f'<rect width="{WIDE:.1f}" height="{height:.1f}" rx="8" {painted(SHADE, MUTED)}{dashed}/>'
+    frame = f'<rect width="{WIDE:.1f}" height="{height:.1f}" rx="8" {colour_attributes(SHADE, MUTED)}{dashed}/>'
     name = written(GAP, 19, _short(host.id), INK, 13, weight=600)
-    said = written(WIDE - GAP, 19, f"{load:g} of {host.capacity:g}", MUTED, 11, anchor="end")
+    text = written(WIDE - GAP, 19, f"{load:g} of {host.capacity:g}", MUTED, 11, anchor="end")
     room = WIDE - 2 * GAP
     share = min(1.0, load / host.capacity) if host.capacity else float(load > 0)
-    bar = [f'<rect x="{GAP}" y="25" width="{room:.1f}" height="4" rx="2" {painted(GRID)}/>']
+    bar = [f'<rect x="{GAP}" y="25" width="{room:.1f}" height="4" rx="2" {colour_attributes(GRID)}/>']
     if share:
         colour = SERIES[1] if host.overloaded else MUTED
-        bar.append(f'<rect x="{GAP}" y="25" width="{room * share:.1f}" height="4" rx="2" {painted(colour)}/>')
+        bar.append(f'<rect x="{GAP}" y="25" width="{room * share:.1f}" height="4" rx="2" {colour_attributes(colour)}/>')
     about = f"{host.id}: {host.executors} executors, load {load:g}, capacity {host.capacity:g}"
-    return [f"<title>{escape(about)}</title>", frame, name, said, *bar]
+    return [f"<title>{escape(about)}</title>", frame, name, text, *bar]
 
 
-def _slot(index: int, executors: list[tuple[Kind, int]], looks: Looks, top: float) -> tuple[list[str], float]:
-    """The parts of a slot, and how high it is."""
+def _slot(
+    index: int, executors: list[tuple[Kind, int]], styles: ComponentStyles, top: float
+) -> tuple[list[str], float]:
+    """Return the parts of a slot, and its height."""
     left = 2 * GAP
     parts: list[str] = []
     if len(executors) <= MOST_CELLS:
@@ -160,32 +162,32 @@ def _slot(index: int, executors: list[tuple[Kind, int]], looks: Looks, top: floa
         for at, (kind, number) in enumerate(executors):
             x = left + at % ACROSS * (CELL_WIDE + CELL_GAP)
             y = top + LINE + at // ACROSS * (CELL_HIGH + CELL_GAP) + 2
-            parts.append(looks.of[kind].cell(x, y, str(number), f"{looks.name[kind]}[{number}]"))
+            parts.append(styles.of[kind].cell(x, y, str(number), f"{styles.name[kind]}[{number}]"))
     else:
         counts = Counter(kind for kind, _ in executors)
         high = GAP + LINE + len(counts) * LINE
         for at, (kind, count) in enumerate(counts.items()):
             y = top + LINE + at * LINE + 2
-            parts.append(looks.of[kind].cell(left, y, "", looks.name[kind]))
-            parts.append(written(left + CELL_WIDE + 6, y + 12, f"{count} x {_short(looks.name[kind])}", INK, 11))
+            parts.append(styles.of[kind].cell(left, y, "", styles.name[kind]))
+            parts.append(written(left + CELL_WIDE + 6, y + 12, f"{count} x {_short(styles.name[kind])}", INK, 11))
     frame = (
         f'<rect x="{GAP}" y="{top:.1f}" width="{WIDE - 2 * GAP:.1f}" height="{high:.1f}" rx="5" '
-        f"{painted(GROUND, GRID)}/>"
+        f"{colour_attributes(GROUND, GRID)}/>"
     )
     return [frame, written(left, top + 13, f"slot {index}", MUTED, 10), *parts], high
 
 
-def legend(looks: Looks, top: float, width: float) -> tuple[list[str], float]:
-    """Which component has which look, in rows, and where they end."""
+def legend(styles: ComponentStyles, top: float, width: float) -> tuple[list[str], float]:
+    """Return the legend of components in rows, and its lower end."""
     parts: list[str] = []
     x, y = 24.0, top
-    for kind, look in looks.of.items():
-        said = f"{looks.name[kind]} ({looks.size[kind]})"
-        wide = CELL_WIDE + 6 + 7.0 * len(said) + 16
+    for kind, style in styles.of.items():
+        text = f"{styles.name[kind]} ({styles.size[kind]})"
+        wide = CELL_WIDE + 6 + 7.0 * len(text) + 16
         if x + wide > width and x > 24:
             x, y = 24.0, y + LINE + 4
-        parts.append(look.cell(x, y, "", looks.name[kind]))
-        parts.append(written(x + CELL_WIDE + 6, y + 12, said, INK, 12))
+        parts.append(style.cell(x, y, "", styles.name[kind]))
+        parts.append(written(x + CELL_WIDE + 6, y + 12, text, INK, 12))
         x += wide
     return parts, y + LINE + 12
 

@@ -1,4 +1,4 @@
-"""CPU time of everything that ran on a machine, by the traces: how much, of whom, and on which package (socket)."""
+"""CPU time on a machine, from the traces: by worker, by executor and by package (socket)."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
@@ -16,25 +16,25 @@ Worker = tuple[str, int]
 """Node and slot."""
 
 ON_PACKAGE = ("affinity", "last_cpu")
-"""How it is known on which package a worker was (`agents.sensors.packages`)."""
+"""Sources of a worker's package (`agents.sensors.packages`)."""
 
 TOGETHER = "together"
-"""It is not known: its energy is that of all packages together."""
+"""The package is unknown: the worker's energy is computed for all packages together."""
 
 Reading = tuple[int, float]
-"""A moment in nanoseconds, and what was read then."""
+"""Time in nanoseconds, and the value at that time."""
 
 
 class CpuTimes:
-    """CPU time of everything that ran on a machine, as curves over its clock."""
+    """CPU time of all processes on a machine, as curves over the machine's clock."""
 
     def __init__(self, machine: Machine, cpu: pa.Table, executor: pa.Table) -> None:
         """Read the tables `cpu` and `executor`."""
-        looks = {node: _times(cpu, node, "agent") for node in machine.nodes}
+        samples = {node: _times(cpu, node, "agent") for node in machine.nodes}
         cores = _only(cpu, node=machine.metered, scope="core")
         self._of_a_namespace = not machine.is_this_host and pc.any(cores["shared"]).as_py() is True
         if self._of_a_namespace:
-            # It sees the cores of its host: what it has used itself is in the row of the node.
+            # A namespace sees the cores of its host; the row of the node has the node's own use.
             cores = _only(cpu, node=machine.metered, scope="node")
         self.moments = pc.unique(cores["t_ns"]).to_pylist()
         self._cores: dict[int | None, list[Curve]] = {}
@@ -47,9 +47,9 @@ class CpuTimes:
         for (node, slot), found in _groups(workers, ("node", "name"), ("cores", "package", "package_by")):
             rows = list(found)
             key = node, int(slot)
-            self.workers[key] = _rates(((t_ns, used) for t_ns, used, *_ in rows), looks[node])
+            self.workers[key] = _rates(((t_ns, used) for t_ns, used, *_ in rows), samples[node])
             self._places[key] = {
-                where: _rates(((t_ns, used if tuple(at) == where else 0.0) for t_ns, used, *at in rows), looks[node])
+                where: _rates(((t_ns, used if tuple(at) == where else 0.0) for t_ns, used, *at in rows), samples[node])
                 for where in {(package, by) for _, _, package, by in rows}
             }
         busy = executor.filter(pc.is_in(executor["node"], pa.array(machine.nodes)))
@@ -60,24 +60,24 @@ class CpuTimes:
 
     @property
     def is_known(self) -> bool:
-        """Whether cores were sampled at all."""
+        """Whether cores were sampled."""
         return bool(self._cores)
 
     def all_ns(self, since_ns: int, t_ns: int) -> float:
-        """CPU time of everything."""
+        """Return the CPU time of all processes."""
         return sum(core.between(since_ns, t_ns) for cores in self._cores.values() for core in cores)
 
     def why_together(self, packages: Collection[int]) -> str:
-        """Why CPU time cannot be told apart by these packages; empty when it can."""
+        """Return why CPU time cannot be separated by these packages, or an empty string."""
         if self._of_a_namespace:
             return "the node has no cores of its own"
         if None in self._cores:
-            return "the kernel does not say on which package a core is"
+            return "the kernel does not report the package of a core"
         lacking = ", ".join(f"package {package}" for package in sorted(set(packages) - self._cores.keys()))
         return f"no core of {lacking} was sampled" if lacking else ""
 
     def packages_ns(self, since_ns: int, t_ns: int) -> dict[int, float]:
-        """Package -> CPU time of everything that ran on it."""
+        """Return package -> CPU time of all processes on it."""
         return {
             package: sum(core.between(since_ns, t_ns) for core in cores)
             for package, cores in self._cores.items()
@@ -85,7 +85,7 @@ class CpuTimes:
         }
 
     def places_ns(self, worker: Worker, since_ns: int, t_ns: int) -> dict[int | None, float]:
-        """Package -> CPU time of a worker there; None -> that of which it is not known where it was."""
+        """Return package -> CPU time of a worker there; None -> CPU time on an unknown package."""
         found: dict[int | None, float] = {}
         for (package, _), curve in self._places[worker].items():
             at = package if package in self._cores else None
@@ -93,7 +93,7 @@ class CpuTimes:
         return found
 
     def known_by(self, since_ns: int, t_ns: int) -> dict[str, float]:
-        """How it is known on which packages workers were -> share of their CPU time; empty when they had none."""
+        """Return source of the workers' packages -> share of their CPU time; empty without CPU time."""
         found = dict.fromkeys([*ON_PACKAGE, TOGETHER], 0.0)
         for places in self._places.values():
             for (package, by), curve in places.items():
@@ -102,27 +102,27 @@ class CpuTimes:
         return {by: ns / whole for by, ns in found.items()} if whole else {}
 
     def work(self, worker: Worker, since_ns: int, t_ns: int) -> Work:
-        """What a worker did."""
+        """Return the CPU time of a worker and the busy time of its executors."""
         executors = self.executors.get(worker, {})
         busy = {name: curve.between(since_ns, t_ns) for name, curve in executors.items()}
         return Work(self.workers[worker].between(since_ns, t_ns), busy)
 
 
-def _rates(rows: Iterable[Reading], looks: Sequence[int] = ()) -> Curve:
-    """From rows of cores used since the row before.
+def _rates(rows: Iterable[Reading], samples: Sequence[int] = ()) -> Curve:
+    """Return the curve of CPU time for rows of cores used since the previous row.
 
     Args:
-        rows: of one subject.
-        looks: when the node was looked at. The first look at a process gives no row, so that its next row tells of the
-            time since that look, however long ago another process had the same name.
+        rows: rows of one subject.
+        samples: times at which the node was sampled. The first sample of a process gives no row, so its next row covers
+            the time since that sample, even if an earlier process had the same name.
     """
     at = 0
     last_ns: int | None = None
     points: list[tuple[int, int | None, float]] = []
     for t_ns, cores in rows:
-        while at < len(looks) and looks[at] < t_ns:
+        while at < len(samples) and samples[at] < t_ns:
             at += 1
-        known = [moment for moment in (looks[at - 1] if at else None, last_ns) if moment is not None]
+        known = [moment for moment in (samples[at - 1] if at else None, last_ns) if moment is not None]
         since_ns = max(known, default=t_ns - NS)
         points.append((t_ns, since_ns, cores * (t_ns - since_ns)))
         last_ns = t_ns
@@ -143,7 +143,7 @@ def _times(cpu: pa.Table, node: str, scope: str) -> list[int]:
 def _groups(
     table: pa.Table, keys: Sequence[str], values: Sequence[str]
 ) -> Iterator[tuple[tuple[Any, ...], Iterator[tuple[Any, ...]]]]:
-    """Rows of each subject in order of time: its key, and (t_ns, values)."""
+    """Yield each subject's key and its rows (t_ns, values) in order of time."""
     for found in table.group_by(keys).aggregate([]).to_pylist():
         rows = table
         for column in keys:

@@ -1,4 +1,4 @@
-"""Quantities that grow with time, put together from rows of differences."""
+"""Curves of cumulative quantities, built from rows of differences."""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -8,9 +8,9 @@ from workloads.rates import NS
 
 
 def curve_of_differences(rows: Iterable[tuple[int, int | None, float]]) -> Curve:
-    """From rows (moment, since when, what was added since), in order of time.
+    """Return the curve for rows (time, begin of the interval, amount), in order of time.
 
-    Where a row does not know since when, that is the row before, or for the first a second, as rows come once a second.
+    If the begin is None, the interval begins at the previous row, or one second before the first row.
     """
     level = 0.0
     last_ns: int | None = None
@@ -26,6 +26,6 @@ def curve_of_differences(rows: Iterable[tuple[int, int | None, float]]) -> Curve
 
 
 def steps(start_ns: int, end_ns: int, moments: Iterable[int]) -> list[tuple[int, int]]:
-    """The interval, cut at all moments that lie inside."""
+    """Return the interval, divided at all moments inside it."""
     cuts = sorted({moment for moment in moments if start_ns < moment < end_ns})
     return list(pairwise([start_ns, *cuts, end_ns])) if end_ns > start_ns else []

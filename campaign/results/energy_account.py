@@ -1,4 +1,4 @@
-"""What `run.json` says of a run's energy, and the rows of the table `energy`."""
+"""Energy of a run: the block in `run.json`, and the rows of the table `energy`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,17 +22,17 @@ NOT_METERED = "no energy source"
 def account(
     traces: Path, run: str, machines: Sequence[Machine], idle: Mapping[str, Idle], offsets: Mapping[str, int]
 ) -> dict[str, Any]:
-    """The block `measured.energy`; the table `energy` is written beside the others in `traces`.
+    """Return the block `measured.energy`, and write the table `energy` to `traces`.
 
     Args:
         traces: folder of `<table>.parquet`.
         run: the run's name.
-        machines: that took part.
+        machines: machines of the run.
         idle: metered node -> its idle baseline.
         offsets: as in `campaign.results.run_metrics.measure`.
 
     Raises:
-        RunError: nobody noted when the interval began and ended.
+        RunError: begin or end of the interval is missing in the traces.
         OSError: the table cannot be written.
     """
     spans = Spans(read_table(traces, "event", "kind", "detail", "value"), offsets)
@@ -120,24 +120,24 @@ def _of_domain(each: Metered, idle: Idle) -> dict[str, Any]:
 
 
 def _why_none(events: pa.Table, node: str) -> str:
-    """Why a node has no meter, by its own word."""
+    """Return why a node has no meter, as reported by the node."""
     absent = pc.and_(pc.equal(events["kind"], "sensor_absent"), pc.equal(events["subject"], "power"))
     silent = pc.equal(events["kind"], "power_missing")
-    told = events.filter(pc.and_(pc.or_(absent, silent), pc.equal(events["node"], node)))["detail"].to_pylist()
-    return f"{node}: {NOT_METERED}" + (f" ({told[0]})" if told else "")
+    details = events.filter(pc.and_(pc.or_(absent, silent), pc.equal(events["node"], node)))["detail"].to_pylist()
+    return f"{node}: {NOT_METERED}" + (f" ({details[0]})" if details else "")
 
 
 def _why_not(machine: Machine, terms: Sequence[Metered], reason: str, idle: Idle, times: CpuTimes) -> str:
     if reason:
         return reason
-    lacking = [each.domain.name for each in terms if each.domain.name not in idle.watts]
-    if lacking:
-        return f"{machine.metered}: no idle baseline of {', '.join(lacking)} ({idle.reason})"
+    missing = [each.domain.name for each in terms if each.domain.name not in idle.watts]
+    if missing:
+        return f"{machine.metered}: no idle baseline of {', '.join(missing)} ({idle.reason})"
     return "" if times.is_known else f"{machine.metered}: CPU times were not sampled (sensor cpu)"
 
 
 def _used(ledger: EnergyTable, times: CpuTimes, start_ns: int, end_ns: int) -> dict[str, Any]:
-    """Workers and executors of a machine with what they used in the whole interval."""
+    """Return the energy and CPU time of a machine's workers and executors in the interval."""
     executors = {key: joules for key, joules in sorted(ledger.executors.items()) if key[0] in times.workers}
     workers = {worker: ledger.transport[worker] for worker in sorted(times.workers)}
     for (worker, _), joules in executors.items():
@@ -166,7 +166,7 @@ def _used(ledger: EnergyTable, times: CpuTimes, start_ns: int, end_ns: int) -> d
 
 
 def _packages(terms: Sequence[Metered], times: CpuTimes, start_ns: int, end_ns: int) -> dict[str, Any] | None:
-    """How workers' energy was told apart by packages; None where there are not several."""
+    """Return how the packages of workers are known; None with a single package."""
     packages = set(packages_of(terms).values())
     if len(packages) < 2:
         return None
@@ -176,7 +176,7 @@ def _packages(terms: Sequence[Metered], times: CpuTimes, start_ns: int, end_ns: 
 
 
 def _sum(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """All machines together; what is not known of one is not known of all."""
+    """Return the sums over all machines; a sum is None if one value is unknown."""
 
     def added(key: str) -> float | None:
         values = [document[key] for document in documents]

@@ -1,4 +1,4 @@
-"""Who used a machine's energy: its domains, second by second, divided among executors, transport, the rest and idle."""
+"""Division of a machine's energy, second by second, among executors, transport, the rest and idle power."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,14 +12,14 @@ from campaign.results.curves import steps
 from workloads.rates import NS
 
 CLAMPED = "clamped"
-"""Flag of a step in which a domain drew less than when idle, or more CPU time was used than there was."""
+"""Flag of a step with less than idle power, or with more CPU time of workers than of the whole machine."""
 
 _OF_PACKAGE = ("package", "dram", "core", "uncore")
 _PACKAGE = re.compile(r"package-(\d+)")
 
 
 class EnergyShare(NamedTuple):
-    """A row of the table `energy`: columns from `node` on."""
+    """Row of the table `energy`: columns from `node` on."""
 
     node: str
     worker: int
@@ -42,14 +42,14 @@ def divide(
     start_ns: int,
     end_ns: int,
 ) -> Iterator[EnergyShare]:
-    """All parts of the energy of these domains, which are known; a consumer that did nothing in a step has none.
+    """Yield all shares of the energy of these domains; an inactive consumer has no share in a step.
 
     Args:
-        machine: whose.
-        domains: the terms of its total.
-        idle_watts: domain -> what it draws without work.
-        times: who ran.
-        start_ns, end_ns: the measured interval in its time.
+        machine: the machine.
+        domains: the terms of its total, with known energy.
+        idle_watts: domain -> idle power.
+        times: CPU times of workers and executors.
+        start_ns, end_ns: the measured interval in the machine's time.
     """
     workers = sorted(times.workers)
     packages = packages_of(domains)
@@ -83,6 +83,6 @@ def divide(
 
 
 def packages_of(domains: Iterable[Metered]) -> dict[str, int]:
-    """Domain -> the package that it is, or is the memory of; those of the whole machine are left out."""
+    """Return domain -> its package; domains of the whole machine are left out."""
     found = {each.domain.name: _PACKAGE.search(each.domain.name) for each in domains if each.domain.role in _OF_PACKAGE}
     return {name: int(match[1]) for name, match in found.items() if match}

@@ -1,8 +1,8 @@
-"""Energy per tuple: of the whole run, and of each kind of hop.
+"""Energy per tuple, for the whole run and for each kind of hop.
 
-Energy per hop is a convention. What an executor used is divided evenly among the tuples that it got; what a worker used
-outside its executors, which is to carry tuples, among those that it exchanged with other workers. A tuple within a
-worker therefore costs its processing, one between workers its processing and its way.
+Energy per hop is a convention. The energy of an executor is divided evenly among the tuples that it received; the
+energy of a worker outside its executors, which transports tuples, among those that it exchanged with other workers. A
+tuple within a worker therefore costs its processing, and one between workers its processing and its transport.
 """
 
 from pathlib import Path
@@ -18,23 +18,23 @@ WITHIN = "intra_worker"
 
 
 class Delivered:
-    """Tuples that were delivered in the measured interval.
+    """Numbers of tuples that were delivered in the measured interval.
 
     Attributes:
-        to_sinks: to all sinks together.
-        to_executor: (executor, hop) -> how many it got that way.
-        across: (worker, hop) -> how many it sent to, or got from, other workers that way.
-        by_hop: hop -> all of them.
+        to_sinks: tuples to all sinks.
+        to_executor: (executor, hop) -> received tuples.
+        across: (worker, hop) -> tuples exchanged with other workers.
+        by_hop: hop -> all tuples.
     """
 
     def __init__(self, traces: Path, spans: Spans) -> None:
-        """Count them by the table `channel`."""
+        """Count the tuples in the table `channel`."""
         roles = read_table(traces, "throughput", "executor", "role")
         sinks = pc.unique(roles.filter(pc.equal(roles["role"], "sink"))["executor"])
         channels = read_table(traces, "channel", "source", "target", "stream", "hop", "target_node", "tuples")
         sent = weighted(channels, ["source", "target", "stream"], spans)
         self.to_sinks = total(sent.filter(pc.is_in(sent["target"], sinks)), "tuples")
-        homes = _homes(traces)
+        slots = _slots(traces)
         self.to_executor: dict[tuple[str, str], float] = {}
         self.across: dict[tuple[Worker, str], float] = {}
         self.by_hop: dict[str, float] = dict.fromkeys(HOPS, 0.0)
@@ -44,13 +44,13 @@ class Delivered:
             _add(self.to_executor, (target, hop), tuples)
             if hop != WITHIN:
                 _add(self.across, ((row["node"], row["worker"]), hop), tuples)
-                home = homes.get((row["target_node"], target))
-                if home is not None:
-                    _add(self.across, ((row["target_node"], home), hop), tuples)
+                slot = slots.get((row["target_node"], target))
+                if slot is not None:
+                    _add(self.across, ((row["target_node"], slot), hop), tuples)
 
 
 def per_tuple(tuples: float, joules: float | None, net_joules: float | None) -> dict[str, float | None]:
-    """Gross and net energy for each tuple that came to a sink; None when none did, or it is not known."""
+    """Return gross and net energy per tuple at the sinks; None without tuples or energy."""
     return {
         "tuples": round(tuples),
         "joules_per_tuple": joules / tuples if joules is not None and tuples else None,
@@ -59,7 +59,7 @@ def per_tuple(tuples: float, joules: float | None, net_joules: float | None) -> 
 
 
 def per_hop(delivered: Delivered, ledger: EnergyTable) -> dict[str, dict[str, Any]]:
-    """Energy of the tuples of each kind of hop, by the convention above."""
+    """Return the energy of tuples by kind of hop, by the convention above."""
     shares: dict[str, float] = dict.fromkeys(HOPS, 0.0)
     for (_, executor), used in ledger.executors.items():
         _spread(shares, used, {hop: delivered.to_executor.get((executor, hop), 0.0) for hop in HOPS})
@@ -75,8 +75,8 @@ def per_hop(delivered: Delivered, ledger: EnergyTable) -> dict[str, dict[str, An
     }
 
 
-def _homes(traces: Path) -> dict[tuple[str, str], int]:
-    """(node, executor) -> the slot of that node in which it ran; of several the last."""
+def _slots(traces: Path) -> dict[tuple[str, str], int]:
+    """Return (node, executor) -> the last slot of that node in which it ran."""
     rows = read_table(traces, "executor", "executor").sort_by("t_ns")
     found = rows.group_by(["node", "executor"], use_threads=False).aggregate([("worker", "last")]).to_pylist()
     return {(row["node"], row["executor"]): row["worker_last"] for row in found}

@@ -1,4 +1,4 @@
-"""All parts of a run's energy: written into the table `energy` as they come, and added up."""
+"""Writer of the table `energy`, which also sums up a run's energy by consumer."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ CONSUMERS = {"executor": "executors", "transport": "transport", "rest": "rest", 
 
 
 class EnergyTable:
-    """A context manager; the table is there when it ends well.
+    """Context manager; the table is complete when the block ends without an exception.
 
     Attributes:
         consumers: joules by kind, named as in `run.json`.
@@ -30,7 +30,7 @@ class EnergyTable:
     """
 
     def __init__(self, traces: Path, run: str) -> None:
-        """Begin the table in the folder of a run's traces."""
+        """Create the table in the folder of a run's traces."""
         self._run = run
         self._final, self._partial = traces / "energy.parquet", traces / ".energy.parquet.partial"
         self._held: list[EnergyShare] = []
@@ -55,7 +55,7 @@ class EnergyTable:
             self._partial.unlink()
 
     def add(self, parts: Iterable[EnergyShare]) -> None:
-        """Take parts."""
+        """Add rows."""
         for part in parts:
             self.consumers[CONSUMERS[part.consumer]] += part.joules
             if part.consumer == "executor":

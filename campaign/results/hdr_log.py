@@ -1,9 +1,8 @@
-"""A run's latencies in HdrHistogram's log format (`latency.hlog`), as the field's tools read it.
+"""Latencies of a run in HdrHistogram's log format (`latency.hlog`).
 
-A line is one sink executor (the tag) and the time since its last one, about a second: start and length in seconds, the
-largest latency in ms, and the histogram in ns, compressed. The traces' buckets are those of a histogram with two
-significant digits, so that nothing is lost. https://github.com/HdrHistogram/HdrHistogram: log format 1.3,
-encoding V2.
+Each line covers one sink executor (the tag) and about one second: begin and length in seconds, the largest latency in
+ms, and the compressed histogram in ns. The buckets of the traces are those of a histogram with two significant digits,
+so the conversion is lossless. https://github.com/HdrHistogram/HdrHistogram: log format 1.3, encoding V2.
 """
 
 import base64
@@ -21,14 +20,14 @@ from inventory.foreign import printable
 from workloads.rates import NS
 
 LATENCY_LOG = "latency.hlog"
-"""The file's name in the run's folder."""
+"""Name of the file in the run's folder."""
 
 _HEAD = Struct(">iiiiqqd")
 _COMPRESSED = Struct(">ii")
 _COOKIE, _COMPRESSED_COOKIE = 0x1C849313, 0x1C849314
 _DIGITS = 2
 _HALF_BITS = 7
-"""A power of two has so many bits of buckets, with two digits."""
+"""Bits of the bucket index within a power of two, for two significant digits."""
 
 _LOWEST, _HIGHEST = 1, 1 << 62
 
@@ -36,10 +35,10 @@ _LEGEND = '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compresse
 
 
 def encoded(counts: Mapping[int, int]) -> str:
-    """A histogram, as one field of a log line.
+    """Return a histogram as a field of a log line.
 
     Args:
-        counts: any value of a bucket, in ns -> how many there are.
+        counts: any value of a bucket, in ns -> its count.
     """
     by_place: dict[int, int] = {}
     for value, count in counts.items():
@@ -47,7 +46,7 @@ def encoded(counts: Mapping[int, int]) -> str:
         by_place[place] = by_place.get(place, 0) + count
     payload, next_place = bytearray(), 0
     for place, count in sorted(by_place.items()):
-        # Places without counts are written as how many there are, negative.
+        # A run of empty buckets is written as its negative length.
         if place > next_place:
             payload += _zigzag(next_place - place if place > next_place + 1 else 0)
         payload += _zigzag(count)
@@ -58,13 +57,13 @@ def encoded(counts: Mapping[int, int]) -> str:
 
 
 def _place(value: int) -> int:
-    """Where a value's bucket is in a histogram's array."""
+    """Return the index of a value's bucket in a histogram's array."""
     shift = max(0, value.bit_length() - _HALF_BITS - 1)
     return (shift << _HALF_BITS) + (value >> shift)
 
 
 def _zigzag(number: int) -> bytes:
-    """A number in seven bits per byte, the lowest first, its sign in the lowest bit."""
+    """Encode a number in seven bits per byte, lowest first, with its sign in the lowest bit."""
     rest = number << 1 if number >= 0 else (-number << 1) - 1
     written = bytearray()
     while rest > 0x7F:
@@ -82,18 +81,18 @@ def write_latency_log(
     measured_ns: tuple[int, int],
     offsets: Mapping[str, int],
 ) -> None:
-    """Write the table `latency` of `traces` as `target`.
+    """Write the table `latency` of `traces` to `target`.
 
     Args:
         traces: folder of `<table>.parquet`.
         target: the file.
-        start_ns: the sources' start on the controller's monotonic clock; the log's times count from there.
-        start_utc: the same moment.
+        start_ns: start of the sources on the controller's monotonic clock; times in the log are relative to it.
+        start_utc: the same time in UTC.
         measured_ns: begin and end of the measured interval, on the controller's monotonic clock.
-        offsets: node -> what its monotonic clock shows more than the controller's, in ns.
+        offsets: node -> its monotonic clock minus the controller's, in ns.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     begin_s, end_s = ((at_ns - start_ns) / NS for at_ns in measured_ns)
     when = start_utc.astimezone(UTC).isoformat(timespec="milliseconds")
@@ -130,7 +129,7 @@ def _intervals(table: Path, start_ns: int, offsets: Mapping[str, int]) -> Iterat
 
 
 def _rows(table: Path) -> Iterator[tuple[str, int, str, int, int, int]]:
-    """Node, worker, executor, time, value, count; what one executor wrote at one time stands together."""
+    """Yield node, worker, executor, time, value, count; rows of one executor and time are adjacent."""
     columns = ["node", "worker", "executor", "t_ns", "value_ns", "count"]
     with pyarrow.parquet.ParquetFile(table) as file:
         for batch in file.iter_batches(columns=columns):

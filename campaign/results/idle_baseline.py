@@ -1,4 +1,4 @@
-"""The idle baseline of a machine, before a run and after it, as results have it."""
+"""Idle baseline of a machine before and after a run."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,25 +7,21 @@ from agents.protocol import IdleBaseline
 from inventory.documents import to_plain
 
 MOST_DRIFT = 0.05
-"""Of the power before the run, by which that after it may differ."""
+"""Accepted difference of the power after a run, as a share of the power before it."""
 
 NOT_MEASURED = IdleBaseline(reason="it was not measured")
 
 
 @dataclass(frozen=True)
 class Idle:
-    """The idle baseline of a machine.
-
-    Attributes:
-        before, after: the run.
-    """
+    """Idle baseline of a machine before and after a run."""
 
     before: IdleBaseline = NOT_MEASURED
     after: IdleBaseline = NOT_MEASURED
 
     @property
     def watts(self) -> dict[str, float]:
-        """Domain -> what it draws without work: the mean of both, or the one that is known."""
+        """Return domain -> its idle power: the mean of both values, or the known one."""
         known = [baseline.domains for baseline in (self.before, self.after) if baseline.watts is not None]
         return {
             domain: sum(each[domain] for each in known) / len(known)
@@ -35,7 +31,7 @@ class Idle:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """`unsteady` and `loaded` of either, and `drift` when they differ."""
+        """Return `unsteady` and `loaded` if either has them, and `drift` if they differ."""
         flags = [*self.before.flags, *self.after.flags]
         before, after = self.before.watts, self.after.watts
         if before is not None and after is not None and abs(after - before) > MOST_DRIFT * before:
@@ -44,11 +40,11 @@ class Idle:
 
     @property
     def reason(self) -> str:
-        """Why it is not known; empty when it is."""
+        """Return why the baseline is unknown, or an empty string."""
         return "" if self.watts else self.before.reason or self.after.reason
 
     def document(self) -> dict[str, Any]:
-        """For `run.json`."""
+        """Return the content of `run.json`."""
         return {"before": _document(self.before), "after": _document(self.after), "flags": list(self.flags)}
 
 

@@ -1,7 +1,7 @@
-"""Whether the figures of a run with recoveries are those of an undisturbed run.
+"""Check whether the metrics of a run with recoveries equal those of an undisturbed run.
 
-Counters go back with the state, and what comes again is not counted. So once the topology has caught up, all that was
-due in the measured interval has been counted in it, once.
+Counters are restored with the state, and replayed tuples are not counted twice. Once the topology has caught up, every
+tuple that was due in the measured interval has been counted exactly once.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 from campaign.results.run_metrics import Spans, read_table, total, weighted
 
 NEAR = 0.01
-"""By this share of the tuples that were due, or delivered, figures may be off."""
+"""Accepted deviation, as a share of the tuples that were due or delivered."""
 
 REPORT_S = 1.0
-"""Workers report once a second: the first rows behind a recovery tell of the time before it, too."""
+"""Reporting period of workers: the first rows after a recovery also cover the time before it."""
 
 
 def doubt(recoveries: Sequence[Mapping[str, Any]], incomplete: str | None) -> list[str]:
-    """Why a run with recoveries is suspect; nothing without any.
+    """Return why a run with recoveries is suspect; an empty list without recoveries.
 
     >>> doubt([{}, {}], "no traces of n2")
     ['2 recoveries, figures incomplete: no traces of n2']
@@ -40,13 +40,13 @@ def why_incomplete(
     lost: Collection[str],
     end_s: float,
 ) -> str | None:
-    """Why figures are not those of an undisturbed run; None when they are, within `NEAR`.
+    """Return why metrics differ from those of an undisturbed run; None if they are equal within `NEAR`.
 
     Args:
         traces: folder of `<table>.parquet`.
-        offsets: node -> what its monotonic clock shows more than the controller's, in nanoseconds.
-        figures: what `measured.measure` returned.
-        recoveries: of the run, as in `run.json`.
+        offsets: node -> its monotonic clock minus the controller's, in nanoseconds.
+        figures: result of `run_metrics.measure`.
+        recoveries: recoveries of the run, as in `run.json`.
         lost: nodes whose traces could not be collected.
         end_s: end of the measured interval, in seconds since the sources' start.
     """
@@ -67,7 +67,10 @@ def why_incomplete(
 
 
 def _waiting(traces: Path, offsets: Mapping[str, int]) -> str | None:
-    """Whether bolts had not done what was delivered to them in the interval; what one lacks all behind it lack, too."""
+    """Return the last bolt that did not process the tuples delivered in the interval, if the total share is large.
+
+    Tuples that one bolt lacks are missing in all bolts downstream of it.
+    """
     spans = Spans(read_table(traces, "event", "kind", "detail", "value"), offsets)
     rows = weighted(read_table(traces, "throughput", "executor", "role", "processed"), ["executor"], spans)
     sent = weighted(

@@ -1,4 +1,4 @@
-"""Why a run is suspect, by what its nodes have seen of their CPUs."""
+"""Reasons why a run is suspect, from CPU events of its nodes."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -11,15 +11,15 @@ from agents.sensors.interference import BACKGROUND, CHANGED, THROTTLED
 from campaign.results.run_metrics import read_table
 
 MOST_SHOWN = 3
-"""Changes that are told of one node; the traces have all."""
+"""Changes that are listed per node; the traces contain all of them."""
 
 
 def reasons(traces: Path, nodes: Collection[str]) -> list[str]:
-    """One line per node and kind of event.
+    """Return one line per node and kind of event.
 
     Args:
         traces: folder of `<table>.parquet`.
-        nodes: whose events count; of nodes that share a machine one is enough. The controller's are of this host.
+        nodes: one node of each machine, and the controller for events of this host.
     """
     events = read_table(traces, "event", "kind", "subject", "detail", "value")
     found = []
@@ -29,7 +29,7 @@ def reasons(traces: Path, nodes: Collection[str]) -> list[str]:
         heat, changes, load = (_of(rows, kind) for kind in (THROTTLED, CHANGED, BACKGROUND))
         if heat:
             files = ", ".join(sorted({row["subject"] for row in heat}))
-            found.append(f"{where}: throttled itself for heat {sum(row['value'] for row in heat):g} times ({files})")
+            found.append(f"{where}: thermal throttling, {sum(row['value'] for row in heat):g} times ({files})")
         found += [f"{where}: {row['subject']}: {row['detail']}" for row in changes[:MOST_SHOWN]]
         if len(changes) > MOST_SHOWN:
             found.append(f"{where}: {len(changes) - MOST_SHOWN} more CPU settings were changed, not by this run")

@@ -1,4 +1,4 @@
-"""A campaign as seen from outside: which one is meant, what its `live.json` says, and whether that still holds."""
+"""Observation of a campaign from outside: its folder, its `live.json`, and whether it is still running."""
 
 import json
 import time
@@ -19,21 +19,21 @@ from inventory.errors import InputError
 from inventory.foreign import printable, printable_all
 
 FRESH_S = 5.0
-"""The file is replaced every second; older than this, something is wrong."""
+"""Maximum age of the file in a running campaign, which replaces it every second."""
 
 
 class CampaignCondition(Enum):
-    """What is the matter with a campaign."""
+    """Condition of a campaign."""
 
-    PREPARING = "preparing"  # it runs and has not said anything yet
+    PREPARING = "preparing"  # it runs and has not written its state yet
     RUNNING = "running"
-    SILENT = "silent"  # it says nothing new, and may still run
+    SILENT = "silent"  # its state is old, and it may still run
     DIED = "died"
     ENDED = "ended"
 
 
 class Watched(NamedTuple):
-    """A campaign at one moment: its folder, its `live.json` (None before the first one), and how old that is."""
+    """State of a campaign: its folder, its `live.json` (None before the first one), and the age of that file."""
 
     folder: Path
     condition: CampaignCondition
@@ -41,34 +41,34 @@ class Watched(NamedTuple):
     age_s: float
 
 
-def campaign_meant(folder: Path | None) -> Path:
-    """The campaign's folder: the given one (`latest` is understood), else the one that runs, else the newest.
+def selected_campaign(folder: Path | None) -> Path:
+    """Return the folder of a campaign: the given one (or `latest`), else the running one, else the newest.
 
     Raises:
-        InputError: there is none, or several run and none is given.
+        InputError: there is none, or several are running and no folder is given.
     """
     if folder is not None:
         return find_campaign(folder)
     running = sorted({owner.campaign: owner for owner in running_campaigns()}.items())
     if len(running) > 1:
         listed = "".join(f"\n  {printable(path)}" for path, _ in running)
-        raise InputError(f"top: several campaigns run; give the folder of one of them:{listed}")
+        raise InputError(f"top: several campaigns are running; give the folder of one of them:{listed}")
     if running:
         return Path(running[0][0])
     try:
         return find_campaign(LATEST)
     except InputError:
         raise InputError(
-            "top: no campaign of this user runs on this machine, and there is none below results/; "
-            f"give the folder that holds {LIVE_FILE}"
+            "top: no campaign of this user is running on this machine, and there is none in results/; "
+            f"give the folder that contains {LIVE_FILE}"
         ) from None
 
 
 def running_campaigns() -> list[Owner]:
-    """This user's campaigns that run on this machine, from their state files; clusters have such files, too."""
+    """Return this user's running campaigns on this machine, from their state files."""
     owners = []
     for path in find_state_folder().glob("campaign-*.jsonl"):
-        # A campaign may end while it is looked at.
+        # A campaign may end meanwhile.
         with suppress(FileNotFoundError):
             record = read_state(path)
             if record is not None and not record.is_cluster and record.header.owner.process.is_alive():
@@ -77,10 +77,10 @@ def running_campaigns() -> list[Owner]:
 
 
 def look_at(folder: Path) -> Watched:
-    """What a campaign does now.
+    """Return the current state of a campaign.
 
     Raises:
-        InputError: the folder holds no campaign, or its `live.json` is none.
+        InputError: the folder contains no campaign, or its `live.json` is invalid.
     """
     live = _read(folder)
     owner = next((o for o in running_campaigns() if Path(o.campaign).resolve() == folder.resolve()), None)
@@ -96,7 +96,7 @@ def look_at(folder: Path) -> Watched:
 def _condition(live: LiveContent, process: ProcessIdentity, age_s: float) -> CampaignCondition:
     if live["stage"] in (FINISHED, INTERRUPTED, FAILING):
         return CampaignCondition.ENDED
-    # While the report is made the file rests.
+    # The file is not updated while the report is built.
     if live["stage"] != REPORTING and age_s <= FRESH_S:
         return CampaignCondition.RUNNING
     if process.is_alive():
@@ -122,11 +122,11 @@ def _no_campaign(folder: Path) -> InputError:
         return InputError(f"{folder}: the campaign has left no {LIVE_FILE}")
     below = [path for path in (folder / LATEST, *sorted(folder.glob("*/latest"))) if (path / LIVE_FILE).is_file()]
     hint = f"; did you mean {str(below[0])!r}?" if below else ""
-    return InputError(f"{folder}: holds no {LIVE_FILE}; the folder of a campaign was expected{hint}")
+    return InputError(f"{folder}: contains no {LIVE_FILE}; expected the folder of a campaign{hint}")
 
 
 def died_utc(watched: Watched) -> str:
-    """When a campaign said its last word, for people."""
+    """Return the time of a campaign's last update as text."""
     last = datetime.fromtimestamp(time.time() - watched.age_s, UTC)
     return last.strftime("%Y-%m-%d %H:%M:%S UTC")
 
@@ -136,15 +136,15 @@ LATEST = Path("latest")
 
 
 def find_campaign(folder: Path, results: Path = RESULTS) -> Path:
-    """The folder itself, or for `latest`, where there is no such folder, the newest campaign below `results`.
+    """Return the folder, or for `latest`, unless a folder has that name, the newest campaign in `results`.
 
     Raises:
-        InputError: `latest` is asked for and there is no campaign yet.
+        InputError: the folder is `latest` and there is no campaign yet.
     """
     if folder != LATEST or folder.exists():
         return folder
-    # The folder's name is the campaign's start in UTC, so the names' order is that in time.
+    # Folders are named after the campaign's start in UTC, so they sort by time.
     found = [path.parent.resolve() for path in results.glob("*/latest/campaign.json")]
     if not found:
-        raise InputError(f"latest: no campaign below {results}/; give the folder that holds campaign.json")
+        raise InputError(f"latest: no campaign in {results}/; give the folder that contains campaign.json")
     return max(found, key=lambda path: path.name)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from campaign.agenda.agenda import Agenda, agenda_of, find_agenda, shipped_agendas
-from campaign.agenda.plan import Plan, only, plan_of, prepare_inputs
+from campaign.agenda.agenda import Agenda, agenda_of, builtin_agendas, find_agenda
+from campaign.agenda.plan import Plan, plan_of, prepare_inputs, select_runs
 from campaign.runner.open_campaign import new
 from controller.host.addresses import check_addresses, find_beside, with_addresses
 from inventory.ansible_hosts import ClusterOfHosts, load_hosts
@@ -118,11 +118,11 @@ def test_an_unknown_agenda_is_refused_with_the_nearest_shipped_one(tmp_path: Pat
         find_agenda("dmo")
     with pytest.raises(InputError, match="no such file"):
         find_agenda(str(tmp_path / "a.yaml"))
-    with pytest.raises(InputError, match="is no file"):
+    with pytest.raises(InputError, match="is not a file"):
         find_agenda(str(tmp_path))
 
 
-@pytest.mark.parametrize("name", sorted(shipped_agendas()))
+@pytest.mark.parametrize("name", sorted(builtin_agendas()))
 def test_every_shipped_agenda_can_be_planned(name: str) -> None:
     text = find_agenda(name).read_text()
     found = plan(text)
@@ -211,17 +211,17 @@ def test_an_address_of_another_machine_is_refused() -> None:
 
 def test_only_keeps_names_and_order_of_what_it_leaves() -> None:
     found = plan(GOOD)
-    assert only(found, None) == list(found.runs)
-    kept = only(found, "workload=stepped,scheduler=even")
+    assert select_runs(found, None) == list(found.runs)
+    kept = select_runs(found, "workload=stepped,scheduler=even")
     assert kept == [run for run in found.runs if (run.workload, run.scheduler) == ("stepped", "even")]
     assert len(kept) == 2
-    assert only(found, "scheduler = even, workload = stepped") == kept
+    assert select_runs(found, "scheduler = even, workload = stepped") == kept
 
 
 def test_only_takes_several_names_of_one_kind() -> None:
     found = plan(GOOD)
-    assert only(found, "workload=stepped,workload=wordcount") == list(found.runs)
-    kept = only(found, "workload=stepped,workload=wordcount,scheduler=even")
+    assert select_runs(found, "workload=stepped,workload=wordcount") == list(found.runs)
+    kept = select_runs(found, "workload=stepped,workload=wordcount,scheduler=even")
     assert kept == [run for run in found.runs if run.scheduler == "even"]
 
 
@@ -235,7 +235,7 @@ def test_only_takes_several_names_of_one_kind() -> None:
 )
 def test_only_refuses_what_the_agenda_does_not_have(choice: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        only(plan(GOOD), choice)
+        select_runs(plan(GOOD), choice)
 
 
 def test_the_agenda_page_documents_every_key() -> None:

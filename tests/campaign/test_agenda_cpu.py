@@ -3,7 +3,7 @@
 import pytest
 
 from campaign.agenda.agenda import agenda_of
-from campaign.agenda.plan import Plan, only, plan_of
+from campaign.agenda.plan import Plan, plan_of, select_runs
 from inventory.documents import dump_json, parse
 from inventory.errors import InputError, UnfitError
 
@@ -61,7 +61,7 @@ def test_labels_are_a_factor_beside_workloads_and_schedulers() -> None:
         "wordcount-top-storm-slow-r1",
     ]
     assert len({run.seed for run in plan.runs}) == 1
-    chosen = only(plan, "cpu=slow,scheduler=even")
+    chosen = select_runs(plan, "cpu=slow,scheduler=even")
     assert [(run.cpu, run.scheduler) for run in chosen] == [("slow", "even")]
 
 
@@ -110,6 +110,6 @@ def test_nodes_of_one_machine_are_refused() -> None:
 
 def test_only_knows_labels_where_there_are_some() -> None:
     with pytest.raises(InputError, match=r"expected workload=LABEL or scheduler=NAME; valid"):
-        only(planned(""), "cpu=slow")
+        select_runs(planned(""), "cpu=slow")
     with pytest.raises(InputError, match=r"the agenda has no cpu 'slw'; did you mean 'slow'"):
-        only(planned(LABELLED), "cpu=slw")
+        select_runs(planned(LABELLED), "cpu=slw")

@@ -297,7 +297,7 @@ def test_a_worker_of_which_that_is_not_known_gets_of_all_packages_what_the_other
 
 @pytest.mark.parametrize(
     ("core_packages", "reason"),
-    [((0, None), "does not say on which package"), ((0, 0), "no core of package 1")],
+    [((0, None), "does not report the package"), ((0, 0), "no core of package 1")],
 )
 def test_without_knowing_the_cores_packages_all_of_them_are_divided_together(
     core_packages: Any, reason: str, tmp_path: Path

@@ -43,7 +43,7 @@ def test_a_line_of_progress_is_one_line(kind: str, capsys: pytest.CaptureFixture
     out = io.StringIO()
     console = plain_console(color=False)
     console.file = out
-    (Lines() if kind == "lines" else Display(console)).say(f"run 1/2 x failed: {HOSTILE}", "red")
+    (Lines() if kind == "lines" else Display(console)).print_line(f"run 1/2 x failed: {HOSTILE}", "red")
     shown = out.getvalue() or capsys.readouterr().err
     assert "x failed: [/]=\\x1b]0;title" in check(shown)
 

@@ -35,7 +35,7 @@ def test_an_interrupted_start_without_a_campaign_is_passed_over(tmp_path: Path) 
 
 
 def test_without_any_campaign_the_message_says_what_to_give(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"latest: no campaign below .*; give the folder that holds campaign\.json"):
+    with pytest.raises(InputError, match=r"latest: no campaign in .*; give the folder that contains campaign\.json"):
         find_campaign(Path("latest"), tmp_path)
 
 

@@ -16,23 +16,23 @@ MILLRACE = (sys.executable, "-P", "-c", "from campaign.commands.start import mai
 
 READY = """
 import os
-from campaign import interrupts
 from campaign.commands.start import main
+from controller.host import signals
 
-handle = interrupts.leave_when_interrupted
+handle = signals.leave_when_interrupted
 
-def tell():
+def report_ready():
     handle()
     os.write(1, b"ready")
 
-interrupts.leave_when_interrupted = tell
+signals.leave_when_interrupted = report_ready
 main()
 """
-"""The program, which says when it takes signals: Python itself needs some milliseconds before."""
+"""The program, which reports when its signal handlers are installed: Python itself needs some milliseconds before."""
 
 
 def started(words: Sequence[str]) -> subprocess.Popen[bytes]:
-    """The program under way, at the moment from which on it takes signals."""
+    """Return the program once its signal handlers are installed."""
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", READY, *words],
         stdout=subprocess.PIPE,

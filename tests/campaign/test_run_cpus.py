@@ -115,7 +115,7 @@ def test_what_nodes_saw_is_told_once_per_node_and_kind(tmp_path: Path) -> None:
         writer.close()
     collect([tmp_path / "parts"], tmp_path / "traces")
     assert reasons(tmp_path / "traces", ["n1"]) == [
-        "n1: throttled itself for heat 3 times (cpu0, cpu3)",
+        "n1: thermal throttling, 3 times (cpu0, cpu3)",
         "n1: policy0/scaling_max_freq: 3 -> 2: not by this run",
         "n1: policy1/scaling_max_freq: 3 -> 2: not by this run",
         "n1: policy2/scaling_max_freq: 3 -> 2: not by this run",

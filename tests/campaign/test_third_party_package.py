@@ -67,7 +67,13 @@ def test_a_wrong_answer_of_its_is_refused_with_every_fault(site: Path, topology:
     assert "Traceback" not in refused.stderr
 
 
-IMPATIENT = "import campaign.place.patience as p; p.PATIENCE_S = 0.5; from campaign.commands.start import main; main()"
+IMPATIENT = """\
+import campaign.place.slow_scheduler_notice
+from campaign.commands.start import main
+
+campaign.place.slow_scheduler_notice.NOTICE_S = 0.5
+main()
+"""
 
 
 def test_a_scheduler_that_never_answers_is_told_of_and_ended_by_an_interrupt(site: Path, topology: Path) -> None:

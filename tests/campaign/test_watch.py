@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from campaign.results.live_file import LiveFile
-from campaign.results.watch import CampaignCondition, campaign_meant, look_at
+from campaign.results.watch import CampaignCondition, look_at, selected_campaign
 from controller.host.cleanup_log import CleanupLog
 from controller.host.process_identity import ProcessIdentity, identify
 from inventory.documents import to_plain
@@ -88,40 +88,40 @@ def test_nothing_is_said_of_a_process_on_another_machine_but_that_it_is_silent(t
 def test_the_campaign_that_runs_is_meant_and_prepares_until_it_says_something_itself(tmp_path: Path) -> None:
     older = write(tmp_path / "results" / "other" / "20260101T000000Z", stage="finished")
     (older.parent / "latest").symlink_to(older.name)
-    assert campaign_meant(None) == older
+    assert selected_campaign(None) == older
     folder = tmp_path / "elsewhere"
     with CleanupLog(folder):
-        assert campaign_meant(None) == folder
+        assert selected_campaign(None) == folder
         assert look_at(folder).condition is CampaignCondition.PREPARING
         # What an earlier session left, before --resume goes on.
         write(folder, stage="interrupted", process=to_plain(a_dead_process()))
         assert look_at(folder).condition is CampaignCondition.PREPARING
         write(folder, stage="measuring")
         assert look_at(folder).condition is CampaignCondition.RUNNING
-    assert campaign_meant(None) == older
+    assert selected_campaign(None) == older
 
 
 def test_of_several_campaigns_one_must_be_named(tmp_path: Path) -> None:
     with (
         CleanupLog(tmp_path / "first"),
         CleanupLog(tmp_path / "second"),
-        pytest.raises(InputError, match="several campaigns run") as said,
+        pytest.raises(InputError, match="several campaigns are running") as said,
     ):
-        campaign_meant(None)
+        selected_campaign(None)
     assert str(tmp_path / "first") in str(said.value)
-    assert campaign_meant(tmp_path / "second") == tmp_path / "second"
+    assert selected_campaign(tmp_path / "second") == tmp_path / "second"
 
 
 def test_an_emulated_cluster_that_is_up_is_no_campaign(tmp_path: Path) -> None:
     cluster, campaign = tmp_path / "cluster", tmp_path / "campaign"
     with CleanupLog(cluster) as state:
         state.group(tmp_path / "no-group-of-this-host")
-        with pytest.raises(InputError, match="no campaign of this user runs"):
-            campaign_meant(None)
-        with pytest.raises(InputError, match=r"holds no live\.json; the folder of a campaign was expected"):
+        with pytest.raises(InputError, match="no campaign of this user is running"):
+            selected_campaign(None)
+        with pytest.raises(InputError, match=r"contains no live\.json; expected the folder of a campaign"):
             look_at(cluster)
         with CleanupLog(campaign):
-            assert campaign_meant(None) == campaign
+            assert selected_campaign(None) == campaign
 
 
 def test_what_a_live_file_says_cannot_steer_the_terminal(tmp_path: Path) -> None:
@@ -131,18 +131,18 @@ def test_what_a_live_file_says_cannot_steer_the_terminal(tmp_path: Path) -> None
 
 
 def test_without_any_campaign_the_message_says_where_one_was_looked_for() -> None:
-    with pytest.raises(InputError, match=r"none below results/; give the folder that holds live\.json"):
-        campaign_meant(None)
+    with pytest.raises(InputError, match=r"none in results/; give the folder that contains live\.json"):
+        selected_campaign(None)
 
 
 def test_a_folder_that_is_no_campaign_is_refused_with_the_nearest_that_is(tmp_path: Path) -> None:
     campaign = write(tmp_path / "results" / "race" / "20260101T000000Z")
     (campaign.parent / "latest").symlink_to(campaign.name)
-    with pytest.raises(InputError, match=r"holds no live\.json.*did you mean 'results/race/latest'"):
+    with pytest.raises(InputError, match=r"contains no live\.json.*did you mean 'results/race/latest'"):
         look_at(Path("results/race"))
     with pytest.raises(InputError, match=r"did you mean 'results/race/latest'"):
         look_at(Path("results"))
-    with pytest.raises(InputError, match=r"nowhere: holds no live\.json; the folder of a campaign was expected$"):
+    with pytest.raises(InputError, match=r"nowhere: contains no live\.json; expected the folder of a campaign$"):
         look_at(Path("nowhere"))
 
 

@@ -124,10 +124,10 @@ def test_a_lost_nodes_work_is_done_by_the_others_and_the_node_may_return(desk: A
 
 
 NEVER_WITHOUT_A_NODE = """\
-import campaign.patience
+import campaign.place.slow_scheduler_notice
 from scheduler.algorithms.even import Even
 
-campaign.patience.PATIENCE_S = 0.5
+campaign.place.slow_scheduler_notice.NOTICE_S = 0.5
 usual = Even.place
 
 def place(self, problem):

@@ -227,4 +227,4 @@ def test_a_campaign_whose_report_is_being_made_is_not_finished_yet(desk: Any) ->
 def test_without_a_campaign_it_is_the_users_error(desk: Any) -> None:
     outcome = desk.run("top", program=desk.whole)
     assert outcome.status == 2
-    assert "none below results/" in outcome.err
+    assert "none in results/" in outcome.err
