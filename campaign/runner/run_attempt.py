@@ -42,7 +42,7 @@ from controller.nodes.agents import Agents
 from controller.nodes.backend import Backend, Calibrated
 from controller.nodes.clock_sync import ClockDifference, ClockSync
 from controller.nodes.collect import collect_answer, collect_logs, collect_profiles, collect_traces
-from controller.nodes.replicas import FolderReplicas
+from controller.nodes.transport import FolderReplicas
 from inventory.documents import to_plain
 from inventory.errors import MillraceError, RunError
 from inventory.foreign import printable, printable_all

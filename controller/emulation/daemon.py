@@ -12,6 +12,7 @@ import selectors
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
@@ -23,9 +24,19 @@ import msgspec
 
 from controller.emulation.daemon_client import SOCKET, DaemonReply, DaemonRequest
 from controller.emulation.description import ClusterRequest, Description, Member, Origin, forget_description
-from controller.emulation.folder import KEEPER_LOG, KNOWN_HOSTS, NODES, RELAY_LOG, clear, forget, logs_in, remember
+from controller.emulation.folder import (
+    KEEPER_LOG,
+    KNOWN_HOSTS,
+    NODES,
+    PROGRAMS,
+    RELAY_LOG,
+    clear,
+    forget,
+    logs_in,
+    public_part,
+    remember,
+)
 from controller.emulation.inotify import Watch
-from controller.emulation.keys import known_hosts, make_keys, public, write_programs
 from controller.emulation.network import EmulatedNetwork, NetworkPlan, new_prefix
 from controller.emulation.node import EmulatedNode, files_of_node
 from controller.emulation.node_init import NodePlan
@@ -215,6 +226,48 @@ class EmulationDaemon:
         "lift": _lift,
         "status": _status,
     }
+
+
+def make_keys(login: Path, nodes: Mapping[str, Path]) -> None:
+    """Create a login key and a host key for every node (name -> file); replace existing ones.
+
+    Raises:
+        UnfitError: OpenSSH is missing, or a folder is not writable.
+    """
+    for comment, path in {"millrace": login, **nodes}.items():
+        for old in (path, public_part(path)):
+            old.unlink(missing_ok=True)
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        except FileNotFoundError:
+            raise UnfitError("there is no 'ssh-keygen' on this host (package openssh-client)") from None
+        if done.returncode:
+            raise UnfitError(f"{path}: the key cannot be made: {done.stderr.strip() or done.stdout.strip()}")
+
+
+def public(path: Path) -> str:
+    """Return the public part of the key at `path`: type and key, without the comment."""
+    return " ".join(public_part(path).read_text().split()[:2])
+
+
+def known_hosts(keys: Mapping[str, Path], addresses: Mapping[str, str]) -> str:
+    """Return the text of a known_hosts file with every node's name and address."""
+    return "".join(f"{name},{addresses[name]} {public(path)}\n" for name, path in keys.items())
+
+
+def write_programs(folder: Path, network: Path) -> None:
+    """Write wrappers of `ssh` and `sftp` that enter the controller's network namespace, from which nodes are reachable.
+
+    Ansible uses them for the nodes; its tasks on this host run outside the namespace.
+    """
+    for name in PROGRAMS:
+        script = folder / name
+        # Ansible names shared connections by the node's address, which nodes of other clusters have, too.
+        options = f"-i {folder}/key -o IdentitiesOnly=yes -o UserKnownHostsFile={folder / KNOWN_HOSTS}"
+        options += f" -o ControlPath={folder}/%h"
+        script.write_text(f'#!/bin/sh\nexec nsenter --net={network} {name} {options} "$@"\n')
+        script.chmod(0o700)
 
 
 def main() -> int:

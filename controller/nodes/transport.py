@@ -1,4 +1,4 @@
-"""Transport to one node: start programs, copy files to the node, fetch folders, remove them.
+"""Transport to one node: start programs, copy files to the node, fetch folders, remove them; replicas of its files.
 
 Other modules depend only on `Transport` and `Remote`, whether a node is a child process or a machine reached over SSH.
 """
@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -165,6 +165,33 @@ class LoopbackTransport:
     async def remove(self) -> None:
         """See `Transport.remove`."""
         await asyncio.to_thread(shutil.rmtree, self._path, ignore_errors=True)
+
+
+class FolderReplicas:
+    """`ReplicaStore` in a folder; the name of a replica is its path there."""
+
+    def __init__(self, folder: Path, transports: Mapping[str, Transport]) -> None:
+        self._folder, self._transports = folder, transports
+
+    def path(self, name: str) -> Path:
+        """Return the path of a replica.
+
+        Raises:
+            RunError: it is not below the folder.
+        """
+        return below(self._folder, name)
+
+    async def replicate(self, node: str, file: str, name: str) -> None:
+        """See `ReplicaStore.replicate`."""
+        await self._transports[node].replicate(file, self.path(name))
+
+    async def restore(self, name: str, node: str, file: str) -> None:
+        """See `ReplicaStore.restore`."""
+        await self._transports[node].put(self.path(name), file)
+
+    async def drop(self, folder: str) -> None:
+        """See `ReplicaStore.drop`."""
+        await asyncio.to_thread(shutil.rmtree, self.path(folder), ignore_errors=True)
 
 
 def _link(source: Path, target: Path) -> None:

@@ -23,8 +23,7 @@ from controller.coordinator.epoch_workers import EpochWorkers
 from controller.coordinator.interfaces import Environment
 from controller.host.condition import Condition
 from controller.nodes.collect import collect_answer, collect_logs, collect_profiles, collect_traces
-from controller.nodes.replicas import FolderReplicas
-from controller.nodes.transport import LoopbackTransport
+from controller.nodes.transport import FolderReplicas, LoopbackTransport
 from controller.ssh.connection import Connection
 from controller.ssh.files import RemoteFiles
 from controller.ssh.node_lease import NodeLease

@@ -26,8 +26,7 @@ from controller.coordinator.interfaces import Environment
 from controller.host.process_identity import ProcessIdentity, identify
 from controller.nodes.agents import Agents, Member
 from controller.nodes.collect import HERE, collect_answer
-from controller.nodes.replicas import FolderReplicas
-from controller.nodes.transport import LoopbackTransport
+from controller.nodes.transport import FolderReplicas, LoopbackTransport
 from inventory.documents import to_plain
 from inventory.errors import RunError
 from workloads.rates.kinds import Max
