@@ -1,4 +1,4 @@
-"""Commands answer at once: what is heavy is loaded only by who needs it."""
+"""Commands import heavy modules only when they need them."""
 
 import json
 import subprocess
