@@ -22,8 +22,8 @@ from campaign.place.svg import draw
 from inventory.cluster import Cluster, Node
 from inventory.errors import MillraceError
 from scheduler.cost import cost
-from scheduler.explain.node_load import hosts_of
-from scheduler.placement_file import answer_of
+from scheduler.explain.node_load import loads_by_node
+from scheduler.placement_file import make_placement_file
 from scheduler.problem import Plan, Problem
 from scheduler.registry import make_scheduler, scheduler_names
 from workloads.example_topologies import MICRO_SIZES, diamond, linear, smart_home, star, taxi
@@ -126,7 +126,7 @@ def outcome(name: str, problem: Problem) -> Outcome:
     placement = plan.placements[topology.id]
     whole = len(placement.assignments) == len(topology.executors)
     judged = cost(posed, plan.placements)
-    kept = not any(host.overloaded for host in hosts_of(posed, plan))
+    kept = not any(host.overloaded for host in loads_by_node(posed, plan))
     return Outcome(judged.inter_node_edges if whole else None, kept, judged.nodes_used, seconds, placement.message)
 
 
@@ -257,7 +257,7 @@ def draw_pictures(folder: Path) -> list[Path]:
     drawn: list[Placed] = []
     for name in PICTURED:
         posed, plan, _ = planned(name, pictured_case())
-        drawn.append(Placed(posed, plan, answer_of(name, {}, posed, plan, 0.0)))
+        drawn.append(Placed(posed, plan, make_placement_file(name, {}, posed, plan, 0.0)))
     return draw(drawn, folder)
 
 

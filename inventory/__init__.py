@@ -1,7 +1,6 @@
-"""The cluster: what machines there are, what they can do, and the files that say so.
+"""The cluster: machines, their properties, and the files that describe them.
 
-This is the lowest room of the house. It knows nothing of applications, placements or processes;
-every other room may import from it. It also holds what all rooms need and none owns: the errors
-that a user can cause (`inventory.errors`) and the reading of YAML/JSON documents with positions
-(`inventory.documents`).
+The lowest room: it knows nothing of applications, placements or processes, and every other room may import from it. It
+also holds what all rooms need: errors caused by user input (`inventory.errors`) and YAML/JSON documents with line
+numbers (`inventory.documents`).
 """

@@ -1,7 +1,7 @@
-"""`Hosts`: the machines of an Ansible inventory, how each is reached, and the cluster that its workers make.
+"""`Hosts`: the machines of an Ansible inventory, how to connect to them, and the cluster that its workers form.
 
-The group `workers` holds the cluster's nodes. What was gathered from a host when it was provisioned lies in
-`facts/HOST.json` beside the inventory, and tells what the inventory need not: cores, clock, memory, FLOPs per cycle.
+The group `workers` holds the cluster's nodes. Facts gathered from a host during provisioning are in `facts/HOST.json`
+beside the inventory. They supply what the inventory may omit: cores, clock, memory, FLOPs per cycle.
 """
 
 import shlex
@@ -26,15 +26,15 @@ WORKERS, CONTROLLERS, GENERATORS = "workers", "controllers", "generators"
 
 
 class Gathered(Struct, frozen=True, kw_only=True):
-    """The part of a host's facts that makes it a node; the file holds more.
+    """Facts of a host that describe it as a node; the file holds more.
 
     Attributes:
-        sockets: with a core on line.
-        cores: physical, on line, over all sockets.
-        ghz: highest clock that it may have now.
+        sockets: sockets with an online core.
+        cores: physical online cores, over all sockets.
+        ghz: highest clock currently allowed.
         ram_gb: RAM, in units of 1024**3 bytes.
         bogomips, isa, measured_flops_per_cycle: as in a cluster file.
-        frequencies_hz: those that it may have now, where its driver has a table.
+        frequencies_hz: clocks currently allowed, if its driver has a table.
     """
 
     gathered_at: str
@@ -52,17 +52,17 @@ class Host(Struct, frozen=True, kw_only=True):
     """One machine of the inventory.
 
     Attributes:
-        name: in the inventory.
+        name: name in the inventory.
         address: data address: `millrace_address`, else `ansible_host`, else the name.
-        ssh_host: what to connect to, which may be an alias of `~/.ssh/config`.
-        ssh_port, ssh_key: as the inventory says; None leaves it to the SSH configuration.
-        ssh_user: who logs in for campaigns, `millrace_user`; Ansible logs in as `ansible_user`.
-        ssh_args: further arguments of OpenSSH that the inventory gives.
-        home: where the node's environment is; `work`: where agents have their folders.
+        ssh_host: host to connect to, possibly an alias of `~/.ssh/config`.
+        ssh_port, ssh_key: from the inventory; None leaves it to the SSH configuration.
+        ssh_user: login user of campaigns, `millrace_user`; Ansible uses `ansible_user`.
+        ssh_args: further arguments of OpenSSH from the inventory.
+        home: folder of the node's environment; `work`: folder of the agents' files.
         slots, rack, node_class: as in a cluster file.
-        groups: that it is in, those further down first.
-        variables: everything that the inventory says of it; templates as written.
-        gathered: its facts; None: not provisioned yet.
+        groups: groups of the host, innermost first.
+        variables: all its variables in the inventory; templates as written.
+        gathered: its facts, or None before provisioning.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Host(Struct, frozen=True, kw_only=True):
 
 
 class _Connection(Struct, frozen=True):
-    """Ansible's variables about SSH; of two names for one thing Ansible prefers the first."""
+    """Ansible's SSH variables; of two names for one setting Ansible prefers the first."""
 
     ansible_host: str | None = None
     ansible_port: AtLeastOne | None = None
@@ -95,7 +95,7 @@ class _Connection(Struct, frozen=True):
 
 
 class VariablesDocument(Document):
-    """`{host: {variable: value}}`; complaints name the file and line where the variable is set."""
+    """`{host: {variable: value}}`; errors name the file and line where the variable is set."""
 
     def __init__(self, listing: Listing) -> None:
         super().__init__(str(listing.path), listing.variables, {})
@@ -115,12 +115,12 @@ class Hosts:
 
     Attributes:
         path: the inventory's file or folder.
-        folder: where its `facts` lie.
+        folder: folder of its `facts`.
         document: the hosts' variables; `document.convert(Kind, (host, variable))` checks one more of them.
     """
 
     def __init__(self, listing: Listing) -> None:
-        """Check all that is read here.
+        """Check all variables read here.
 
         Raises:
             InputError: a variable is unknown or has a wrong value.
@@ -133,7 +133,7 @@ class Hosts:
 
     @cached_property
     def workers(self) -> tuple[Host, ...]:
-        """The hosts that are nodes of the cluster, in the inventory's order.
+        """Return the hosts that are nodes of the cluster, in the inventory's order.
 
         Raises:
             InputError: there is none.
@@ -145,7 +145,7 @@ class Hosts:
         return found
 
     def members(self, group: str) -> tuple[Host, ...]:
-        """Return the hosts of a group; none when there is no such group."""
+        """Return the hosts of a group; empty when there is no such group."""
         return tuple(self.by_name[name] for name in self._listing.members(group))
 
     @cached_property
@@ -153,7 +153,7 @@ class Hosts:
         """What the workers are: 0 machines, 1 addresses of this host, 2 namespaces of this host.
 
         Raises:
-            InputError: they are not all of one kind.
+            InputError: the workers are not all of one kind.
         """
         first, *others = self.workers
         tier = self._variables[first.name].tier
@@ -168,17 +168,17 @@ class Hosts:
         """The workers as a cluster.
 
         Raises:
-            InputError: they do not make one.
+            InputError: they do not form a valid cluster.
         """
         return cluster_of(self.cluster_document)
 
     @cached_property
     def cluster_document(self) -> "ClusterOfHosts":
-        """What a cluster file with the same nodes would hold."""
+        """Return the contents of a cluster file with the same nodes."""
         return ClusterOfHosts(self)
 
     def entry(self, host: Host) -> dict[str, Any]:
-        """A host as a cluster file would describe it: by what the inventory says, and for the rest by its facts."""
+        """Return a host as an entry of a cluster file, from the inventory and, for missing keys, from its facts."""
         says = self._variables[host.name]
         entry = {
             **_machine(says, host.gathered),
@@ -240,7 +240,7 @@ class Hosts:
 
 
 def _machine(says: Variables, found: Gathered | None) -> dict[str, Any]:
-    """Return what a host can do, in a cluster file's keys; None is what nobody knows."""
+    """Return a host's hardware by the keys of a cluster file; None means unknown."""
     emulated = says.emulate
     sockets, cores, ghz = None, says.cores, None
     memory_mb: float | None = None
@@ -250,7 +250,7 @@ def _machine(says: Variables, found: Gathered | None) -> dict[str, Any]:
     if found is not None:
         sockets, cores, ghz = found.sockets, found.cores, found.ghz
         memory_mb = memory_mb or found.ram_gb * 1024
-    # Cores may be on line unevenly; the computing power only takes their product with the sockets.
+    # Sockets may have different numbers of online cores; the computing power uses only the total.
     if cores is not None and cores % (sockets or 1):
         sockets = 1
     share = says.cpu_share or (cores * emulated.share_per_core if cores and emulated else None)
@@ -270,7 +270,7 @@ _READ = frozenset(PREFIX + field for field in Variables.__struct_fields__) | {PR
 
 
 class ClusterOfHosts(Document):
-    """A cluster file's content, made from hosts; complaints name the host, and where its variable is set."""
+    """Contents of a cluster file built from hosts; errors name the host, and where its variable is set."""
 
     def __init__(self, hosts: Hosts) -> None:
         super().__init__(str(hosts.path), {"nodes": [hosts.entry(host) for host in hosts.workers]}, {})
@@ -295,10 +295,10 @@ class ClusterOfHosts(Document):
 
 
 def load_hosts(path: str | Path, meanwhile: Callable[[], object] = lambda: None) -> Hosts:
-    """Read an Ansible inventory, a file or a folder; `meanwhile` is called while Ansible is at work.
+    """Read an Ansible inventory, a file or a folder; `meanwhile` is called while Ansible runs.
 
     Raises:
-        InputError: it is none, or something in it is wrong; the message names file, line, host and variable.
-        UnfitError: there is no Ansible.
+        InputError: it is not an inventory, or is invalid; the message names file, line, host and variable.
+        UnfitError: Ansible is missing.
     """
     return Hosts(listing(Path(path), meanwhile))

@@ -1,7 +1,7 @@
-"""An Ansible inventory as Ansible itself reads it: `ansible-inventory --list`, in a process of its own.
+"""An Ansible inventory as read by Ansible itself: `ansible-inventory --list`, in a separate process.
 
-Files, folders, `group_vars`, `host_vars`, INI, scripts and plug-ins are Ansible's affair. Templates (`{{ ... }}`) are
-resolved by plays only, so that they come out here as they were written.
+Ansible handles files, folders, `group_vars`, `host_vars`, INI, scripts and plug-ins. Templates (`{{ ... }}`) are
+resolved only by plays, so they appear here as written.
 """
 
 import json
@@ -18,23 +18,23 @@ from typing import Any
 from inventory.errors import InputError, UnfitError
 
 CONFIGURATION = Path(__file__).parent.parent / "ansible.cfg"
-"""Millrace's settings for Ansible; those that the user's environment names come first."""
+"""Millrace's settings for Ansible; settings in the user's environment take precedence."""
 
 FACTS = "facts"
-"""The folder beside an inventory's file, with what was gathered from its hosts; no part of the inventory itself."""
+"""Folder with the hosts' facts, beside an inventory's file; not part of the inventory itself."""
 
 PATIENCE_S = 120
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What Ansible found in an inventory.
+    """Contents of an inventory as listed by Ansible.
 
     Attributes:
         path: the inventory's file or folder.
         variables: host -> its variables, those of its groups included; templates are as written.
-        hosts: group -> the hosts that it names itself.
-        children: group -> the groups that it names.
+        hosts: group -> its direct hosts.
+        children: group -> its direct child groups.
     """
 
     path: Path
@@ -43,17 +43,17 @@ class Listing:
     children: Mapping[str, tuple[str, ...]]
 
     def members(self, group: str) -> tuple[str, ...]:
-        """Return the hosts of a group and of the groups below it, in the inventory's order."""
+        """Return the hosts of a group and of its child groups, in the inventory's order."""
         return tuple(dict.fromkeys(host for each in self._below(group) for host in self.hosts.get(each, ())))
 
     def groups(self, host: str) -> tuple[str, ...]:
-        """Return the groups that hold a host, those further down first, whose variables count more."""
+        """Return the groups of a host, innermost first; their variables take precedence."""
         around = [group for group in self.children if host in self.members(group)]
         return tuple(sorted(around, key=lambda group: (len(tuple(self._below(group))), group)))
 
     @property
     def folder(self) -> Path:
-        """Where `group_vars`, `host_vars` and facts lie."""
+        """Folder of `group_vars`, `host_vars` and facts."""
         return self.path if self.path.is_dir() else self.path.parent
 
     def _below(self, group: str) -> Iterator[str]:
@@ -63,15 +63,15 @@ class Listing:
 
 
 def listing(path: Path, meanwhile: Callable[[], object] = lambda: None) -> Listing:
-    """Let Ansible read the inventory at `path`.
+    """Return the inventory at `path` as listed by Ansible.
 
     Args:
         path: a file or a folder.
-        meanwhile: is called while Ansible reads, which takes half a second of another processor.
+        meanwhile: called while Ansible reads, which takes half a second on another processor.
 
     Raises:
-        InputError: Ansible cannot, or finds no host in it.
-        UnfitError: there is no Ansible.
+        InputError: Ansible cannot read it, or finds no host in it.
+        UnfitError: Ansible is missing.
     """
     if find_spec("ansible.cli") is None:
         raise UnfitError("Ansible is missing: install millrace with the extra 'controller'")
@@ -82,7 +82,7 @@ def listing(path: Path, meanwhile: Callable[[], object] = lambda: None) -> Listi
         "ANSIBLE_INVENTORY_IGNORE_REGEX": f"^{FACTS}$",
         "ANSIBLE_NOCOLOR": "true",
     }
-    # Not by its name: PATH may hold another Ansible, and an environment need not be activated.
+    # Not by name: PATH may contain another Ansible, and the environment need not be activated.
     command = [sys.executable, "-P", "-m", "ansible", "inventory", "-i", str(path.absolute()), "--list"]
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -110,7 +110,7 @@ def listing(path: Path, meanwhile: Callable[[], object] = lambda: None) -> Listi
 
 
 def _explained(path: Path, said: str) -> str:
-    """Return the cause that Ansible names, and its place; it tries several readers and complains for each."""
+    """Return the reason given by Ansible, and its place; Ansible tries several readers, each with an error."""
     cause = re.search(r"(?:parsing failed|Failed to parse inventory|ERROR\]): (.+)", said)
     place = re.search(r"Origin: (/[^\n]*?:\d+):\d+$", said, re.MULTILINE)
     words = cause.group(1).strip() if cause else "it gives no reason"

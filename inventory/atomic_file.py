@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Atomic writing of files."""
 
 import contextlib
 import secrets
@@ -9,7 +9,7 @@ from typing import IO
 
 @contextlib.contextmanager
 def aside(path: Path) -> Iterator[IO[bytes]]:
-    """Write `path` under another name beside it; it gets its own when the block has ended well, else it is removed."""
+    """Write `path` under a temporary name; rename it when the block succeeds, otherwise remove it."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         with partial.open("xb") as file:

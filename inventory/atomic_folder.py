@@ -1,4 +1,4 @@
-"""A folder that is there as a whole or not at all."""
+"""Atomic replacement of folders."""
 
 import fcntl
 import glob
@@ -16,12 +16,12 @@ _PARTIAL = ".partial"
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """Give a temporary folder beside `target`; when the block ends well it takes the target's place.
+    """Yield a temporary folder beside `target` that replaces it when the block succeeds.
 
-    Temporary folders of processes that were killed are removed first.
+    Temporary folders left by killed processes are removed first.
 
     Raises:
-        UnfitError: the folder cannot be written (also from inside the block, for a full disk); `target` is as it was.
+        UnfitError: the folder cannot be written (also inside the block, when the disk is full); `target` is unchanged.
     """
     target = Path(os.path.abspath(target))  # noqa: PTH100 - `resolve` would follow a link and replace what it points to
     partial: Path | None = None
@@ -45,7 +45,7 @@ def replacing(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def _held(folder: Path) -> Iterator[bool]:
-    """Lock a folder as long as this process lives and the block lasts; False: somebody else has."""
+    """Lock a folder for the duration of the block, or of this process. Yield False if another process has the lock."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -57,7 +57,7 @@ def _held(folder: Path) -> Iterator[bool]:
 
 
 def _swap(partial: Path, target: Path) -> None:
-    """Rename `partial` to `target`; an older target is put aside first and comes back if that fails."""
+    """Rename `partial` to `target`; an older target is moved away first and restored on failure."""
     if not target.exists():
         partial.rename(target)
         return

@@ -1,7 +1,7 @@
-"""What `millrace calibrate` has found of nodes: a file per node, beside the inventory.
+"""Results of `millrace calibrate`: one file per node, beside the inventory.
 
-A node whose `power` the inventory does not state has that of its calibration, or of another node of its class. The lag
-of its meter is its own.
+A node without `power` in the inventory gets the model of its calibration, or that of another node of its class. The
+meter lag is taken only from its own calibration.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ FOLDER = "power"
 
 
 class Calibrated(Struct, frozen=True, kw_only=True):
-    """What is read of such a file; it holds more.
+    """The part of such a file that is read here.
 
     Attributes:
-        node, node_class: which node, and its class if it has one.
-        power: the model.
-        meter_lag: how late its meter is; None for one that is read at once, or where that could not be found.
+        node, node_class: the node, and its class, if any.
+        power: the energy model.
+        meter_lag: lag of its meter; None for a meter without lag, or with an unknown one.
     """
 
     node: str
@@ -33,23 +33,23 @@ class Calibrated(Struct, frozen=True, kw_only=True):
 
 
 def folder_of(inventory: Path) -> Path:
-    """Return where the calibrations of an inventory's nodes lie."""
+    """Return the folder of the calibrations of an inventory's nodes."""
     around = inventory if inventory.is_dir() else inventory.parent
     return around / FACTS / FOLDER / inventory.stem
 
 
 def calibrations(inventory: Path) -> dict[str, Calibrated]:
-    """Return node -> its calibration.
+    """Return node -> calibration.
 
     Raises:
-        InputError: a file is no calibration.
+        InputError: a file is not a calibration.
     """
     found = (read(path).convert(Calibrated) for path in sorted(folder_of(inventory).glob("*.json")))
     return {each.node: each for each in found}
 
 
 def with_calibrations(document: Document, inventory: Path) -> Document:
-    """Return the same cluster file; nodes that state no `power` or `meter_lag` have what was found of them.
+    """Return the same cluster file with `power` and `meter_lag` filled in from calibrations.
 
     Raises:
         InputError: see `calibrations`.

@@ -1,8 +1,7 @@
-"""`Cluster` and `Node`: the machines a placement may use, as a file describes them.
+"""`Cluster` and `Node`: the machines available to placements, as described by a file.
 
-Frozen values without behaviour beyond derived views. A key that was left out stays `None` where its
-default depends on others, so that a cluster that is loaded and saved is the same file again; the
-derived views give the value that counts.
+Frozen values with derived properties. A key that was left out stays `None` where its default depends on others, so that
+loading and saving a cluster gives the same file; the properties give the effective value.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ Name = Annotated[str, Meta(min_length=1)]
 
 
 class Facts(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a node says of its processor; the sources of FLOPs per cycle that are not given by hand."""
+    """Processor facts of a node: the sources of FLOPs per cycle other than manual configuration."""
 
     bogomips: Positive | None = None
     isa: tuple[str, ...] | None = None
@@ -47,7 +46,7 @@ class Node(
     """One machine of the cluster, or one part of a machine in loopback.
 
     CPU is counted in points (100 = one core), memory in MB, clock in GHz, RAM in GB. `ports` name the slots, in
-    the order of their indices. `uptime_s` is how long the node has been up; None: unknown, long enough for anything.
+    the order of their indices. `uptime_s` is the time since the node came up; None means unknown and counts as long.
     """
 
     id: Name
@@ -76,7 +75,7 @@ class Node(
 
     @property
     def machine(self) -> str:
-        """The host it runs on; nodes of one host share its hardware."""
+        """Host of the node; nodes on one host share its hardware."""
         return self.host or self.id
 
     @property
@@ -86,7 +85,7 @@ class Node(
 
     @cached_property
     def slot_order(self) -> Sequence[int]:
-        """Slot indices by port ascending; slots without named ports count by index."""
+        """Slot indices by ascending port, or by index if ports are not named."""
         if self.ports is None:
             return range(self.slots)
         return sorted(range(self.slots), key=self.ports.__getitem__)
@@ -105,7 +104,7 @@ class Network(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 
 
 class ExistingWorker(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A worker that already runs: its topology, its slot, and its executors by name."""
+    """Running worker: its topology, its slot, and its executors by name."""
 
     topology: Name
     node: Name
@@ -114,7 +113,7 @@ class ExistingWorker(Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class Cluster(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):
-    """All nodes, in the order of the file, and what already runs on them."""
+    """All nodes, in the order of the file, and the workers running on them."""
 
     nodes: Annotated[tuple[Node, ...], Meta(min_length=1)]
     network: Network = Network()
@@ -127,7 +126,7 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 
     @property
     def available(self) -> Sequence[Node]:
-        """Nodes that may be used, in the order of the file."""
+        """Available nodes, in the order of the file."""
         return [node for node in self.nodes if node.available]
 
 
@@ -135,15 +134,15 @@ def load_cluster(path: str | Path) -> Cluster:
     """Read a cluster file.
 
     Raises:
-        InputError: the file is wrong; the message names file, line, key and value.
+        InputError: the file is invalid; the message names file, line, key and value.
     """
     return cluster_of(read(path))
 
 
 def cluster_of(document: Document) -> Cluster:
-    """Turn a document into a `Cluster`, checking what one key alone cannot show.
+    """Convert a document to a `Cluster`, with the checks that involve several keys.
 
-    A node that names its ports and not how many slots it has, has one slot per port.
+    A node with `ports` and without `slots` has one slot per port.
     """
     cluster = document.convert(Cluster)
     cluster = replace(cluster, nodes=tuple(map(_counting_ports, cluster.nodes, document.data["nodes"])))

@@ -1,8 +1,8 @@
-"""YAML and JSON documents: read with line numbers, check against a type, write back exactly.
+"""YAML and JSON documents: reading with line numbers, checking against a type, and exact writing.
 
-A document is read in two steps, so that every complaint can name its line. `read` builds plain data (dicts, lists,
-scalars) and remembers where each value stood; `Document.convert` turns it into a typed, frozen `msgspec.Struct` and
-translates what msgspec finds wrong into file, line, key, value and the nearest valid choice.
+A document is read in two steps, so that every error message can name its line. `read` builds plain data (dicts, lists,
+scalars) with the line of each value; `Document.convert` converts it to a typed, frozen `msgspec.Struct` and translates
+msgspec's errors into file, line, key, value and the nearest valid choice.
 """
 
 import json
@@ -25,14 +25,14 @@ from inventory.parsing import dotted as dotted
 T = TypeVar("T")
 
 MAX_BYTES = 256 * 1024 * 1024
-"""Larger documents are refused: they are data, not descriptions."""
+"""Maximum size of a document; larger ones are data, not descriptions."""
 
 
 class Document:
-    """Plain data of one file together with the place of every value in it.
+    """Plain data of one file with the position of every value.
 
     Attributes:
-        source: the file, as messages name it.
+        source: name of the file in messages.
         data: dicts, lists and scalars.
     """
 
@@ -44,8 +44,8 @@ class Document:
         Args:
             source: the file.
             data: as above; None with `json_text`.
-            lines: as far as they are known.
-            json_text: known to be JSON; data and lines are made from it when they are needed.
+            lines: known lines of values.
+            json_text: valid JSON, from which data and lines are derived on demand.
         """
         self.source = source
         self._json = json_text
@@ -60,11 +60,11 @@ class Document:
 
     @cached_property
     def lines(self) -> dict[Steps, int]:
-        """The line of every value, as far as they are known."""
+        """Known lines of values."""
         return lines_of(self._json or "", self.source)
 
     def where(self, steps: Steps) -> str:
-        """Return `file:line` of the value at `steps`, or of its nearest parent that has one."""
+        """Return `file:line` of the value at `steps`, or of its nearest parent with a known line."""
         if self._json is not None:
             return f"{self.source}:{json_line(self._json, steps)}"
         while steps and steps not in self.lines:
@@ -82,19 +82,19 @@ class Document:
     def error(self, steps: Steps, message: str) -> InputError:
         """Return an `InputError` that names file, line and key of `steps`."""
         key = dotted(steps)
-        # Paths, keys and values may be anybody's.
+        # Paths, keys and values may contain any characters.
         return InputError(
             printable(f"{self.where(steps)}: {key}: {message}" if key else f"{self.where(steps)}: {message}")
         )
 
     def convert(self, kind: type[T], under: Steps = ()) -> T:
-        """Return the document, or its part at `under`, as `kind` (a Struct or any type that msgspec knows).
+        """Return the document, or its part at `under`, as `kind` (a Struct or any type supported by msgspec).
 
         Raises:
             InputError: a key is unknown or missing, or a value has the wrong type or range.
         """
         if self._json is not None and not under:
-            # Straight from the text: no plain data are made, which take several times the memory.
+            # Decode directly from the text: plain data would take several times the memory.
             with suppress(msgspec.DecodeError):
                 return msgspec.json.decode(self._json, type=kind)
         part = self.value(under)
@@ -129,7 +129,7 @@ class Document:
     def _explained_entry(
         self, fault: msgspec.ValidationError, kind: Any, part: Any, under: Steps, inner: Steps
     ) -> InputError:
-        """Find the entry of the mapping at `inner` that is wrong: msgspec only says that one of them is."""
+        """Return the error for the invalid entry of the mapping at `inner`, which msgspec does not name."""
         arguments = get_args(type_at(kind, inner, part))
         entries = self.value((*under, *inner))
         if len(arguments) == 2 and isinstance(entries, dict):
@@ -156,7 +156,7 @@ def read(path: str | Path) -> Document:
     """Read a YAML or JSON file.
 
     Raises:
-        InputError: the file cannot be read, is not YAML/JSON, is too long for what it is, or gives a key twice.
+        InputError: the file cannot be read, is not YAML/JSON, is too long, or gives a key twice.
     """
     path = Path(path)
     name = printable(path)
@@ -174,14 +174,14 @@ def read(path: str | Path) -> Document:
 
 
 def parse(text: str, source: str = "<text>") -> Document:
-    """Read a YAML or JSON document from `text`; `source` stands for the file in messages."""
+    """Read a YAML or JSON document from `text`; `source` is the name of the file in messages."""
     if is_json(text, source):
         return Document(source, None, json_text=text)
     return Document(source, *yaml_data(text, source))
 
 
 def to_plain(value: Any) -> Any:
-    """Return typed values as plain data; keys that hold their default are left out."""
+    """Return typed values as plain data without keys that have their default value."""
     return msgspec.to_builtins(value, str_keys=True)
 
 
@@ -199,11 +199,11 @@ def dump_json(value: Any) -> str:
 
 
 _NOT_YAML = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
-"""Characters that JSON allows as they are, and YAML refuses or takes for a line's end, or that turn its direction."""
+"""Characters valid in JSON that YAML rejects or treats as line ends, or that change the direction of text."""
 
 
 class _CoreDumper(yaml.SafeDumper):
-    """Quotes every string that the core schema, or YAML 1.1, would read as something else."""
+    """Dumper that quotes every string that the core schema, or YAML 1.1, would read as another type."""
 
 
 _CoreDumper.yaml_implicit_resolvers = {

@@ -1,4 +1,4 @@
-"""The machine that a node of an emulated cluster stands for, as `millrace_emulate` gives it."""
+"""The machine emulated by a node, as described by `millrace_emulate`."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -10,13 +10,13 @@ from inventory.cluster import AtLeastOne, Name
 from inventory.energy_model import EnergyModel
 
 LOWEST = 0.4
-"""Lowest clock of a machine that names none, as a part of its highest."""
+"""Default lowest clock of a machine, as a fraction of its highest."""
 
 STEPS = 5
-"""Clocks between lowest and highest, both included."""
+"""Number of clocks from lowest to highest, both included."""
 
 KHZ = 1_000_000
-"""kHz of a GHz: the kernel's files count in kHz."""
+"""kHz per GHz, since the kernel's files use kHz."""
 
 Governor = str
 
@@ -24,19 +24,19 @@ Governor = str
 class Machine(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename={"kind": "class"}
 ):
-    """What the node shows of itself, and how much of this host stands behind it.
+    """Hardware that the node presents, and the share of this host that it uses.
 
     Attributes:
         cores: physical cores, over all sockets, without siblings.
-        sockets: they are spread evenly.
+        sockets: number of sockets, with equal numbers of cores.
         ghz: highest clock without turbo.
-        min_ghz: lowest clock; None: `LOWEST` of the highest.
-        turbo_ghz: clock that `boost` adds; None: the machine has no turbo.
-        share_per_core: cores of this host that one core at `ghz` is worth.
-        memory_mb: all memory of the node, in MiB.
-        disk_mb: how much its files may grow, in MiB of this host's memory.
-        kind: name of the machine's class, which stands in `/proc/cpuinfo` as the model.
-        power: what its energy counters follow.
+        min_ghz: lowest clock; default `LOWEST` of the highest.
+        turbo_ghz: clock enabled by `boost`; None: no turbo.
+        share_per_core: cores of this host per core at `ghz`.
+        memory_mb: total memory of the node, in MiB.
+        disk_mb: maximum size of its files, in MiB of this host's memory.
+        kind: class of the machine, shown in `/proc/cpuinfo` as the model.
+        power: energy model of its energy counters.
     """
 
     cores: Annotated[int, Meta(ge=1, le=256)]
@@ -52,7 +52,7 @@ class Machine(
 
     @property
     def share(self) -> float:
-        """Cores of this host that the whole machine is worth at its highest clock without turbo."""
+        """Cores of this host used by the whole machine at its highest clock without turbo."""
         return self.cores * self.share_per_core
 
     @property
@@ -73,5 +73,5 @@ class Machine(
         return None if self.turbo_ghz is None else round(self.turbo_ghz * 1000) * 1000
 
     def socket_of(self, core: int) -> int:
-        """Return the socket of a core: they are numbered socket by socket."""
+        """Return the socket of a core; cores are numbered socket by socket."""
         return core * self.sockets // self.cores

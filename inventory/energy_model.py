@@ -1,4 +1,4 @@
-"""What is known of a node's energy: its model, and how late its meter is.
+"""Energy model of a node, and lag of its meter.
 
 The model is P = p_s + p_d (f / f_ref)^kappa u, `u` being the busy share of all its CPUs.
 """
@@ -20,7 +20,7 @@ class EnergyModel(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
         p_d: dynamic power in watts, at full load and the reference clock.
         kappa: exponent of the clock.
         f_ref_ghz: the reference clock; None: the node's highest.
-        mape: mean relative error where it was calibrated, 0.05 is 5 %; None: it was not.
+        mape: mean relative error of the calibration, 0.05 is 5 %; None without calibration.
     """
 
     p_s: NonNegative
@@ -31,12 +31,12 @@ class EnergyModel(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
 
 class MeterLag(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How late a meter of the whole machine is: what it says of a moment was drawn some time before.
+    """Lag of an external meter: time between power use and the reading that reports it.
 
     Attributes:
-        lag_s: how long before; below 0 where it names moments too early.
-        margin_s: how far `lag_s` may be off.
-        correlation: of its power with the load of the CPUs, where the lag was found by that.
+        lag_s: the lag; negative if the meter's time stamps are too early.
+        margin_s: uncertainty of `lag_s`.
+        correlation: correlation of its power with the CPU load, if the lag was found that way.
     """
 
     lag_s: Annotated[float, Meta(ge=EARLIEST_S, le=LATEST_S)]

@@ -1,11 +1,11 @@
-"""The errors a user can meet, each with the exit status of the command line."""
+"""Errors caused by the user or the environment, each with its exit status."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 MOST_SHOWN = 20
 MOST_COMPARED = 10_000
-"""A message names a few choices, and looks for the nearest among a bounded number."""
+"""Maximum choices named in a message, and maximum choices searched for the nearest."""
 
 
 class MillraceError(Exception):
@@ -15,34 +15,34 @@ class MillraceError(Exception):
 
 
 class InputError(MillraceError):
-    """What the user wrote is wrong: file, line, key, value and the nearest valid choice."""
+    """User input is wrong; the message names file, line, key, value and the nearest valid choice."""
 
     exit_status = 2
 
 
 class ParameterError(InputError):
-    """A parameter does not fit what else was given. Who finds it does not know where the parameter was written.
+    """A parameter is inconsistent with other input; its position in a file is added later.
 
     Attributes:
         steps: keys and places in lists that lead to the value, the parameter's name first.
-        words: what is wrong.
+        words: description of the error.
     """
 
     def __init__(self, steps: tuple[str | int, ...], words: str, message: str = "") -> None:
-        """Say what is wrong; `message` has it with the place, once that is known."""
+        """Describe the error; `message` adds the position, once it is known."""
         super().__init__(message or f"{steps[0]}: {words}")
         self.steps = steps
         self.words = words
 
 
 class UnfitError(MillraceError):
-    """This machine or cluster cannot do it; the message says what is missing."""
+    """This machine or cluster lacks something; the message names it."""
 
     exit_status = 3
 
 
 class RunError(MillraceError):
-    """A run failed while it was under way."""
+    """A run failed while in progress."""
 
     exit_status = 1
 

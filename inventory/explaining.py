@@ -1,4 +1,4 @@
-"""What msgspec says of a wrong value, in the user's words: where it is, what was expected, what else is valid."""
+"""Translation of msgspec's errors for users: position, expected type, valid choices."""
 
 import re
 from types import UnionType
@@ -10,7 +10,7 @@ from inventory.parsing import Steps
 
 
 def steps_of(path: str, data: Any) -> Steps:
-    """Return msgspec's `$.nodes[0].cores` (or `$[...]` for a mapping's value) as steps into `data`."""
+    """Return msgspec's path, such as `$.nodes[0].cores` (or `$[...]` for a mapping's value), as steps into `data`."""
     steps: list[str | int] = []
     here = data
     for part in re.findall(r"\.([^.\[\]]+)|\[(\d+)\]|\[(\.\.\.)\]", path):
@@ -21,7 +21,7 @@ def steps_of(path: str, data: Any) -> Steps:
         elif index:
             step = int(index)
         else:
-            break  # msgspec does not say which value of a mapping it was
+            break  # msgspec does not name the entry of a mapping
         steps.append(step)
         try:
             here = here[step]
@@ -42,7 +42,10 @@ _WORDS = {
 
 
 def in_words(message: str) -> str:
-    """Return msgspec's words in the user's: "Expected `array | null`, got `str`" as "expected a list, got text"."""
+    """Return msgspec's text for users: "Expected `array
+
+    null`, got `str`" becomes "expected a list, got text".
+    """
     message = re.sub(r"`([^`]*)`", lambda kinds: _kinds(kinds.group(1)), message)
     return message[0].lower() + message[1:]
 
@@ -53,12 +56,12 @@ def _kinds(text: str) -> str:
 
 
 def type_at(kind: Any, steps: Steps, data: Any) -> Any:
-    """Return what `kind` expects at `steps` of `data`; where it is a union, the member that `data` chose."""
+    """Return the type that `kind` declares at `steps` of `data`; of a union, the member selected by `data`."""
     return _chosen(*_declared_at(kind, steps, data))
 
 
 def _declared_at(kind: Any, steps: Steps, data: Any) -> tuple[Any, Any]:
-    """Return what is declared at `steps`, with all that is annotated there, and the part of `data` that is there."""
+    """Return the type declared at `steps` with all its annotations, and the part of `data` there."""
     for step in steps:
         kind = _chosen(kind, data)
         if isinstance(step, int):
@@ -80,7 +83,7 @@ def _declared_at(kind: Any, steps: Steps, data: Any) -> tuple[Any, Any]:
 
 
 def description_at(kind: Any, steps: Steps, data: Any) -> str | None:
-    """The words in which the values at `steps` are described where they are declared (`Meta(description=...)`)."""
+    """Return the declared description of the values at `steps` (`Meta(description=...)`), or None."""
     declared, _ = _declared_at(kind, steps, data)
     for part in (declared, *get_args(declared)):
         for meta in getattr(part, "__metadata__", ()):
@@ -111,7 +114,10 @@ def _structs(kind: Any) -> list[type[msgspec.Struct]]:
 
 
 def _unwrapped(kind: Any) -> Any:
-    """Strip `Annotated`, and `| None`."""
+    """Strip `Annotated` and `
+
+    None`.
+    """
     if hasattr(kind, "__metadata__"):
         return _unwrapped(kind.__origin__)
     parts = [p for p in get_args(kind) if p is not type(None)]

@@ -1,4 +1,4 @@
-"""Finding a cluster: a file, a folder, or the name of an inventory that comes with Millrace."""
+"""Search for a cluster: a file, a folder, or the name of a shipped inventory."""
 
 from pathlib import Path
 
@@ -9,15 +9,15 @@ SHIPPED = Path(__file__).parent
 
 
 def shipped_inventories() -> dict[str, Path]:
-    """Return name -> file of the inventories that come with Millrace."""
+    """Return name -> file of the inventories shipped with Millrace."""
     return {path.stem: path for path in sorted(SHIPPED.glob("*.yml"))}
 
 
 def find_inventory(name_or_path: str) -> Path:
-    """Return what `name_or_path` means: a file, else the shipped inventory of that name, else a folder.
+    """Return the path for `name_or_path`: a file, else the shipped inventory of that name, else a folder.
 
     Raises:
-        InputError: there is neither.
+        InputError: none of these exists.
     """
     path = Path(name_or_path)
     if path.is_file():

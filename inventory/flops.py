@@ -21,7 +21,7 @@ Source = Literal["config", "measured", "isa", "bogomips"]
 SOURCES: tuple[Source, ...] = get_args(Source)
 
 ONE_UNIT = "avx512-one-unit"
-"""Not a flag of the kernel: written into `facts.isa` of a processor whose AVX-512 has one unit only."""
+"""Added to `facts.isa` for processors with a single AVX-512 unit; not a flag of the kernel."""
 
 ISA_FLOPS: tuple[tuple[frozenset[str], float], ...] = (
     (frozenset({"avx512f", ONE_UNIT}), 16.0),
@@ -36,7 +36,7 @@ ISA_FLOPS: tuple[tuple[frozenset[str], float], ...] = (
 
 
 class LackingNodeError(InputError):
-    """A node does not say what the computing power is made of."""
+    """A node lacks data needed for its computing power."""
 
     def __init__(self, node: str, message: str) -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ class LackingNodeError(InputError):
 
 
 def isa_flops(flags: Sequence[str]) -> float | None:
-    """Return FLOPs per cycle of a core with these flags, None when no known one is among them."""
+    """Return FLOPs per cycle of a core with these flags, or None without a known flag."""
     have = frozenset(flag.lower() for flag in flags)
     for needed, flops in ISA_FLOPS:
         if needed <= have:
@@ -69,12 +69,12 @@ _READ: dict[Source, tuple[str, Callable[[Node], float | None]]] = {
 
 
 def flops_per_cycle(node: Node, source: Source) -> float | None:
-    """Return FLOPs per core and cycle of `node` by `source`, None when the node does not say."""
+    """Return FLOPs per core and cycle of `node` by `source`, or None when the node lacks it."""
     return _READ[source][1](node)
 
 
 def choose_source(nodes: Sequence[Node], wanted: Source | None = None) -> Source:
-    """Return the source that all `nodes` have: `wanted`, else the best one.
+    """Return the source available for all `nodes`: `wanted`, else the best one.
 
     Raises:
         LackingNodeError: a node lacks the wanted source, or no source is common to all.

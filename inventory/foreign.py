@@ -1,21 +1,20 @@
-r"""Text that somebody else wrote, made fit to be shown: on a terminal, in a log, in a document.
+"""Escaping of text from other sources before it is shown on a terminal, in a log, or in a document.
 
-A name, a path, a reason or the message of an operator may hold anything: sequences that steer a terminal, line breaks
-that make one line look like several, marks that turn the direction of writing, megabytes. Whatever shows such text
-passes it through `printable`; nothing of Millrace's own needs more.
+A name, a path, a reason or the message of an operator may contain terminal escape sequences, line breaks, marks that
+change the direction of writing, or megabytes of text. Code that shows such text passes it through `printable`.
 """
 
 import unicodedata
 from typing import Any
 
 MOST = 2000
-"""Characters of foreign text that are shown."""
+"""Maximum number of characters of such text shown."""
 
 MOST_LINES = 1000
-"""Lines of a message that are shown."""
+"""Maximum number of lines of a message shown."""
 
 MOST_DEEP = 100
-"""Deeper nesting of a document is left out."""
+"""Maximum nesting of a document shown."""
 
 _LEFT_OUT = " [...] "
 _TAIL = MOST // 4
@@ -24,8 +23,8 @@ _TAIL = MOST // 4
 def printable(text: object) -> str:
     r"""Return `text` as one line of at most `MOST` characters, control characters escaped as Python escapes them.
 
-    Escaped is all that is not visible, blanks excepted; the middle of what is too long is left out, for both ends
-    matter: who says something, and where more is to be found. What has been made printable stays as it is.
+    All invisible characters except blanks are escaped. The middle of a long text is left out, since the start and the
+    end usually matter most. Printable text is unchanged.
 
     >>> printable("a\x1b]0;title\x07\nrun 1/1 ok")
     'a\\x1b]0;title\\x07\\nrun 1/1 ok'
@@ -36,20 +35,20 @@ def printable(text: object) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return `text` with its control characters escaped, however long it is: for lists of names, and the like."""
+    """Return `text` with its control characters escaped, at any length, for example in lists of names."""
     return text if text.isprintable() else "".join(map(_escaped, text))
 
 
 def printable_lines(text: object) -> str:
-    r"""Return a message of Millrace's own, which may have several lines, with each of them printable.
+    r"""Return one of Millrace's own messages, possibly of several lines, with each line made printable.
 
-    All but the first are indented, so that none that came in with foreign text passes for one of Millrace's own.
+    All lines but the first are indented, so that lines inside foreign text cannot be mistaken for Millrace's own.
 
     >>> print(printable_lines("no such file: a\nrun 1/1 ok"))
     no such file: a
       run 1/1 ok
     """
-    # Not splitlines: that also splits where no terminal does.
+    # Not splitlines, which also splits at characters that are no line breaks on a terminal.
     first, *others = str(text).split("\n", MOST_LINES)
     return "\n".join([printable(first), *(_indented(printable(line)) for line in others)])
 

@@ -1,4 +1,4 @@
-"""What a link is asked to be: a rate and a delay per ordered pair of nodes, as `millrace_links` gives them."""
+"""Requested properties of links: a rate and a delay per ordered pair of nodes, from `millrace_links`."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -9,7 +9,7 @@ from inventory.documents import Document
 from inventory.errors import nearest
 
 EVERYBODY = "*"
-"""`to: "*"` means every other node; an entry that names a node goes before it."""
+"""`to: "*"` means every other node; an entry that names a node takes precedence."""
 
 VARIABLE = "millrace_links"
 
@@ -22,7 +22,7 @@ class LinkRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         to: the host at the other end, or `*`.
-        rate_mbit: Mbit/s of wire bytes from the host to `to`; None means that it is not limited.
+        rate_mbit: Mbit/s of wire bytes from the host to `to`; None: unlimited.
         delay_ms: one-way delay in ms from the host to `to`.
     """
 
@@ -32,14 +32,14 @@ class LinkRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 FRAME = 1514
-"""Bytes of a full Ethernet frame, as rates count them: from the first byte of its header to the last of its data."""
+"""Bytes of a full Ethernet frame as counted by rates, from the header to the end of the data."""
 
 _QUEUE_S = 0.010
 _SMALLEST_QUEUE = 64 * 1024
 
 
 class Link(Struct, frozen=True):
-    """One direction between two nodes: Mbit/s of wire bytes (None: not limited) and one-way delay in ms."""
+    """One direction between two nodes: Mbit/s of wire bytes (None: unlimited) and one-way delay in ms."""
 
     sender: str
     receiver: str
@@ -53,10 +53,10 @@ class Link(Struct, frozen=True):
 
     @property
     def queue_bytes(self) -> int:
-        """How much may wait in front of the link before it drops; 0 where nothing ever waits.
+        """Size of the queue in front of the link, in bytes; 0 for a link without a queue.
 
-        It is 10 ms of the link's rate, at least 64 KiB, and one round trip more: with less, a single TCP connection
-        could not keep the link busy.
+        The size is 10 ms of the link's rate, at least 64 KiB, plus one round trip: with less, a single TCP connection
+        could not saturate the link.
         """
         if self.bytes_per_s is None:
             return 0
@@ -64,15 +64,15 @@ class Link(Struct, frozen=True):
         return int(waiting + 2 * self.delay_ms / 1000 * self.bytes_per_s)
 
 
-def links_wished(document: Document, hosts: Sequence[str]) -> tuple[Link, ...]:
-    """Return the links that the hosts' `millrace_links` ask for; pairs that nobody speaks of are not among them.
+def requested_links(document: Document, hosts: Sequence[str]) -> tuple[Link, ...]:
+    """Return the links requested by the hosts' `millrace_links`; other pairs are left out.
 
     Args:
         document: host -> its variables.
         hosts: all hosts of the cluster, in order.
 
     Raises:
-        InputError: an entry is not understood, names no host or the host itself, or a pair is given twice.
+        InputError: an entry is invalid, names an unknown host or the host itself, or a pair is given twice.
     """
     links = []
     for host in hosts:

@@ -1,7 +1,7 @@
-"""Where a variable of an Ansible inventory is set: the file and the line, for messages.
+"""Origin of a variable of an Ansible inventory: file and line, for messages.
 
-Ansible does not tell, so that the files are looked through in the order of precedence: the host's own variables, then
-those of its groups. What no file shows (scripts, plug-ins) is said to be in the inventory as a whole.
+Ansible does not report it, so the files are searched in order of precedence: the host's own variables, then those of
+its groups. Variables found in no file (scripts, plug-ins) are attributed to the inventory as a whole.
 """
 
 import re
@@ -17,13 +17,13 @@ _NO_INVENTORY = {"host_vars", "group_vars", FACTS}
 
 
 class Origins:
-    """The files of one inventory."""
+    """Files of one inventory."""
 
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
 
     def where(self, host: str, variable: str) -> str:
-        """Return `file:line` of the value that counts for `host`; else of the host; else the inventory."""
+        """Return `file:line` of the effective value for `host`, else of the host, else the inventory."""
         for place in (*self._set(host, variable), *self._mentioned(variable), *self._mentioned(host)):
             return place
         return str(self._listing.path)
@@ -53,7 +53,7 @@ class Origins:
                     yield f"{file}:{line}"
 
     def _mentioned(self, word: str) -> Iterator[str]:
-        """Yield lines with the word, for inventories that are no YAML."""
+        """Yield lines that contain the word, for inventories that are not YAML."""
         pattern = re.compile(rf"(?<![\w.-]){re.escape(word)}(?![\w.-])")
         for file in self._sources:
             for number, line in enumerate(_text(file).splitlines(), 1):
@@ -62,7 +62,7 @@ class Origins:
 
     @cached_property
     def _sources(self) -> dict[Path, dict[Steps, int]]:
-        """The inventory's own files, with the lines of their values."""
+        """Files of the inventory, with the lines of their values."""
         path = self._listing.path
         files = [path]
         if path.is_dir():

@@ -1,7 +1,7 @@
-"""Parameters of plug-ins: from what a user wrote to the plug-in's own frozen `Params` dataclass.
+"""Parameters of plug-ins: from user input to the plug-in's own frozen `Params` dataclass.
 
 Schedulers and workloads declare their parameters the same way: a frozen dataclass with a default for every
-field, whose annotations (also `Annotated` with `msgspec.Meta`) say what is allowed.
+field. Values are checked against its annotations (also `Annotated` with `msgspec.Meta`).
 """
 
 import dataclasses
@@ -17,11 +17,11 @@ from inventory.errors import InputError, ParameterError, nearest
 P = TypeVar("P")
 
 SWITCH = {"on": True, "off": False}
-"""Words for true and false that people expect of a switch."""
+"""Accepted words for true and false."""
 
 
 def given(texts: Iterable[str], option: str = "--param") -> Document:
-    """Turn `K=V` texts of a command line into a document; V is read like a YAML value.
+    """Convert `K=V` texts of a command line to a document; V is read like a YAML value.
 
     Raises:
         InputError: a text has no `=`, no key, or names a key twice.
@@ -38,9 +38,9 @@ def given(texts: Iterable[str], option: str = "--param") -> Document:
 
 
 def parameters(kind: type[P], *sources: tuple[Document, Steps]) -> P:
-    """Return an instance of the dataclass `kind` with what the sources say; later sources win.
+    """Return an instance of the dataclass `kind` with values from the sources; later sources take precedence.
 
-    Papers and systems that name a parameter with a dot may be quoted: `a.b` is the field `a_b`.
+    A parameter named with a dot in a paper or system may be given that way: `a.b` is the field `a_b`.
 
     Args:
         kind: the plug-in's `Params`.
@@ -67,13 +67,13 @@ def parameters(kind: type[P], *sources: tuple[Document, Steps]) -> P:
             values[name] = _value(document, (*under, key), hints[name])
     try:
         return kind(**values)
-    except ValueError as fault:  # what `__post_init__` finds wrong with the values together
+    except ValueError as fault:  # from `__post_init__`: inconsistent values
         document, under = last
         raise document.error(under, str(fault)) from None
 
 
 def where_written(fault: ParameterError, *sources: tuple[Document, Steps]) -> ParameterError:
-    """Return the same, with file, line and key of the parameter in the last source that gives it."""
+    """Return the error with file, line and key of the parameter in the last source that contains it."""
     name, *inner = fault.steps
     for document, under in reversed(sources):
         for key in document.value(under) or ():
@@ -85,12 +85,12 @@ def where_written(fault: ParameterError, *sources: tuple[Document, Steps]) -> Pa
 def _value(document: Document, steps: Steps, hint: Any) -> Any:
     value = document.value(steps)
     if isinstance(value, int | float) and str(value) in _words_of(hint):
-        return str(value)  # a version such as 2.3, which YAML takes for a number
+        return str(value)  # a version such as 2.3, which YAML reads as a number
     if isinstance(value, str) and value.lower() in SWITCH:
         try:
             return msgspec.convert(SWITCH[value.lower()], hint)
         except msgspec.ValidationError:
-            pass  # not a switch: the word stands for itself
+            pass  # not a switch: keep the word
     return document.convert(hint, steps)
 
 
@@ -99,12 +99,12 @@ def _words_of(hint: Any) -> tuple[Any, ...]:
 
 
 def as_plain(params: Any) -> dict[str, Any]:
-    """Return all parameters with the values that count, as plain data in the order of declaration."""
+    """Return all parameters with their effective values, as plain data in the order of declaration."""
     return {f.name: msgspec.to_builtins(getattr(params, f.name)) for f in dataclasses.fields(params)}
 
 
 def described(kind: type) -> list[dict[str, Any]]:
-    """Return `name`, `type` (in words) and `default` of every parameter, for listings."""
+    """Return `name`, `type` (as text) and `default` of every parameter, for listings."""
     hints = get_type_hints(kind, include_extras=True)
     defaults = as_plain(kind())
     return [{"name": name, "type": _in_words(hints[name]), "default": value} for name, value in defaults.items()]

@@ -1,4 +1,4 @@
-"""Processes that end with their parent, so that a kill -9 of the one leaves nothing of the other."""
+"""Processes that end with their parent, so that `kill -9` of the parent leaves no children."""
 
 import ctypes
 import os
@@ -12,7 +12,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def leave_on_sigterm() -> None:
-    """Leave by way of SystemExit at the first SIGTERM, so that blocks clean up; further ones do not disturb that.
+    """Raise SystemExit at the first SIGTERM, so that blocks clean up; ignore further ones.
 
     A process that has not ended after `LEAVING_S` is ended by the system.
     """
@@ -27,14 +27,15 @@ def leave_on_sigterm() -> None:
 
 
 def live_on() -> None:
-    """Get no signal any more when the parent dies; Linux only, as `end_with`."""
+    """Stop receiving a signal when the parent dies. Linux only, as `end_with`."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)
 
 
 def end_with(parent: int) -> Callable[[], None]:
-    """Return what a new process calls first to get SIGTERM when its parent, the process `parent`, dies.
+    """Return a function for a new process to call first: it requests SIGTERM on the death of its parent `parent`.
 
-    Linux only; elsewhere it does nothing. The C library is loaded now, since between fork and exec nothing may be.
+    Linux only; elsewhere it does nothing. The C library is loaded in advance, since nothing may be loaded between fork
+    and exec.
     """
     try:
         prctl = ctypes.CDLL(None, use_errno=True).prctl
@@ -43,7 +44,7 @@ def end_with(parent: int) -> Callable[[], None]:
 
     def ask() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        # The parent may have died before the kernel was asked.
+        # The parent may have died before the request.
         if os.getppid() != parent:
             os.kill(os.getpid(), signal.SIGTERM)
 

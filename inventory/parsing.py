@@ -1,8 +1,8 @@
-"""From YAML or JSON text to plain data, and the line on which each value stands.
+"""YAML or JSON text to plain data and the line of each value.
 
-Scalars follow YAML 1.2's core schema, of which JSON is a part: `no` is a string and `1e3` is a number,
-in a `.yaml` file as in a `.json` file. Text that is JSON is read by a JSON parser, many times faster, and only checked
-at first; data and lines are made when somebody needs them. YAML takes half a kilobyte of memory per value: bounded.
+Scalars follow YAML 1.2's core schema, of which JSON is a part: `no` is a string and `1e3` is a number, in a `.yaml`
+file as in a `.json` file. JSON text is read by a JSON parser, which is many times faster, and initially only checked;
+data and lines are derived on demand. YAML takes half a kilobyte of memory per value, so its size is limited.
 """
 
 import json
@@ -17,29 +17,29 @@ from inventory.errors import InputError
 from inventory.foreign import printable
 
 Steps = tuple[str | int, ...]
-"""The keys and indices on the way to a value."""
+"""Keys and indices that lead to a value."""
 
 MOST_DEEP = 100
-"""Deeper nesting is a mistake; the parsers below would run out of stack."""
+"""Maximum nesting; beyond it the parsers would overflow the stack."""
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-"""Half of a character beyond the first plane, as JSON escapes it."""
+"""Surrogate, as escaped in JSON."""
 
 SAFELY_SHORT = 10_000
-"""Text of so few characters cannot nest deeply enough to harm libyaml, nor hold many values by right."""
+"""Text up to this length cannot nest deeply enough to crash libyaml, nor contain many values."""
 
 
 MOST_YAML = 1_000_000
-"""Characters of the longest YAML text; thousands of hosts or executors have room in it."""
+"""Maximum length of YAML text in characters, enough for thousands of hosts or executors."""
 
 
 def is_json(text: str, source: str) -> bool:
-    """Return whether `text` is JSON that can be used; what is not may be YAML.
+    """Return whether `text` is usable JSON; other text may be YAML.
 
-    Nothing of it is kept, so that this takes no memory to speak of.
+    Nothing is kept, so this takes little memory.
 
     Raises:
-        InputError: it begins like JSON, is not, and is too long to be YAML.
+        InputError: it begins like JSON but is invalid, and is too long to be YAML.
     """
     if text.lstrip()[:1] not in ("{", "["):
         return False
@@ -47,10 +47,10 @@ def is_json(text: str, source: str) -> bool:
         levels = json.loads(text, object_pairs_hook=_levels, parse_float=_finite, parse_constant=_finite)
         _level(levels)
         if _SURROGATE.search(text):
-            json.dumps(json.loads(text), ensure_ascii=False).encode()  # half a character cannot be written anywhere
+            json.dumps(json.loads(text), ensure_ascii=False).encode()  # surrogates cannot be encoded
         return True
     except (ValueError, RecursionError) as fault:
-        # YAML of that shape, or a mistake that the slower reader can name.
+        # Similar-looking YAML, or an error that the slower parser can locate.
         if len(text) <= MOST_YAML:
             return False
         if isinstance(fault, json.JSONDecodeError):
@@ -63,7 +63,7 @@ def yaml_data(text: str, source: str) -> tuple[Any, dict[Steps, int]]:
     """Return the data of YAML text, and the line of every value.
 
     Raises:
-        InputError: it is too long or no YAML, gives a key twice, nests too deep, or a number is not finite.
+        InputError: it is too long or not YAML, gives a key twice, nests too deep, or a number is not finite.
     """
     if len(text) > MOST_YAML:
         raise InputError(
@@ -74,15 +74,15 @@ def yaml_data(text: str, source: str) -> tuple[Any, dict[Steps, int]]:
 
 
 def lines_of(text: str, source: str) -> dict[Steps, int]:
-    """Return the line of every value of `text`, as far as they can be told."""
+    """Return the line of every value of `text`, where known."""
     try:
         return yaml_data(text, source)[1]
     except InputError:
-        return {}  # JSON may hold characters that YAML does not, and be longer
+        return {}  # JSON may contain characters that are invalid in YAML, and be longer
 
 
 def json_line(text: str, steps: Steps) -> int:
-    """Return the line of the value at `steps` of JSON text, that of its key if it has one, or of its nearest parent."""
+    """Return the line of the value at `steps` of JSON text: of its key, if any, or of its nearest parent."""
     position = at = _SPACE.match(text).end()  # type: ignore[union-attr]  # it matches nothing, too
     for step in steps:
         for name, named_at, value_at in _entries(text, at):
@@ -98,7 +98,7 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def _entries(text: str, at: int) -> Iterator[tuple[str | int, int, int]]:
-    """Yield of an object or array at `at`: key or index, where the entry begins, and where its value does."""
+    """Yield key or index, start of the entry and start of the value, for an object or array at `at`."""
     decode = json.JSONDecoder().raw_decode
 
     def behind(position: int) -> int:
@@ -117,7 +117,7 @@ def _entries(text: str, at: int) -> Iterator[tuple[str | int, int, int]]:
 
 
 class _Level(int):
-    """How deep an object nests, in place of the object."""
+    """Nesting depth of an object, in place of the object."""
 
 
 def _levels(pairs: Sequence[tuple[str, Any]]) -> _Level:
@@ -177,7 +177,7 @@ def _scalar(node: yaml.ScalarNode) -> Any:
 
 
 class _Reader:
-    """One YAML text on its way to plain data."""
+    """Conversion of one YAML text to plain data."""
 
     def __init__(self, text: str, source: str) -> None:
         self._text = text
@@ -192,7 +192,7 @@ class _Reader:
             root = loader.get_single_node()
         except yaml.MarkedYAMLError as fault:
             mark = fault.problem_mark or fault.context_mark
-            # What is missing at the end is reported one line below the last.
+            # Errors at the end of the text are reported one line below the last.
             last = self._text.rstrip().count("\n")
             place = f"{self._source}:{min(mark.line, last) + 1}" if mark else self._source
             raise InputError(printable(f"{place}: not valid YAML or JSON: {fault.problem or fault.context}")) from None
@@ -205,7 +205,7 @@ class _Reader:
         return (None if root is None else self._plain(root, (), frozenset())), self._lines
 
     def _check_depth(self) -> None:
-        """Walk over the text flatly first: composing it recurses, in C, without a limit of its own."""
+        """Check the depth with an iterative scan first: composing recurses in C without a limit."""
         depth = 0
         for event in yaml.parse(self._text, Loader=Core):
             if isinstance(event, yaml.CollectionStartEvent):
@@ -248,7 +248,7 @@ class _Reader:
     def _scalar(self, node: yaml.ScalarNode, steps: Steps) -> Any:
         try:
             value = _scalar(node)
-        except ValueError:  # a tag that does not fit, or a number of thousands of digits
+        except ValueError:  # an unsuitable tag, or a number of thousands of digits
             raise self._error(steps, node, f"{node.value[:60]!r} is no number that can be used") from None
         if isinstance(value, float) and not math.isfinite(value):
             raise self._error(steps, node, f"{node.value} is not a finite number")

@@ -1,4 +1,4 @@
-"""Finding plug-ins by entry point; the built-in ones are registered the same way as anybody else's."""
+"""Plug-ins found by entry point; built-in ones are registered in the same way."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -7,6 +7,9 @@ from traceback import walk_tb
 from typing import Any
 
 from inventory.errors import InputError, UnfitError, nearest
+
+OWN = frozenset(("agents", "analysis", "campaign", "controller", "inventory", "millrace", "scheduler", "workloads"))
+"""Names of Millrace's own top-level packages, which no other distribution may use."""
 
 
 @cache
@@ -26,29 +29,45 @@ def plugins(group: str) -> Mapping[str, EntryPoint]:
 
 
 def load_plugin(group: str, name: str) -> Any:
-    """Import and return what is registered as `name`.
+    """Import and return the plug-in registered as `name`.
 
     Raises:
         InputError: no such name; the message gives the nearest one.
-        UnfitError: the plug-in is registered but cannot be imported.
+        UnfitError: the plug-in is registered but cannot be imported, or its distribution has a package that is named
+            like one of Millrace's own.
     """
     kind = group.rpartition(".")[2].removesuffix("s")
     entry = plugins(group).get(name)
     if entry is None:
         raise InputError(f"unknown {kind} {name!r}{nearest(name, plugins(group))}")
+    taken = _own_names_in(entry)
+    if taken:
+        raise UnfitError(
+            f"the {kind} {name!r} ({entry.value}) cannot be loaded: its distribution has a top-level package "
+            f"{taken[0]!r}, the name of one of Millrace's own; rename that package"
+        )
     try:
         return entry.load()
     except Exception as fault:
         raise UnfitError(f"the {kind} {name!r} ({entry.value}) cannot be loaded: {fault}") from fault
 
 
+def _own_names_in(entry: EntryPoint) -> list[str]:
+    """Return Millrace's own package names that the plug-in's distribution uses for packages of its own."""
+    distribution = entry.dist
+    if distribution is None or distribution.metadata["Name"] == "millrace":
+        return []
+    files = distribution.files or ()  # of an editable installation, the entry point alone gives its package
+    return sorted({_package(entry.module), *(file.parts[0].removesuffix(".py") for file in files)} & OWN)
+
+
 def raised_at(fault: BaseException, kind: type) -> str:
-    """Return `file:line` where a plug-in's own code has led to `fault`, which may have arisen in a library below it.
+    """Return `file:line` in a plug-in's own code that led to `fault`, which may be raised in a library.
 
     Args:
-        fault: was raised, and caught.
-        kind: the plug-in's class. Its package counts before those of its base classes; where no code of theirs is in
-            the traceback, its innermost line is returned.
+        fault: the exception caught.
+        kind: the plug-in's class. Its package is preferred to those of its base classes; if the traceback has no code
+            of these, the innermost line is returned.
     """
     lines = [
         (_package(frame.f_globals.get("__name__", "")), frame, line) for frame, line in walk_tb(fault.__traceback__)

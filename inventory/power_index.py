@@ -1,4 +1,4 @@
-"""TOP-Storm's computing power of a node and the rank made from it.
+"""Computing power of a node (TOP-Storm) and the resulting rank.
 
 "TOP-Storm: A topology-based resource-aware scheduler for Stream Processing Engine" (Muhammad, Aleem, Islam,
 2020):
@@ -6,8 +6,8 @@
     speed(u) = sockets * cores * GHz * FLOPs per cycle            (Eq. 1, GFLOPs)
     power(u) = alpha * speed(u) + (1 - alpha) * RAM in GB         (Eq. 2)
 
-Speed and RAM are added as they are, which is the paper's rule; `normalise` divides each by its largest value in
-the cluster first. Nothing is rounded.
+Speed and RAM are added without scaling, as in the paper; `normalise` divides each by its largest value in the cluster
+first. Nothing is rounded.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class PowerIndex:
 
     Attributes:
         ranked: largest power first, equal power by name.
-        source: where FLOPs per cycle came from.
+        source: source of FLOPs per cycle.
     """
 
     ranked: tuple[NodePower, ...]
@@ -51,9 +51,9 @@ class PowerIndex:
 def power_index(
     nodes: Sequence[Node], alpha: float = ALPHA, normalise: bool = False, flops: Source | None = None
 ) -> PowerIndex:
-    """Rank the available ones of `nodes` by computing power.
+    """Rank the available nodes of `nodes` by computing power.
 
-    Nodes that are not available may lack facts (nobody could ask them), so they are left out.
+    Unavailable nodes are left out, since they may lack facts.
 
     Raises:
         LackingNodeError: an available node lacks its clock or a source of FLOPs per cycle.

@@ -1,4 +1,4 @@
-"""A cluster from whatever describes one: a cluster file, or an Ansible inventory."""
+"""A cluster from a cluster file or an Ansible inventory."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,17 +15,17 @@ _OF_GROUPS = {"hosts", "children", "vars"}
 
 
 def read_cluster(name_or_path: str | Path, meanwhile: Callable[[], object] = lambda: None) -> Document:
-    """Return the content of a cluster file, or of the cluster file that would say what an Ansible inventory says.
+    """Return the contents of a cluster file, or of the cluster file equivalent to an Ansible inventory.
 
     A file whose top key is `nodes` is a cluster file, a folder never is.
 
     Args:
-        name_or_path: of an inventory.
-        meanwhile: is called while Ansible is at work, where it is.
+        name_or_path: name or path of an inventory.
+        meanwhile: called while Ansible runs, if it is needed.
 
     Raises:
-        InputError: there is none, or it cannot be read.
-        UnfitError: it takes Ansible, which is missing.
+        InputError: it does not exist, or cannot be read.
+        UnfitError: Ansible is needed and missing.
     """
     path = find_inventory(str(name_or_path))
     document = _as_cluster_file(path)
@@ -36,7 +36,7 @@ def read_hosts(name_or_path: str | Path) -> Hosts:
     """Return the hosts of an Ansible inventory.
 
     Raises:
-        InputError: there is none, or it cannot be read; a cluster file does not say how its nodes are reached.
+        InputError: it does not exist, or cannot be read; a cluster file has no connection data.
         UnfitError: Ansible is missing.
     """
     path = find_inventory(str(name_or_path))
@@ -48,7 +48,7 @@ def read_hosts(name_or_path: str | Path) -> Hosts:
 
 
 def _as_cluster_file(path: Path) -> Document | None:
-    """Return the document, unless it is an Ansible inventory."""
+    """Return the document, or None for an Ansible inventory."""
     if path.is_dir():
         return None
     try:
@@ -57,7 +57,7 @@ def _as_cluster_file(path: Path) -> Document | None:
         if path.suffix in _TEXT:
             raise
         return None  # INI, a script
-    # Where the top key is neither, a slip of `nodes` is likelier than an inventory without any group.
+    # A top key that is neither is more likely a misspelt `nodes` than an inventory without groups.
     return None if isinstance(document.data, dict) and any(map(_is_group, document.data.values())) else document
 
 

@@ -1,6 +1,7 @@
-"""The `millrace_*` variables of a host that are read here, and the names of all others.
+"""The `millrace_*` variables of a host used here, and the names of all others.
 
-What only playbooks read is declared by the roles (`ansible/roles/*/meta/argument_specs.yml`); Ansible checks it there.
+Variables used only by playbooks are declared by the roles (`ansible/roles/*/meta/argument_specs.yml`) and checked by
+Ansible.
 """
 
 from collections.abc import Set
@@ -25,22 +26,22 @@ def _prefixed(field: str) -> str:
 
 
 class Variables(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_prefixed):
-    """What an inventory says of one host. The keys bear the prefix `millrace_`, `node_class` is `millrace_class`.
+    """Variables of one host. Keys have the prefix `millrace_`; `node_class` is `millrace_class`.
 
     Attributes:
-        tier: what the hosts are: 0 machines, 1 addresses of this host, 2 namespaces of this host.
+        tier: kind of hosts: 0 machines, 1 addresses of this host, 2 namespaces of this host.
         slots, rack, node_class, capacity, flops_per_cycle, power, reliability, max_load, available: as in a cluster
             file.
-        address: data address; `ansible_host` when it is left out.
-        cores: physical cores on line, over all sockets.
+        address: data address; default `ansible_host`.
+        cores: physical online cores, over all sockets.
         max_ghz: highest clock.
         memory_mb: memory limit of the workers.
         cpu_share: limit of the workers' CPU time, in cores.
-        home: where the node's environment is.
-        state: what provisioning knows of the host.
-        work: where agents have their folders; `work` in `state` when it is left out.
-        user: whom agents run as, and campaigns log in as.
-        emulate: the machine that a namespace stands for.
+        home: folder of the node's environment.
+        state: folder of the provisioning state.
+        work: folder of the agents' files; default `work` in `state`.
+        user: user of agents and login user of campaigns.
+        emulate: the machine emulated by a namespace.
     """
 
     tier: Literal[0, 1, 2] = 0
@@ -67,7 +68,7 @@ class Variables(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_p
 
 @cache
 def names() -> Set[str]:
-    """Return all variables that mean something: those above, and those that a role declares."""
+    """Return all valid variables: those above, and those declared by a role."""
     declared = set(map(_prefixed, Variables.__struct_fields__))
     for path in ROLES.glob("*/meta/argument_specs.yml"):
         for entry in yaml.safe_load(path.read_text())["argument_specs"].values():

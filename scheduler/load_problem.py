@@ -10,7 +10,9 @@ from workloads.topology import Executor, Topology, topology_of
 from workloads.traffic import Traffic, traffic_of
 
 
-def pose(needs: Needs, cluster: Document, topologies: Sequence[Document], traffic: Document | None = None) -> Problem:
+def load_problem(
+    needs: Needs, cluster: Document, topologies: Sequence[Document], traffic: Document | None = None
+) -> Problem:
     """Return the scheduling round described by the documents, for a scheduler with these needs.
 
     Raises:

@@ -28,7 +28,7 @@ class Assignment(Struct, frozen=True, forbid_unknown_fields=True):
     slot: int
 
 
-class TopologyAnswer(Struct, frozen=True, forbid_unknown_fields=True):
+class TopologyPlacement(Struct, frozen=True, forbid_unknown_fields=True):
     """Placement of one topology, with executors in the topology's order, running ones included."""
 
     status: Status
@@ -43,7 +43,7 @@ class TopologyAnswer(Struct, frozen=True, forbid_unknown_fields=True):
         return Placement(slots, self.status, self.message)
 
 
-class NodeAnswer(Struct, frozen=True, forbid_unknown_fields=True):
+class NodeEntry(Struct, frozen=True, forbid_unknown_fields=True):
     """Computing power and rank of a node (TOP-Storm), or None if the cluster file lacks the data."""
 
     id: str
@@ -86,9 +86,9 @@ class PlacementFile(Struct, frozen=True, forbid_unknown_fields=True):
     scheduler: str
     params: dict[str, Any]
     elapsed_s: float
-    topologies: dict[str, TopologyAnswer]
+    topologies: dict[str, TopologyPlacement]
     cost: Cost
-    nodes: tuple[NodeAnswer, ...]
+    nodes: tuple[NodeEntry, ...]
     communication_schedule: CommunicationSchedule | None
     freed: tuple[FreedWorker, ...]
     details: dict[str, Any]
@@ -97,7 +97,7 @@ class PlacementFile(Struct, frozen=True, forbid_unknown_fields=True):
     account: Explanation | UnsetType = UNSET
 
 
-def answer_of(
+def make_placement_file(
     scheduler: str,
     params: Mapping[str, Any],
     problem: Problem,
@@ -133,7 +133,7 @@ def answer_of(
     )
 
 
-def _topology(topology: Topology, placement: Placement) -> TopologyAnswer:
+def _topology(topology: Topology, placement: Placement) -> TopologyPlacement:
     assignments: list[Assignment] = []
     unassigned: list[str] = []
     for executor in topology.executors:
@@ -142,10 +142,10 @@ def _topology(topology: Topology, placement: Placement) -> TopologyAnswer:
             unassigned.append(executor.name)
         else:
             assignments.append(Assignment(executor.name, slot.node, slot.index))
-    return TopologyAnswer(placement.status, placement.message, tuple(assignments), tuple(unassigned))
+    return TopologyPlacement(placement.status, placement.message, tuple(assignments), tuple(unassigned))
 
 
-def _nodes(problem: Problem, plan: Plan) -> tuple[NodeAnswer, ...]:
+def _nodes(problem: Problem, plan: Plan) -> tuple[NodeEntry, ...]:
     ranked = plan.power
     if ranked is None:
         try:
@@ -154,9 +154,9 @@ def _nodes(problem: Problem, plan: Plan) -> tuple[NodeAnswer, ...]:
             ranked = ()  # not needed by this scheduler
     by_id = {entry.node: entry for entry in ranked}
     return tuple(
-        NodeAnswer(node.id, by_id[node.id].power, by_id[node.id].index)
+        NodeEntry(node.id, by_id[node.id].power, by_id[node.id].index)
         if node.id in by_id
-        else NodeAnswer(node.id, None, None)
+        else NodeEntry(node.id, None, None)
         for node in problem.cluster.nodes
     )
 
@@ -174,7 +174,7 @@ def to_json(answer: PlacementFile) -> str:
     return dump_json(answer)
 
 
-def parse_answer(text: str, source: str = "<text>") -> PlacementFile:
+def parse_placement_file(text: str, source: str = "<text>") -> PlacementFile:
     """Return the document that `to_json` wrote.
 
     Raises:
@@ -187,7 +187,7 @@ def parse_answer(text: str, source: str = "<text>") -> PlacementFile:
         return parse(text, source).convert(PlacementFile)
 
 
-def read_answer(path: Path) -> PlacementFile:
+def read_placement_file(path: Path) -> PlacementFile:
     """Return the document in a placement file.
 
     Raises:
@@ -197,4 +197,4 @@ def read_answer(path: Path) -> PlacementFile:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as fault:
         raise InputError(f"{path}: cannot be read: {fault}") from None
-    return parse_answer(text, str(path))
+    return parse_placement_file(text, str(path))

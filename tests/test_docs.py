@@ -18,7 +18,7 @@ from scheduler.explain import Explanation
 from scheduler.explain.cut_links import CutLink, CutPair
 from scheduler.explain.lower_bound import LowerBound
 from scheduler.explain.node_load import NodeLoad
-from scheduler.placement_file import Assignment, Migration, NodeAnswer, PlacementFile, TopologyAnswer
+from scheduler.placement_file import Assignment, Migration, NodeEntry, PlacementFile, TopologyPlacement
 from scheduler.problem import CommunicationSchedule
 from workloads.topology import Component, Constraints, GroupingKind, Input, Topology
 from workloads.traffic import Edge, Traffic
@@ -64,7 +64,7 @@ def test_every_command_shows_an_example(name: str) -> None:
         ("Traffic", [Traffic, Edge]),
         (
             "Placement",
-            [PlacementFile, TopologyAnswer, Assignment, NodeAnswer, CommunicationSchedule, Migration, Cost],
+            [PlacementFile, TopologyPlacement, Assignment, NodeEntry, CommunicationSchedule, Migration, Cost],
         ),
         ("Placement", [Explanation, NodeLoad, CutLink, CutPair, LowerBound]),
     ],

@@ -1,6 +1,6 @@
-"""The applications: what is computed, on which data, and how an answer is checked.
+"""Applications: computation, data, and verification of answers.
 
-`topology` describes an application as a graph of components, `traffic` what was observed of it,
-`operators` is the interface that a spout or a bolt implements, and `workload` ties them together with
-data and a reference answer. This room knows nothing of nodes or placement.
+`topology` describes an application as a graph of components, `traffic` its observed rates and loads, `operators` is the
+interface of spouts and bolts, and `workload` combines them with data and a reference answer. This room has no notion of
+nodes or placement.
 """

@@ -1,11 +1,11 @@
-"""Which executor a key belongs to: the same in every process, on every machine, in every version of Python.
+"""Assignment of keys to executors: the same in every process, on every machine, in every version of Python.
 
-A key is the tuple of the fields that a fields grouping names. Its group is the CRC-32 of its codec bytes
+A key is the tuple of the fields named by a fields grouping. Its group is the CRC-32 of its codec bytes
 (MessagePack of the tuple) modulo 1024, and executor i of n owns the groups with `group * n // 1024 == i`: the group
-is what keyed state is kept by, so that state can be dealt out again when n changes.
+is the unit of keyed state, so that state can be redistributed when n changes.
 
-Keys that Python calls equal have equal bytes here (1, 1.0 and True; `bytes` and a view of the same), because a
-bolt that counts in a dict calls them one key too.
+Keys that are equal in Python have equal bytes here (1, 1.0 and True; `bytes` and a view of them), because they are also
+one key in the dict of a counting bolt.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Key = tuple[Any, ...]
 KEY_GROUPS = 1024
 
 MOST_CACHED = 1 << 17
-"""Keys that a router remembers at most; it then forgets all and starts again, which costs one miss per key."""
+"""Maximum number of keys cached by a router; then the cache is cleared, which costs one miss per key."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -45,7 +45,7 @@ def executor_of(group: int, parallelism: int) -> int:
 
 
 class KeyRouter:
-    """Remembers which executor each key belongs to.
+    """Cached mapping from keys to executors.
 
     `route(key)` is a lookup without a Python frame for a key that was seen before; `map(router.route, keys)` is the
     quick way to route a batch. `route_value(field)` is quicker yet, for a key of one field without its tuple.
@@ -70,7 +70,7 @@ class KeyRouter:
 
 
 class _Cache(dict[Key, int]):
-    """Key -> executor; computes what is missing, and is emptied when it is full."""
+    """Key -> executor; computes missing entries, and is cleared when full."""
 
     def __init__(self, parallelism: int) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class _Cache(dict[Key, int]):
 
 
 class _ValueCache(dict[Any, int]):
-    """The same for keys of one field, by that field."""
+    """Cache for keys of one field, by that field."""
 
     def __init__(self, parallelism: int) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class _ValueCache(dict[Any, int]):
 
 
 def _canonical(value: Any) -> Any:
-    """Return one representative of all values that are equal to `value`."""
+    """Return one representative of all values equal to `value`."""
     kind = value.__class__
     if kind is str or kind is int or kind is bytes or value is None:
         return value

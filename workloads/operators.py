@@ -1,11 +1,11 @@
-"""The operator interface: what a spout or a bolt implements, and all it may know.
+"""The operator interface of spouts and bolts.
 
-Operators see batches of rows, their own index and their parameters; never nodes, sockets or clocks.
-A row is a tuple whose fields follow the stream's declared schema. What an operator emits maps a stream's
-name to rows; `{}` emits nothing.
+Operators get batches of rows, their own index and their parameters; never nodes, sockets or clocks. A row is a tuple
+whose fields follow the stream's declared schema. An operator emits a mapping from stream names to rows; `{}` emits
+nothing.
 
-State is explicit: `snapshot` returns all of it, `restore` brings it back, and between the two nothing
-else may influence what an operator emits. That is what makes recovery and migration exact.
+State is explicit: `snapshot` returns all of it, and `restore` restores it. Nothing else may influence what an operator
+emits. This makes recovery and migration exact.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ NOTHING: Emitted = {}
 Combine = Callable[[Sequence[Row]], Sequence[Row]]
 
 STEP_NS = 1_000_000
-"""Stream time from one record of the whole input to the next at rate `max`."""
+"""Stream time between records of the whole input at rate `max`."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class Context:
-    """What an executor is told when it opens.
+    """Context of an executor, given to `open`.
 
     Attributes:
-        component: its component's id.
+        component: id of its component.
         index: its index among the component's executors, 0-based.
-        parallelism: how many executors the component has.
+        parallelism: number of executors of the component.
         params: the workload's parameters, all defaults filled in.
         seed: seed of the run; every random choice derives from it.
         inputs: prepared input files by name, local to the node and verified by checksum.
@@ -55,20 +55,20 @@ class Context:
 
 
 class Operator:
-    """What spouts and bolts have in common."""
+    """Common base of spouts and bolts."""
 
     def open(self, context: Context) -> None:
-        """Get ready; called once, before anything else."""
+        """Prepare for work; called once, before anything else."""
 
     def close(self) -> None:
-        """Release what `open` took; called once, also after a failure."""
+        """Release what `open` acquired; called once, also after a failure."""
 
     def snapshot(self) -> bytes:
         """Return all state as bytes; an operator without state returns `b""`."""
         return b""
 
     def restore(self, state: bytes) -> None:
-        """Continue from what `snapshot` returned; called after `open`, before any batch."""
+        """Continue from the result of `snapshot`; called after `open`, before any batch."""
 
 
 class Spout(Operator):
@@ -77,14 +77,13 @@ class Spout(Operator):
     Record i of the whole input belongs to spout executor i mod n, so that the reference answer is a function
     of the executors' positions alone.
 
-    A spout whose records have times of their own (a recording) says so by `recorded`, and gives them by `times`. Stream
-    time is those times, or else the intended times of the rate; at rate `max` it is the record's number times
-    `STEP_NS`. Every `tick_ns` of stream time the runtime sends a tick behind the records before it, and one more
-    behind the last record of all.
+    A spout whose records have their own times (a recording) sets `recorded` and provides `times`. Stream time is these
+    times, else the intended times of the rate; at rate `max` it is the record's number times `STEP_NS`. Every `tick_ns`
+    of stream time the runtime sends a tick after the records before it, and one more after the last record of all.
     """
 
     recorded: ClassVar[bool] = False
-    """Whether its records have times of their own."""
+    """Whether its records have their own times."""
 
     tick_ns: int = 0
     """Stream time between ticks, known before `open`, the same for all spouts of a topology; 0 is no ticks."""
@@ -92,32 +91,32 @@ class Spout(Operator):
     origin_ns: int = 0
     """Once open: stream time of the first record of the whole input, the same for all executors.
 
-    A replay begins there, and the first tick is the first one behind it. Recorded times far from 0 need it.
+    A replay begins there, and the first tick is the first one after it. Recorded times far from 0 need it.
     """
 
     times: Schedule | None = None
     """Once open, when `recorded`: stream times of this executor's own records, by their number in its share, rising.
 
-    `due_ns` of a number behind the last record raises IndexError. The runtime asks for times at its position and later
-    ones only; `due_count` may be asked for a moment far ahead of it, when the source is late.
+    `due_ns` raises IndexError for numbers after the last record. The runtime calls it only for its position and later
+    ones; `due_count` may be called for times far ahead of it, when the source is late.
     """
 
     def next_batch(self, limit: int) -> Sequence[Row]:
         """Return the next rows of the default stream, at most `limit`; an empty result ends the input.
 
-        Must not block, sleep or look at a clock: the runtime decides when a row is due.
+        Must not block, sleep or read a clock: the runtime decides when a row is due.
         """
         raise NotImplementedError("a spout implements next_batch")
 
 
 class Bolt(Operator):
-    """Turns batches into batches; without outputs it is a sink and gives an answer at the end.
+    """Processes batches; a bolt without outputs is a sink and gives an answer at the end.
 
     The answer is a table of rows. A sink of several tables overrides `tables`.
     """
 
     answer_table: ClassVar[str] = ""
-    """Name of the answer's table; empty where the bolt is no sink."""
+    """Name of the answer's table; empty if the bolt is not a sink."""
 
     answer_schema: ClassVar[Mapping[str, str]] = {}
     """Field -> type (int, float, str, bytes, bool) of the answer's rows, in order."""
@@ -127,56 +126,56 @@ class Bolt(Operator):
         raise NotImplementedError("a bolt implements process")
 
     def on_tick(self, time_ns: int) -> Emitted:
-        """Handle a tick: every row before `time_ns` of stream time has been processed, none from then on."""
+        """Handle a tick: every row before `time_ns` of stream time has been processed, and no later one."""
         return NOTHING
 
     def tables(self) -> "Iterable[Bolt]":
-        """Return bolts that are asked for the answer, each for one table: itself where it has an `answer_table`."""
+        """Return the bolts that provide the answer, one per table: the bolt itself if it has an `answer_table`."""
         return (self,) if self.answer_table else ()
 
     def settled(self) -> Iterable[Row]:
-        """Return rows of a sink's answer that nothing can change any more, each given once and then forgotten.
+        """Return final rows of a sink's answer, each once; the operator then drops them.
 
-        Asked for at checkpoints, so that an answer that grows with the input is not part of every snapshot.
+        Called at checkpoints, so that an answer that grows with the input is not part of every snapshot.
         """
         return ()
 
     def answer(self) -> Iterable[Row]:
-        """Return a sink's part of the final answer beyond what was `settled`, after the topology has drained."""
+        """Return a sink's part of the final answer except the `settled` rows, after the topology has drained."""
         return ()
 
 
 @runtime_checkable
 class Combining(Protocol):
-    """A bolt that offers `combine` has rows with equal keys merged before a fields grouping deals them."""
+    """A bolt with `combine`: rows with equal keys are merged before a fields grouping distributes them."""
 
     def combine(self, rows: Sequence[Row], /) -> Sequence[Row]:
-        """Merge rows of one stream that one batch gave, where they are emitted; return rows of the same schema.
+        """Merge rows of one stream from one batch, at the sender; return rows of the same schema.
 
-        Called on an operator that was never opened, so it cannot use state. The bolt must come to the same state with
-        what this returns, in any order, as with the rows themselves. Sampled rows go past it: each keeps its time.
+        Called on an operator that was never opened, so it cannot use state. The bolt must reach the same state with the
+        merged rows, in any order, as with the original rows. Sampled rows are not merged, so that each keeps its time.
         """
         ...
 
 
 class TupleBolt(Bolt):
-    """A bolt that takes rows one by one, and emits on the default stream only.
+    """A bolt that handles rows one by one, and emits on the default stream only.
 
     It costs one Python call per tuple; a bolt that overrides `process` pays one per batch.
     """
 
     def take(self, *fields: Any) -> Iterable[Row]:
-        """Handle one row, given as its fields; return the rows that come of it."""
+        """Handle one row, given as its fields; return the resulting rows."""
         raise NotImplementedError("a tuple bolt implements take")
 
     def process(self, batch: Batch) -> Emitted:
-        """Take the rows in order."""
+        """Handle the rows in order."""
         take = self.take
         return {DEFAULT_STREAM: [row for fields in batch.rows for row in take(*fields)]}
 
 
 def per_tuple(function: Callable[..., Iterable[Row]]) -> type[Bolt]:
-    """Turn a function from one row's fields to rows of the default stream into a stateless bolt, see `TupleBolt`.
+    """Convert a function from one row's fields to rows of the default stream to a stateless bolt, see `TupleBolt`.
 
     >>> @per_tuple
     ... def split(line):

@@ -1,11 +1,11 @@
-"""Who is told how far the preparation of an input has come: an operator waits for a large one."""
+"""Progress reports while an input is prepared."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 Listener = Callable[[float], None]
-"""Is called with the share that is done, 0..1."""
+"""Called with the completed share, 0..1."""
 
 
 def _nobody(_share: float) -> None:
@@ -15,14 +15,14 @@ def _nobody(_share: float) -> None:
 _LISTENER: ContextVar[Listener] = ContextVar("listener", default=_nobody)
 
 
-def tell(share: float) -> None:
-    """Say that `share` of what is being prepared is done; for `Workload.prepare`."""
+def report_progress(share: float) -> None:
+    """Report that `share` of the preparation is done; for `Workload.prepare`."""
     _LISTENER.get()(share)
 
 
 @contextmanager
-def told(listener: Listener) -> Iterator[None]:
-    """Yield inside the block, `listener` is who is told."""
+def reporting_to(listener: Listener) -> Iterator[None]:
+    """Send progress reports to `listener` inside the block."""
     before = _LISTENER.set(listener)
     try:
         yield

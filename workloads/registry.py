@@ -1,4 +1,4 @@
-"""From a workload's name and parameters to a workload whose topology can run."""
+"""Workloads by name, with checked parameters and runnable topologies."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ GROUP = "millrace.workloads"
 
 
 def load_workload(name: str, params: Mapping[str, Any]) -> Workload:
-    """Return the workload `name` with plain parameters; those left out take their defaults.
+    """Return the workload `name` with plain parameters; missing ones have their defaults.
 
     Raises:
         InputError: an unknown workload or parameter (with the nearest one), a value that is not allowed, or a topology
@@ -26,7 +26,7 @@ def load_workload(name: str, params: Mapping[str, Any]) -> Workload:
 
 
 def workload_of(name: str, *sources: tuple[Document, Steps]) -> Workload:
-    """Return like `load_workload`, with the parameters where they stand in documents, whose lines errors then name."""
+    """Return the workload like `load_workload`, with parameters from documents, so that errors name their lines."""
     kind = load_plugin(GROUP, name)
     made = kind(parameters(kind.Params, *sources))
     if not isinstance(made, Workload):
@@ -42,7 +42,7 @@ def check_runnable(topology: Topology) -> None:
         InputError: names the component and what is wrong with it.
     """
     source = f"topology {topology.id!r}"
-    # Values made in Python were never checked against the declared types and ranges; a document is.
+    # Unlike a document, values built in Python were not checked against the declared types and ranges.
     topology = topology_of(Document(source, to_plain(topology)))
     if not any(component.kind == "spout" for component in topology.components):
         raise InputError(f"{source}: has no spout")

@@ -1,7 +1,7 @@
-"""The clock of one spout executor: when its own records are due, and where they lie in stream time.
+"""Clock of one spout executor: due times and stream times of its own records.
 
-Rates speak of all sources together: record j of spout executor i of n is due when record j * n + i of the rate is.
-Recordings speak of each executor's own records; here both become times of the executor's own.
+Rates refer to all sources together: record j of spout executor i of n is due when record j * n + i of the rate is.
+Recordings refer to each executor's own records. Both are converted to times of the executor's own records.
 """
 
 from fractions import Fraction
@@ -12,7 +12,7 @@ from workloads.rates import NS, Constant, Rate, Replay, Schedule
 from workloads.workload import Workload
 
 UNBOUNDED = 1 << 63
-"""Own records due where all are due at once: more than any input has."""
+"""Number of records due at rate `max`: more than any input has."""
 
 
 class SourceClock:
@@ -24,13 +24,13 @@ class SourceClock:
     def __init__(
         self, stream: Schedule, intended: Schedule | None, speedup: Fraction | None, origin_ns: int = 0
     ) -> None:
-        """Make a clock.
+        """Create a clock.
 
         Args:
             stream: stream times.
             intended: due times; None when all records are due at once.
-            speedup: stream time that passes per intended time, where they go together.
-            origin_ns: stream time at source start, where they go together.
+            speedup: stream time per intended time, if they are proportional.
+            origin_ns: stream time at source start, if they are proportional.
         """
         self._stream = stream
         self._intended = intended
@@ -38,31 +38,31 @@ class SourceClock:
         self._origin_ns = origin_ns
 
     def due_ns(self, record: int) -> int | None:
-        """Return when `record` is due; None at rate `max`, and behind the last record of a replay."""
+        """Return the due time of `record`; None at rate `max`, and after the last record of a replay."""
         try:
             return None if self._intended is None else self._intended.due_ns(record)
         except IndexError:
             return None
 
     def due_count(self, elapsed_ns: int) -> int:
-        """Return how many records are due by `elapsed_ns`; `UNBOUNDED` at rate `max`."""
+        """Return the number of records due by `elapsed_ns`; `UNBOUNDED` at rate `max`."""
         return UNBOUNDED if self._intended is None else self._intended.due_count(elapsed_ns)
 
     def stream_ns(self, record: int) -> int | None:
-        """Return stream time of `record`; None behind the last record of a recording."""
+        """Return the stream time of `record`; None after the last record of a recording."""
         try:
             return self._stream.due_ns(record)
         except IndexError:
             return None
 
     def stream_count(self, time_ns: int) -> int:
-        """Return how many records lie before the stream time `time_ns`."""
+        """Return the number of records before the stream time `time_ns`."""
         return self._stream.due_count(time_ns - 1)
 
     def tick_due_ns(self, time_ns: int) -> int | None:
-        """Return when a tick at the stream time `time_ns` is due: never before the records that lie before it.
+        """Return when a tick at the stream time `time_ns` is due: never before the records that precede it.
 
-        None at rate `max`: it is due when these have been emitted.
+        None at rate `max`: the tick is due when these have been emitted.
         """
         if self._intended is None:
             return None
@@ -100,13 +100,13 @@ class _Replayed:
         try:
             self._times.due_ns(count)
         except IndexError:
-            # Whoever asks for one more finds out that the recording has ended.
+            # The caller detects the end of the recording at the next record.
             return count + 1
         return count
 
 
 def _later(time_ns: int, speedup: Fraction) -> int:
-    """Return the first whole nanosecond that is not before time_ns / speedup."""
+    """Return the first whole nanosecond not before time_ns / speedup."""
     return -(-time_ns * speedup.denominator // speedup.numerator)
 
 
@@ -117,11 +117,11 @@ def source_clock(rate: Rate, spout: Spout, index: int, of: int, seed: int) -> So
         rate: of all executors together.
         spout: the executor's, opened.
         index: of the executor among all spout executors of the topology.
-        of: how many these are.
-        seed: of the rate, the same for all of them.
+        of: number of these executors.
+        seed: seed of the rate, the same for all of them.
 
     Raises:
-        RunError: the spout has no recorded times although it says so, or although the rate replays them.
+        RunError: the spout has no recorded times although it declares them, or the rate replays them.
     """
     times = spout.times if spout.recorded else None
     if times is None and (spout.recorded or isinstance(rate, Replay)):
@@ -140,7 +140,7 @@ def source_clock(rate: Rate, spout: Spout, index: int, of: int, seed: int) -> So
 
 
 def check_rate(rate: Rate, workload: Workload) -> None:
-    """Check that every spout of `workload` can keep `rate`.
+    """Check that every spout of `workload` supports `rate`.
 
     Raises:
         InputError: the rate replays recorded times, and a spout has none.

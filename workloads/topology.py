@@ -25,7 +25,7 @@ FieldType = Literal["int", "float", "str", "bytes", "bool"]
 GroupingKind = Literal["shuffle", "fields", "global", "all", "direct", "local-or-shuffle"]
 
 MOST_EXECUTORS = 1_000_000
-"""Per topology; more is a slip of the keyboard, and would only exhaust memory."""
+"""Maximum number of executors per topology; more is taken for a typing error, and would exhaust memory."""
 
 AtLeastOne = Annotated[int, Meta(ge=1)]
 Parallelism = Annotated[int, Meta(ge=1, le=MOST_EXECUTORS)]
@@ -40,19 +40,19 @@ class Executor(NamedTuple):
     """One running instance of a component."""
 
     component: str
-    index: int  # type: ignore[assignment]  # shadows tuple.index, which nobody needs here
+    index: int  # type: ignore[assignment]  # shadows tuple.index, which is not needed here
 
     @property
     def name(self) -> str:
-        """`component[index]`, as files and traces write it."""
+        """`component[index]`, as in files and traces."""
         return f"{self.component}[{self.index}]"
 
     @classmethod
     def named(cls, name: str) -> "Executor":
-        """Return the executor that `component[index]` stands for.
+        """Return the executor written as `component[index]`.
 
         Raises:
-            ValueError: `name` is not of that form.
+            ValueError: `name` does not have that form.
         """
         component, bracket, index = name.removesuffix("]").partition("[")
         if not component or not bracket or not index.isdecimal() or not name.endswith("]"):
@@ -61,7 +61,7 @@ class Executor(NamedTuple):
 
 
 class Input(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename={"source": "from"}):
-    """One stream that a bolt subscribes to, and how its tuples are dealt to the bolt's executors."""
+    """Subscription of a bolt to a stream, with the grouping that distributes its tuples."""
 
     source: ComponentId
     grouping: GroupingKind = "shuffle"
@@ -111,7 +111,7 @@ def ackers(count: int) -> tuple[Component, ...]:
 
 
 class Constraints(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Pairs of components that may not share a worker, and most executors of a component per node."""
+    """Pairs of components that must not share a worker, and maximum executors of a component per node."""
 
     incompatible: tuple[tuple[str, str], ...] = ()
     max_per_node: Mapping[str, AtLeastOne] = {}
@@ -138,7 +138,8 @@ class Topology(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     @cached_property
     def executors(self) -> tuple[Executor, ...]:
         """All executors; the position in this tuple is the executor's number."""
-        return tuple(Executor(c.id, index) for c in self.components for index in range(c.parallelism))
+        # From a list: workers make a topology per move, and tuples made from generators leave memory behind.
+        return tuple([Executor(c.id, index) for c in self.components for index in range(c.parallelism)])
 
     @cached_property
     def number_of(self) -> dict[Executor, int]:
@@ -164,8 +165,8 @@ class Topology(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
         """Yield executor pairs that communicate: links in declaration order, then source, then destination.
 
         Shuffle, fields, all, direct and local-or-shuffle may send from every executor of the source to every executor
-        of the destination; a global grouping only reaches index 0. A pair that two links share comes once, at its first
-        place.
+        of the destination; a global grouping only reaches index 0. A pair that two links share is listed once, at its
+        first position.
         """
         seen: set[tuple[str, str, bool]] = set()
         for source, destination, entry in self.links():
@@ -194,7 +195,7 @@ class Topology(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """Component ids from upstream to downstream; among those that are ready, as listed.
+        """Component ids from upstream to downstream; ready ones in the order listed.
 
         Raises:
             InputError: the components form a cycle.
@@ -213,7 +214,7 @@ class Topology(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
 
     @cached_property
     def level(self) -> dict[str, int]:
-        """Component id -> links on the longest path that leads to it; as `order`, it needs a topology without cycles.
+        """Component id -> links on the longest path to it; requires a topology without cycles, as `order` does.
 
         The links that leave a component belong to the stage of the same number.
         """
@@ -224,7 +225,7 @@ class Topology(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
 
     @property
     def stages(self) -> int:
-        """Stages of the pipeline that its links form; 0 without links."""
+        """Number of stages of the pipeline formed by its links; 0 without links."""
         return max(self.level.values(), default=0)
 
 
@@ -232,13 +233,13 @@ def load_topology(path: str | Path) -> Topology:
     """Read a topology file.
 
     Raises:
-        InputError: the file is wrong; the message names file, line, key and value.
+        InputError: the file is invalid; the message names file, line, key and value.
     """
     return topology_of(read(path))
 
 
 def topology_of(document: Document) -> Topology:
-    """Turn a document into a `Topology`, checking what one key alone cannot show."""
+    """Convert a document to a `Topology`, with the checks that involve several keys."""
     topology = document.convert(Topology)
     seen: set[str] = set()
     for at, component in enumerate(topology.components):

@@ -1,4 +1,4 @@
-"""`Traffic`: what was observed of running topologies; online schedulers need it."""
+"""`Traffic`: observed rates and loads of running topologies, used by online schedulers."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
@@ -48,24 +48,24 @@ class Traffic(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 
 
 def load_traffic(path: str | Path, topologies: Sequence[Topology] = ()) -> Traffic:
-    """Read a traffic file; with `topologies`, every executor in it must be one of theirs.
+    """Read a traffic file; with `topologies`, every executor in it must belong to one of them.
 
     Raises:
-        InputError: the file is wrong; the message names file, line, key and value.
+        InputError: the file is invalid; the message names file, line, key and value.
     """
     return traffic_of(read(path), topologies)
 
 
 def traffic_of(document: Document, topologies: Sequence[Topology] = (), others: Collection[str] = ()) -> Traffic:
-    """Turn a document into `Traffic`, checking executor names against `topologies`.
+    """Convert a document to `Traffic`, checking executor names against `topologies`.
 
     Args:
         document: the traffic file.
-        topologies: whose executors it may name.
-        others: names of further executors that run beside them.
+        topologies: topologies whose executors it may name.
+        others: names of other running executors.
 
     Raises:
-        InputError: also for a name that two topologies share, since nothing says whose rate it is.
+        InputError: also for a name that occurs in two topologies, since its rate is ambiguous.
     """
     traffic = document.convert(Traffic)
     if not topologies:
@@ -89,7 +89,7 @@ def traffic_of(document: Document, topologies: Sequence[Topology] = (), others: 
 
 
 def _owner(document: Document, steps: Steps, name: str, owners: Mapping[str, Sequence[str]]) -> str | None:
-    """Return the topology whose executor `name` is, None when it is one of another round."""
+    """Return the topology of executor `name`, or None for a topology outside the round."""
     if name not in owners:
         raise document.error(steps, f"unknown executor {name!r}{nearest(name, owners)}")
     if len(owners[name]) > 1:

@@ -1,4 +1,4 @@
-"""A workload: a topology, the operators behind its components, its data, and the answer it must give."""
+"""Interface of a workload: topology, operators of its components, data, and reference answer."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,15 +13,15 @@ from workloads.topology import Topology
 
 @dataclass(frozen=True)
 class PreparedInput:
-    """A file that the controller prepared once and hands to every node.
+    """A file prepared once by the controller and copied to every node.
 
     Attributes:
-        name: the key under which `Context.inputs` gives its path to operators.
-        path: where it lies on the controller.
-        sha256: checksum in hex; a node refuses a copy that differs.
+        name: key of its path in `Context.inputs`.
+        path: path on the controller.
+        sha256: checksum in hex; a node rejects a copy that differs.
         records: number of records in it.
-        origin: one line on where the data came from, for the report.
-        quarantined: rows of the source that are not in it, by class (`malformed`, `outlier`, `out_of_order`).
+        origin: one line about the origin of the data, for the report.
+        quarantined: rows of the source left out, by class (`malformed`, `outlier`, `out_of_order`).
     """
 
     name: str
@@ -34,12 +34,12 @@ class PreparedInput:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What comparing an answer with its reference gave.
+    """Result of comparing an answer with its reference.
 
     Attributes:
         passed: whether they are equal.
-        checked: how many rows of the reference answer were compared.
-        message: the first differences in words; empty when passed.
+        checked: number of rows of the reference answer compared.
+        message: the first differences; empty when passed.
     """
 
     passed: bool
@@ -53,11 +53,10 @@ Answer = Mapping[str, Sequence[Row]]
 
 @runtime_checkable
 class Workload(Protocol):
-    """What a workload class offers; an instance is made from checked parameters.
+    """Interface of a workload class; instances are created from checked parameters.
 
     `Params` is a frozen dataclass with defaults; its annotations (also `Annotated` with `msgspec.Meta`) are what
-    the parameters of an agenda are checked against. What is wrong with values together its `__post_init__` says
-    by a `ValueError`.
+    the parameters of an agenda are checked against. `__post_init__` raises a `ValueError` for inconsistent values.
     """
 
     name: ClassVar[str]
@@ -67,7 +66,7 @@ class Workload(Protocol):
     params: Any
 
     def __init__(self, params: Any) -> None:
-        """Keep `params`, an instance of `Params`; read no file, because nodes make instances too."""
+        """Keep `params`, an instance of `Params`; read no file, because nodes create instances too."""
         ...
 
     def topology(self) -> Topology:
@@ -79,7 +78,7 @@ class Workload(Protocol):
         ...
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
-        """Prepare the input in `folder` (kept between runs) and say what there is.
+        """Prepare the input in `folder` (kept between runs) and describe it.
 
         Raises:
             InputError: the input that the parameters name cannot be used.
@@ -87,19 +86,19 @@ class Workload(Protocol):
         ...
 
     def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
-        """Return the right answer when spout executor i has emitted `positions[i]` records.
+        """Return the correct answer when spout executor i has emitted `positions[i]` records.
 
         Computed by other means than the operators: no operator code may be used here.
         """
         ...
 
     def compare(self, answer: Answer, reference: Answer) -> Verdict:
-        """Say whether two answers are the same."""
+        """Compare an answer with the reference."""
         ...
 
 
 def filled(given: Mapping[str, int], defaults: Mapping[str, int]) -> Mapping[str, int]:
-    """Return executors per component: `defaults` with those that were given in their place.
+    """Return executors per component: `defaults` overridden by `given`.
 
     Raises:
         ValueError: an unknown component (with the nearest one), or fewer than one executor.
@@ -119,14 +118,14 @@ def rows_differ(
     most: int = 3,
     same: Callable[[Row, Row], bool] = eq,
 ) -> list[str]:
-    """Compare two keyed answers in full; return at most `most` differences in words, none when equal.
+    """Compare two keyed answers in full; return at most `most` differences as text, none when equal.
 
     Args:
-        answer: rows as the sinks gave them; their first `key_fields` fields are the key.
+        answer: rows of the sinks; their first `key_fields` fields are the key.
         reference: rows of the reference.
         key_fields: number of leading fields that make the key.
-        most: how many differences to name.
-        same: whether two values, the fields behind the key, are the same.
+        most: maximum number of differences listed.
+        same: whether two values, the fields after the key, are equal.
     """
     differences: list[str] = []
     expected = {tuple(row[:key_fields]): tuple(row[key_fields:]) for row in reference}

@@ -37,7 +37,7 @@ class LookupModule(LookupBase):
         try:
             from inventory.documents import Document
             from inventory.errors import InputError
-            from inventory.links import VARIABLE, links_wished
+            from inventory.links import VARIABLE, requested_links
         except ImportError as fault:
             raise AnsibleError(f"run Ansible from the environment that Millrace is installed in: {fault}") from fault
         self.set_options(var_options=variables, direct=kwargs)
@@ -48,7 +48,7 @@ class LookupModule(LookupBase):
         asked = {name: _asked(hosts[name]) if both and name != here else [] for name in nodes}
         asked[here] = _asked(variables)
         try:
-            links = links_wished(Document("inventory", {name: {VARIABLE: asked[name]} for name in nodes}), nodes)
+            links = requested_links(Document("inventory", {name: {VARIABLE: asked[name]} for name in nodes}), nodes)
         except InputError as fault:
             raise AnsibleError(str(fault).removeprefix(f"inventory: {here}.")) from fault
         delays = {(link.sender, link.receiver): link.delay_ms for link in links}

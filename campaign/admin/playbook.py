@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from campaign.admin.playbook_output import Outcome, follow
 from campaign.display.settings import Settings, show
 from campaign.display.task_progress import tasks_shown
-from controller.emulation.lifecycle import standing_for
+from controller.emulation.lifecycle import cluster_for_playbook
 from controller.host.signals import interrupted_once
 from inventory.ansible_hosts import Hosts
 from inventory.ansible_listing import CONFIGURATION
@@ -100,7 +100,7 @@ def play(name: str, hosts: Hosts, choice: Choice, settings: Settings) -> Outcome
     command += choice.options
     with (
         interrupted_once(),
-        standing_for(name, hosts, choice.is_read_only, choice.is_partial, settings.progress),
+        cluster_for_playbook(name, hosts, choice.is_read_only, choice.is_partial, settings.progress),
         tasks_shown(name, settings.quiet, settings.color) as progress,
     ):
         on_change = progress.show_change if choice.check else lambda _lines: None

@@ -28,7 +28,7 @@ from inventory.documents import Document, Steps
 from inventory.errors import InputError, ParameterError, nearest
 from inventory.flops import LackingNodeError
 from inventory.params import as_plain
-from scheduler.placement_file import PlacementFile, answer_of
+from scheduler.placement_file import PlacementFile, make_placement_file
 from scheduler.problem import Placement, Problem
 from scheduler.registry import make_scheduler
 from scheduler.validation import Checked
@@ -279,7 +279,7 @@ def _place(scheduler: Checked, application: Application, cluster: Cluster) -> Pl
         begun = time.perf_counter()
         plan = scheduler.place(problem)
         elapsed_s = time.perf_counter() - begun
-    answer = answer_of(scheduler.name, scheduler.params, problem, plan, elapsed_s)
+    answer = make_placement_file(scheduler.name, scheduler.params, problem, plan, elapsed_s)
     placement = plan.placements[topology.id]
     if placement.status != "placed":
         left = len(topology.executors) - len(placement.assignments)

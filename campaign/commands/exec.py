@@ -34,10 +34,10 @@ def command(inventory: str, node: str, command_: Sequence[str]) -> int:
     if isinstance(document, ClusterOfHosts):
         hosts = document.hosts.by_name
         _check(inventory, node, hosts)
-        from controller.emulation.lifecycle import in_reach_of
+        from controller.emulation.lifecycle import inside_network_of
         from controller.ssh.execute import execute
 
-        with in_reach_of(document.hosts):
+        with inside_network_of(document.hosts):
             return asyncio.run(execute(hosts[node], command_))
     _check(inventory, node, cluster_of(document).by_id)
     try:

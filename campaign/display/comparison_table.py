@@ -9,7 +9,7 @@ from rich.table import Table
 from campaign.display.console import plain_console
 from campaign.place.place import Placed, PlacementRefused
 from inventory.foreign import printable
-from scheduler.explain.node_load import hosts_of
+from scheduler.explain.node_load import loads_by_node
 
 MAX_WIDTH = 1000
 """Characters; enough for every number."""
@@ -58,7 +58,7 @@ def _table(outcomes: Sequence[Placed | PlacementRefused]) -> Table:
             str(cost.nodes_used),
             str(cost.slots_used),
             _number(cost.load_stddev, 3),
-            str(sum(host.overloaded for host in hosts_of(outcome.problem, outcome.plan))),
+            str(sum(host.overloaded for host in loads_by_node(outcome.problem, outcome.plan))),
             f"{answer.elapsed_s * 1000:.1f}",
             states[0] if len(set(states)) == 1 else ", ".join(states),
         )

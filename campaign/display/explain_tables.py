@@ -7,7 +7,7 @@ from campaign.display.console import plain_console
 from campaign.place.place import Placed
 from inventory.foreign import escaped, printable
 from scheduler.explain import Explanation
-from scheduler.explain.details import Section, told
+from scheduler.explain.details import Section, describe_details
 
 MOST_NODES = 60
 """Maximum number of listed nodes."""
@@ -27,7 +27,7 @@ def print_account(placed: Placed, account: Explanation, color: bool = True) -> N
     if account.pairs:
         _print_titled(console, "heaviest executor pairs between nodes", _pairs(account))
     console.print()
-    sections = told(placed.problem, placed.answer.details, placed.plan.schedule)
+    sections = describe_details(placed.problem, placed.answer.details, placed.plan.schedule)
     if sections:
         console.print(f"{placed.answer.scheduler}: decisions", style="bold")
     for section in sections:

@@ -5,7 +5,7 @@ from rich.table import Table
 from campaign.display.console import plain_console
 from inventory.foreign import printable
 from scheduler.explain.details import compact
-from scheduler.placement_file import PlacementFile, TopologyAnswer
+from scheduler.placement_file import PlacementFile, TopologyPlacement
 
 
 def print_answer(answer: PlacementFile, color: bool = True) -> None:
@@ -24,7 +24,7 @@ def print_answer(answer: PlacementFile, color: bool = True) -> None:
         console.print(f"released: {released}")
 
 
-def _table(answer: PlacementFile, name: str, topology: TopologyAnswer) -> Table:
+def _table(answer: PlacementFile, name: str, topology: TopologyPlacement) -> Table:
     table = Table(title=f"{printable(name)}: {topology.status}", title_justify="left", title_style="bold")
     table.add_column("node")
     table.add_column("power", justify="right")

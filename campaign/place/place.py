@@ -11,10 +11,10 @@ from inventory.documents import Document
 from inventory.errors import InputError, MillraceError, RunError, UnfitError, nearest
 from inventory.flops import LackingNodeError
 from inventory.params import described
-from scheduler.explain import Explanation, account_of
-from scheduler.explain.lower_bound import LowerBound, least_of
-from scheduler.load_problem import pose
-from scheduler.placement_file import PlacementFile, answer_of
+from scheduler.explain import Explanation, explain_plan
+from scheduler.explain.lower_bound import LowerBound, compute_lower_bound
+from scheduler.load_problem import load_problem
+from scheduler.placement_file import PlacementFile, make_placement_file
 from scheduler.problem import Needs, Plan, Problem, Scheduler
 from scheduler.registry import make_scheduler, scheduler_class
 from scheduler.validation import Checked
@@ -41,7 +41,7 @@ class Round:
 
     def problem(self, needs: Needs) -> Problem:
         """Return the problem for a scheduler with these needs."""
-        return pose(needs, self.cluster, self.topologies, self.traffic)
+        return load_problem(needs, self.cluster, self.topologies, self.traffic)
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ def place(ready: Checked, given: Round, least: LowerBound | None = None) -> Plac
         raise given.cluster.error(("nodes", at), str(fault)) from None
     account: Explanation | UnsetType = UNSET
     if given.explain:
-        account = account_of(problem, plan, least_of(problem) if least is None else least)
-    return Placed(problem, plan, answer_of(ready.name, ready.params, problem, plan, elapsed_s, account))
+        account = explain_plan(problem, plan, compute_lower_bound(problem) if least is None else least)
+    return Placed(problem, plan, make_placement_file(ready.name, ready.params, problem, plan, elapsed_s, account))
 
 
 def compare(names: Sequence[str], given: Round, *sources: Document) -> list[Placed | PlacementRefused]:
@@ -119,7 +119,7 @@ def compare(names: Sequence[str], given: Round, *sources: Document) -> list[Plac
         name: make_scheduler(name, *((_only(document, known[name]), ()) for document in sources)) for name in kinds
     }
     everything = given.problem(ANYTHING)
-    least = least_of(everything) if given.explain else None
+    least = compute_lower_bound(everything) if given.explain else None
     outcomes: list[Placed | PlacementRefused] = []
     for name, kind in classes.items():
         if isinstance(kind, PlacementRefused):

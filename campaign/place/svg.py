@@ -27,7 +27,7 @@ from campaign.place.svg_boxes import (
 from controller.host.durable_files import replace_file
 from inventory.errors import InputError
 from scheduler.explain.cut_links import between_nodes
-from scheduler.explain.node_load import hosts_of
+from scheduler.explain.node_load import loads_by_node
 
 MOST_NODES = 24
 """Maximum number of nodes with which empty nodes are drawn."""
@@ -86,7 +86,7 @@ def picture(placed: Placed, scale: float) -> str:
     """Return the SVG document of one placement; a line with rate `scale` has the greatest width."""
     styles = ComponentStyles(placed.problem)
     drawn = _drawn(placed)
-    hosts = {host.id: host for host in hosts_of(placed.problem, placed.plan)}
+    hosts = {host.id: host for host in loads_by_node(placed.problem, placed.plan)}
     contents = contents_of(placed)
     boxes = [box_of(hosts[node], contents.get(node, {}), styles) for node in drawn]
     centres = _circle(boxes)

@@ -25,7 +25,7 @@ from campaign.runner.event_loop import CampaignEventLoop
 from campaign.runner.run_attempt import RunAttempt, remove_results
 from campaign.runner.run_inputs import Conditions, RunInputs
 from controller.host.cleanup_log import CleanupLog
-from controller.host.durable_files import DiskFullError, check_room, noticing_full_disk, writing
+from controller.host.durable_files import DiskFullError, check_room, converting_full_disk, writing
 from controller.host.signals import SIGNALS, ignore_interrupts
 from controller.nodes.agents import Member
 from controller.nodes.backend import Backend
@@ -199,7 +199,7 @@ class Campaign:
         members = self._backend.members(name, work)
         run_attempt = self._run_attempt(run, members, attempt, partial, work / OWN_FOLDER)
         try:
-            with noticing_full_disk(self._store.folder, self._work):
+            with converting_full_disk(self._store.folder, self._work):
                 await self._backend.check_room(sum(entry.path.stat().st_size for entry in self._inputs[run.workload]))
                 await run_attempt.calibrate(self._backend)
                 outcome = await run_attempt.run()

@@ -21,7 +21,7 @@ from controller.host.cluster_lock import ClusterLock
 from controller.host.durable_files import writing
 from controller.host.signals import interrupted_once
 from controller.nodes.backend import Backend
-from workloads.preparation_progress import told
+from workloads.preparation_progress import reporting_to
 
 
 def run_all(
@@ -77,5 +77,5 @@ def prepared(opened: Opened, runs: Sequence[Run], folder: Path, settings: Settin
         UnfitError: it cannot be prepared on this machine.
     """
     labels = sorted({run.workload for run in runs})
-    with progress_bar("preparing inputs", settings.quiet, settings.color) as listener, told(listener):
+    with progress_bar("preparing inputs", settings.quiet, settings.color) as listener, reporting_to(listener):
         return prepare_inputs(opened.plan, labels, folder)

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from controller.emulation.calibration import calibrate, short_of
-from controller.emulation.cluster import why_not
+from controller.emulation.calibration import calibrate, shortfall_of
+from controller.emulation.cluster import unsupported_reason
 from controller.emulation.daemon_client import ask
 from controller.emulation.description import Description
-from controller.emulation.lifecycle import cluster_of, joined, start, use_of
+from controller.emulation.lifecycle import cluster_of, lock_of, start, use_running
 from controller.host.cleanup_log import CleanupLog
 from controller.host.namespaces import inside
 from controller.nodes.backend import Calibration, Operator
@@ -38,7 +38,7 @@ class EmulatedBackend(SshBackend):
 
     def check(self) -> None:
         """See `Backend.check`: host, user and inventory must allow an emulated cluster."""
-        if reason := why_not():
+        if reason := unsupported_reason():
             raise UnfitError(f"an emulated cluster: {reason}")
         cluster_of(self._inventory)
 
@@ -46,7 +46,7 @@ class EmulatedBackend(SshBackend):
     def up(self, state: CleanupLog) -> Iterator[None]:
         """See `Backend.up`: use a running cluster, or start and provision one and take it down at the end."""
         with ExitStack() as stack:
-            description = joined(self._inventory, self._operator.progress)
+            description = use_running(self._inventory, self._operator.progress)
             if description is None:
                 cluster = start(self._inventory, self._operator.progress)
                 stack.callback(cluster.down)
@@ -55,7 +55,7 @@ class EmulatedBackend(SshBackend):
             self._description = description
             # Only now: the login key is created with the cluster.
             super().check()
-            stack.enter_context(use_of(self._inventory))
+            stack.enter_context(lock_of(self._inventory))
             stack.enter_context(inside(description.network.controller.path))
             stack.enter_context(super().up(state))
             yield
@@ -64,7 +64,7 @@ class EmulatedBackend(SshBackend):
         """See `Backend.calibrate`: measures all nodes at once, then every link with a limit or a delay."""
         self._refused = len(ask(self._folder, "status").refused)
         found = await asyncio.to_thread(calibrate, self._up)
-        return Calibration(tuple(found), short_of(found))
+        return Calibration(tuple(found), shortfall_of(found))
 
     async def check_since_calibration(self) -> None:
         """See `Backend.check_since_calibration`: values that a real kernel refuses, and nodes that have ended."""

@@ -101,7 +101,7 @@ class Demand:
         return self.total_of_kind[self.kind[executor]]
 
 
-class Whereabouts:
+class KindLocations:
     """Number of executors of each kind on each node, updated by the caller."""
 
     def __init__(self, demand: Demand) -> None:
@@ -120,7 +120,7 @@ class Whereabouts:
         if not count[node]:
             del count[node]
 
-    def toward(self, executor: int) -> dict[str, int]:
+    def rate_by_node(self, executor: int) -> dict[str, int]:
         """Return node -> rate between `executor`, which must not be on any node, and the executors there."""
         found: dict[str, int] = {}
         for other, rate in self._demand.near[self._demand.kind[executor]].items():
@@ -135,5 +135,5 @@ def _resident(problem: Problem, loads: Loads) -> list[float]:
     found: dict[str, list[float]] = {node.id: [] for node in problem.cluster.nodes}
     for worker in problem.existing:
         if worker.topology not in ours:
-            found[worker.node].extend(loads.of_stranger(name) for name in worker.executors)
+            found[worker.node].extend(loads.of_outside_executor(name) for name in worker.executors)
     return [fsum(values) for values in found.values()]

@@ -7,14 +7,14 @@ are left out.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scheduler.adaptive.demand import Demand, Whereabouts
+from scheduler.adaptive.demand import Demand, KindLocations
 from scheduler.problem import Problem
 from scheduler.toolkit.slots import running
 from workloads.topology import Executor
 
 
 @dataclass(frozen=True)
-class Stay:
+class StoppedTopology:
     """Former position of a topology: executor -> node, and node -> number of workers."""
 
     home: Mapping[int, str]
@@ -39,7 +39,7 @@ class NodeState:
         self.nodes: Sequence[str] = sorted(usable)
         self.load = {node: demand.resident[node] for node in self.nodes}
         self.free = {node: usable[node].slots for node in self.nodes}
-        self.at = Whereabouts(demand)
+        self.at = KindLocations(demand)
         self.home: list[str | None] = [None] * len(demand.executors)
         self._workers: list[dict[str, int]] = [{} for _ in problem.topologies]
         self._settled: list[dict[str, int]] = [{} for _ in problem.topologies]
@@ -56,31 +56,31 @@ class NodeState:
                 if t is not None:
                     self._workers[t][slot.node] = self._workers[t].get(slot.node, 0) + 1
                     for executor in executors:
-                        self._settle(start[t] + self._number(problem, t, executor), slot.node)
+                        self._assign(start[t] + self._number(problem, t, executor), slot.node)
 
     @staticmethod
     def _number(problem: Problem, topology: int, executor: Executor) -> int:
         return problem.topologies[topology].number_of[executor]
 
-    def vacate(self, topology: int) -> "Stay":
+    def vacate(self, topology: int) -> "StoppedTopology":
         """Stop all workers of `topology`. Return their former position, which `restore` accepts."""
         mine = [e for e, owner in enumerate(self._demand.owner) if owner == topology]
-        stay = Stay({e: node for e in mine if (node := self.home[e]) is not None}, self._workers[topology])
+        stay = StoppedTopology({e: node for e in mine if (node := self.home[e]) is not None}, self._workers[topology])
         for executor in stay.home:
-            self._unsettle(executor)
+            self._unassign(executor)
         for node, workers in stay.workers.items():
             self.free[node] += workers
         self._workers[topology] = {}
         return stay
 
-    def restore(self, topology: int, stay: "Stay") -> None:
+    def restore(self, topology: int, stay: "StoppedTopology") -> None:
         """Restore `topology` to the position that `vacate` returned."""
         self.vacate(topology)
         for node, workers in stay.workers.items():
             self.free[node] -= workers
         self._workers[topology] = dict(stay.workers)
         for executor, node in stay.home.items():
-            self._settle(executor, node)
+            self._assign(executor, node)
 
     def hosts(self, topology: int, node: str) -> bool:
         """Return whether `node` has a worker of `topology` or a free slot."""
@@ -96,25 +96,25 @@ class NodeState:
         topology = self._demand.owner[executor]
         if node not in self._workers[topology]:
             self.start(topology, node, 1)
-        self._settle(executor, node)
+        self._assign(executor, node)
 
     def move(self, executor: int, node: str) -> None:
         """Move `executor` to another node. A worker that loses its last executor is stopped."""
         t = self._demand.owner[executor]
         source = self.home[executor]
-        self._unsettle(executor)
+        self._unassign(executor)
         if source is not None and not self._settled[t][source]:
             self.free[source] += self._workers[t].pop(source)
         self.put(executor, node)
 
-    def _settle(self, executor: int, node: str) -> None:
+    def _assign(self, executor: int, node: str) -> None:
         settled = self._settled[self._demand.owner[executor]]
         settled[node] = settled.get(node, 0) + 1
         self.home[executor] = node
         self.load[node] += self._demand.load[executor]
         self.at.put(executor, node)
 
-    def _unsettle(self, executor: int) -> None:
+    def _unassign(self, executor: int) -> None:
         node = self.home[executor]
         if node is not None:
             self._settled[self._demand.owner[executor]][node] -= 1

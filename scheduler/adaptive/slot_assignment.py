@@ -17,12 +17,12 @@ from scheduler.toolkit.slots import FreeSlots, Workers, port_order, running
 from workloads.topology import Executor, Topology
 
 
-def join(problem: Problem, demand: Demand, ground: NodeState, details: Mapping[str, Any]) -> Plan:
+def assign_slots(problem: Problem, demand: Demand, node_state: NodeState, details: Mapping[str, Any]) -> Plan:
     """Return the plan for executors on the nodes chosen in `node_state`."""
     free = FreeSlots(problem)
     ran = running(problem)
     nodes: list[dict[Executor, str]] = [{} for _ in problem.topologies]
-    for executor, node in enumerate(ground.home):
+    for executor, node in enumerate(node_state.home):
         if node is not None:
             nodes[demand.owner[executor]][demand.executors[executor]] = node
     staying = {
@@ -33,7 +33,7 @@ def join(problem: Problem, demand: Demand, ground: NodeState, details: Mapping[s
             if slot not in workers:
                 free.release(slot)
     placements = {
-        topology.id: _seat(problem, topology, home, staying[topology.id], free)
+        topology.id: _assign_topology(problem, topology, home, staying[topology.id], free)
         for topology, home in zip(problem.topologies, nodes, strict=True)
     }
     freed = [worker for worker in problem.existing if _loses(problem, worker, staying)]
@@ -46,7 +46,7 @@ def _staying(workers: Workers, home: Mapping[Executor, str]) -> Workers:
     return {slot: executors for slot, executors in kept.items() if executors or not workers[slot]}
 
 
-def _seat(
+def _assign_topology(
     problem: Problem, topology: Topology, home: Mapping[Executor, str], staying: Workers, free: FreeSlots
 ) -> Placement:
     assignments = {executor: slot for slot, executors in staying.items() for executor in executors}

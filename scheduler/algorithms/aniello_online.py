@@ -89,7 +89,7 @@ class AnielloOnline:
         details: dict[str, Any] = {
             "applied": bool(reason),
             "reason": reason or "too little would be gained",
-            "inter_node": {"now": now.crossing, "plan": plan.crossing},
+            "inter_node": {"now": now.cut_rate, "plan": plan.cut_rate},
         }
         if not reason:
             return unplanned.plan(even, details)
@@ -98,8 +98,8 @@ class AnielloOnline:
 
     def _why(self, now: "_Present", plan: Planned, capacity: Sequence[float]) -> str:
         """Return why the plan replaces the running placement, or an empty text."""
-        kept = floor(now.crossing * (100 - decimal(self._params.traffic_improvement)) / 100)
-        if kept >= plan.crossing:
+        kept = floor(now.cut_rate * (100 - decimal(self._params.traffic_improvement)) / 100)
+        if kept >= plan.cut_rate:
             return "less traffic between nodes"
         for carried, limit, later in zip(now.carried, capacity, plan.carried, strict=True):
             if carried > limit and later < carried:
@@ -157,19 +157,19 @@ class _Present:
     """Placement without the plan: running executors stay, waiting ones are placed evenly.
 
     Attributes:
-        crossing: rate between nodes.
+        cut_rate: rate between nodes.
         carried: node -> load of the executors that are also in the plan.
     """
 
     def __init__(self, stats: Sequence[Stats], placements: Mapping[str, Placement], nodes: Sequence[str]) -> None:
         carried = dict.fromkeys(nodes, 0)
-        self.crossing = 0
+        self.cut_rate = 0
         for mine in stats:
             slots = placements[mine.topology.id].assignments
             at = [slot.node if (slot := slots.get(executor)) is not None else None for executor in mine.executors]
             for sender, receiver, rate in mine.pairs:
                 if at[sender] is not None and at[receiver] is not None and at[sender] != at[receiver]:
-                    self.crossing += rate
+                    self.cut_rate += rate
             for executor in mine.busy:
                 node = at[executor]
                 if node is not None:

@@ -61,7 +61,7 @@ class DStorm:
     def place(self, problem: Problem) -> Plan:
         """Place topologies in order, each as a whole or not at all. A topology that fails keeps its running workers."""
         demand = Demand(problem)
-        ground = NodeState(problem, demand)
+        node_state = NodeState(problem, demand)
         index = {node.id: at for at, node in enumerate(problem.cluster.nodes)}
         parts: dict[str, dict[Executor, Part]] = {}
         failures: dict[str, str] = {}
@@ -70,14 +70,14 @@ class DStorm:
         for number, topology in enumerate(problem.topologies):
             mine = range(first, first + len(topology.executors))
             first = mine.stop
-            stay = ground.vacate(number)
-            packing = _Packing(problem, demand, ground, self._params, number, mine)
+            stay = node_state.vacate(number)
+            packing = _Packing(problem, demand, node_state, self._params, number, mine)
             packing.run()
             if packing.waiting:
-                ground.restore(number, stay)
+                node_state.restore(number, stay)
                 failures[topology.id] = _failure(topology, demand, packing.waiting)
             else:
-                homes = ((e, node) for e in mine if (node := ground.home[e]) is not None)
+                homes = ((e, node) for e in mine if (node := node_state.home[e]) is not None)
                 parts[topology.id] = {demand.executors[e]: (node, 0) for e, node in homes}
             account[topology.id] = {
                 "opened": [index[node] for node in packing.opened],
@@ -105,14 +105,14 @@ class _Packing:
     """
 
     def __init__(
-        self, problem: Problem, demand: Demand, ground: NodeState, params: DStormParams, number: int, mine: range
+        self, problem: Problem, demand: Demand, node_state: NodeState, params: DStormParams, number: int, mine: range
     ) -> None:
         self._demand = demand
-        self._ground = ground
+        self._ground = node_state
         self._number = number
-        self._memory = _memory_used(problem, demand, ground)
-        self._cluster_cpu = sum(demand.capacity[node] for node in ground.nodes)
-        self._cluster_memory = sum(demand.memory_of[node] for node in ground.nodes)
+        self._memory = _memory_used(problem, demand, node_state)
+        self._cluster_cpu = sum(demand.capacity[node] for node in node_state.nodes)
+        self._cluster_memory = sum(demand.memory_of[node] for node in node_state.nodes)
         self.opened: list[str] = []
         self.order: list[int] = []
         ranked = sorted(mine, key=demand.rank.__getitem__, reverse=True)
@@ -199,7 +199,7 @@ def _share(part: int, whole: int) -> Fraction:
     return Fraction(part, whole) if whole else Fraction(0)
 
 
-def _memory_used(problem: Problem, demand: Demand, ground: NodeState) -> dict[str, int]:
+def _memory_used(problem: Problem, demand: Demand, node_state: NodeState) -> dict[str, int]:
     """Return node -> memory in use.
 
     Executors of topologies outside the round count with a component's default.
@@ -209,8 +209,8 @@ def _memory_used(problem: Problem, demand: Demand, ground: NodeState) -> dict[st
     for worker in problem.existing:
         if worker.topology not in ours:
             elsewhere[worker.node] += len(worker.executors)
-    used = {node: int(elsewhere[node] * DEFAULT_ONHEAP_MB * demand.memory_scale) for node in ground.nodes}
-    for executor, home in enumerate(ground.home):
+    used = {node: int(elsewhere[node] * DEFAULT_ONHEAP_MB * demand.memory_scale) for node in node_state.nodes}
+    for executor, home in enumerate(node_state.home):
         if home is not None:
             used[home] += demand.memory[executor]
     return used

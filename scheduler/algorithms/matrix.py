@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from scheduler.adaptive.demand import Demand
 from scheduler.adaptive.node_state import NodeState
-from scheduler.adaptive.slot_assignment import join
+from scheduler.adaptive.slot_assignment import assign_slots
 from scheduler.problem import Needs, Plan, Problem
 from scheduler.toolkit.scaling import as_float, decimal
 
@@ -55,13 +55,13 @@ class Matrix:
     def place(self, problem: Problem) -> Plan:
         """Place waiting tasks, then level loads; all topologies together."""
         demand = Demand(problem)
-        ground = NodeState(problem, demand)
+        node_state = NodeState(problem, demand)
         tolerance = (
             Fraction(max(demand.load, default=0))
             if self._params.tolerance is None
             else decimal(self._params.tolerance) * demand.load_scale
         )
-        matrices = _Matrices(problem, demand, ground, tolerance)
+        matrices = _Matrices(problem, demand, node_state, tolerance)
         matrices.place_waiting()
         moved = matrices.level()
         details: dict[str, Any] = {
@@ -70,48 +70,51 @@ class Matrix:
             "tolerance": as_float(tolerance / demand.load_scale),
             "moved": moved,
         }
-        return join(problem, demand, ground, details)
+        return assign_slots(problem, demand, node_state, details)
 
 
 class _Matrices:
     """L (rates), X (node of each task) and S (hops: 0 on the node, 1 in the rack, 2 beyond) of one round."""
 
-    def __init__(self, problem: Problem, demand: Demand, ground: NodeState, tolerance: Fraction) -> None:
+    def __init__(self, problem: Problem, demand: Demand, node_state: NodeState, tolerance: Fraction) -> None:
         self._demand = demand
-        self._ground = ground
-        self._rack = {node: problem.cluster.by_id[node].rack for node in ground.nodes}
+        self._ground = node_state
+        self._rack = {node: problem.cluster.by_id[node].rack for node in node_state.nodes}
         self._tolerance = tolerance
-        waits = sum(demand.load[e] for e, home in enumerate(ground.home) if home is None)
-        self.mean = Fraction(sum(ground.load.values()) + waits, len(ground.nodes) or 1)
+        waits = sum(demand.load[e] for e, home in enumerate(node_state.home) if home is None)
+        self.mean = Fraction(sum(node_state.load.values()) + waits, len(node_state.nodes) or 1)
 
     def place_waiting(self) -> None:
         """Place tasks by total rate, each on the cheapest node within the tolerance, else on the least loaded one."""
-        demand, ground = self._demand, self._ground
-        waiting = [e for e, home in enumerate(ground.home) if home is None]
+        demand, node_state = self._demand, self._ground
+        waiting = [e for e, home in enumerate(node_state.home) if home is None]
         for executor in sorted(waiting, key=lambda e: (-demand.total(e), demand.rank[e])):
-            nodes = [node for node in ground.nodes if ground.hosts(demand.owner[executor], node)]
+            nodes = [node for node in node_state.nodes if node_state.hosts(demand.owner[executor], node)]
             most = self.mean + self._tolerance - demand.load[executor]
-            within = [node for node in nodes if ground.load[node] <= most]
+            within = [node for node in nodes if node_state.load[node] <= most]
             if within:
-                hops = self._hops(ground.at.toward(executor))
-                ground.put(executor, min(within, key=lambda node: (hops[node], ground.load[node], node)))
+                hops = self._hops(node_state.at.rate_by_node(executor))
+                node_state.put(executor, min(within, key=lambda node: (hops[node], node_state.load[node], node)))
             elif nodes:
-                ground.put(executor, min(nodes, key=lambda node: (ground.load[node], node)))
+                node_state.put(executor, min(nodes, key=lambda node: (node_state.load[node], node)))
 
-    def _hops(self, toward: Mapping[str, int]) -> dict[str, int]:
+    def _hops(self, rate_by_node: Mapping[str, int]) -> dict[str, int]:
         """Return node -> rate x hops of a task there, given the rate to its partners by node."""
         total = 0
         in_rack: dict[str, int] = {}
-        for node, rate in toward.items():
+        for node, rate in rate_by_node.items():
             total += rate
             in_rack[self._rack[node]] = in_rack.get(self._rack[node], 0) + rate
-        return {node: 2 * total - in_rack.get(self._rack[node], 0) - toward.get(node, 0) for node in self._ground.nodes}
+        return {
+            node: 2 * total - in_rack.get(self._rack[node], 0) - rate_by_node.get(node, 0)
+            for node in self._ground.nodes
+        }
 
     def cost(self) -> int:
         """Return the sum of L X X S, every pair counted once."""
         return (
             sum(
-                self._hops(self._ground.at.toward(executor))[node]
+                self._hops(self._ground.at.rate_by_node(executor))[node]
                 for executor, node in enumerate(self._ground.home)
                 if node is not None
             )
@@ -123,17 +126,17 @@ class _Matrices:
 
         Every move must bring loads closer together, and a task moves at most once (ours); so the loop terminates.
         """
-        demand, ground = self._demand, self._ground
-        movable: dict[str, dict[int, list[tuple[int, int]]]] = {node: {} for node in ground.nodes}
-        for executor, node in enumerate(ground.home):
+        demand, node_state = self._demand, self._ground
+        movable: dict[str, dict[int, list[tuple[int, int]]]] = {node: {} for node in node_state.nodes}
+        for executor, node in enumerate(node_state.home):
             if node is not None and demand.load[executor]:
                 movable[node].setdefault(demand.kind[executor], []).append((demand.rank[executor], executor))
         for kinds in movable.values():
             for tasks in kinds.values():
                 heapify(tasks)
         moved: list[int] = []
-        while any(abs(load - self.mean) > self._tolerance for load in ground.load.values()):
-            fullest = min(ground.nodes, key=lambda node: (-ground.load[node], node))
+        while any(abs(load - self.mean) > self._tolerance for load in node_state.load.values()):
+            fullest = min(node_state.nodes, key=lambda node: (-node_state.load[node], node))
             move = self._cheapest(fullest, movable[fullest])
             if move is None:
                 break
@@ -142,28 +145,30 @@ class _Matrices:
             heappop(tasks)
             if not tasks:
                 del movable[fullest][demand.kind[executor]]
-            ground.move(executor, target)
+            node_state.move(executor, target)
             moved.append(executor)
         return moved
 
     def _cheapest(self, source: str, movable: Mapping[int, list[tuple[int, int]]]) -> tuple[int, str] | None:
         """Return the task and its new node with the smallest rise in cost among moves that even out loads."""
-        demand, ground = self._demand, self._ground
+        demand, node_state = self._demand, self._ground
         best: tuple[int, int, int, str] | None = None
         found: tuple[int, str] | None = None
         for tasks in movable.values():
             rank, executor = tasks[0]
-            room = ground.load[source] - demand.load[executor]
+            room = node_state.load[source] - demand.load[executor]
             targets = [
-                node for node in ground.nodes if ground.load[node] < room and ground.hosts(demand.owner[executor], node)
+                node
+                for node in node_state.nodes
+                if node_state.load[node] < room and node_state.hosts(demand.owner[executor], node)
             ]
             if not targets:
                 continue
-            ground.at.take(executor, source)
-            hops = self._hops(ground.at.toward(executor))
-            ground.at.put(executor, source)
+            node_state.at.take(executor, source)
+            hops = self._hops(node_state.at.rate_by_node(executor))
+            node_state.at.put(executor, source)
             for node in targets:
-                rise = (hops[node] - hops[source], rank, ground.load[node], node)
+                rise = (hops[node] - hops[source], rank, node_state.load[node], node)
                 if best is None or rise < best:
                     best, found = rise, (executor, node)
         return found

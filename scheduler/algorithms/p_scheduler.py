@@ -53,7 +53,7 @@ class PScheduler:
         A topology for which no slot exists keeps its running workers.
         """
         demand = Demand(problem)
-        ground = NodeState(problem, demand)
+        node_state = NodeState(problem, demand)
         index = {node.id: at for at, node in enumerate(problem.cluster.nodes)}
         parts: dict[str, dict[Executor, Part]] = {}
         failures: dict[str, str] = {}
@@ -62,20 +62,20 @@ class PScheduler:
         for number, topology in enumerate(problem.topologies):
             mine = sorted(range(first, first + len(topology.executors)), key=demand.rank.__getitem__)
             first += len(topology.executors)
-            ground.vacate(number)
+            node_state.vacate(number)
             graph = _Graph(demand, mine)
-            homes = self._nodes_for(demand, ground, graph)
+            homes = self._nodes_for(demand, node_state, graph)
             if not homes:
                 failures[topology.id] = f"no free slot: {len(mine)} executors wait"
                 account[topology.id] = {"nodes": [], "cut": 0}
                 continue
             on_node = partition(graph.load, graph.near, len(homes))
             seats = _by_load(graph, on_node, homes)
-            workers = _workers(topology, graph, on_node, [ground.free[node] for node in seats])
+            workers = _workers(topology, graph, on_node, [node_state.free[node] for node in seats])
             for part, node in enumerate(seats):
-                ground.start(number, node, len({workers[at] for at, own in enumerate(on_node) if own == part}))
+                node_state.start(number, node, len({workers[at] for at, own in enumerate(on_node) if own == part}))
             for at, executor in enumerate(mine):
-                ground.put(executor, seats[on_node[at]])
+                node_state.put(executor, seats[on_node[at]])
             parts[topology.id] = {demand.executors[e]: (seats[on_node[at]], workers[at]) for at, e in enumerate(mine)}
             account[topology.id] = {
                 "nodes": [index[node] for node in seats],
@@ -83,11 +83,11 @@ class PScheduler:
             }
         return assemble(problem, parts, failures, {"topologies": account})
 
-    def _nodes_for(self, demand: Demand, ground: NodeState, graph: "_Graph") -> list[str]:
+    def _nodes_for(self, demand: Demand, node_state: NodeState, graph: "_Graph") -> list[str]:
         """Return the fewest nodes that carry the load at the target utilisation, most free capacity first."""
         target = decimal(self._params.target_utilisation)
-        room = {n: target * demand.capacity[n] - ground.load[n] for n in ground.nodes if ground.free[n] > 0}
-        order = sorted(room, key=lambda node: (ground.load[node] - demand.capacity[node], node))
+        room = {n: target * demand.capacity[n] - node_state.load[n] for n in node_state.nodes if node_state.free[n] > 0}
+        order = sorted(room, key=lambda node: (node_state.load[node] - demand.capacity[node], node))
         load = Fraction(sum(graph.load))
         chosen: list[str] = []
         for node in order[: len(graph.load)]:

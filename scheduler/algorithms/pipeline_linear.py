@@ -54,7 +54,7 @@ class PipelineLinear:
         grid = Distribution.padded(len(assignment.nodes), largest) if assignment.nodes else None
         layers = self._layers(grid, flow) if grid else []
         origins = [_inverse(labels) for labels, _ in layers]
-        placements = {usage.topology.id: _seat(usage, grid, origins) for usage in assignment.usages}
+        placements = {usage.topology.id: _place_waiting(usage, grid, origins) for usage in assignment.usages}
         schedule: list[tuple[int, ...]] = []
         if grid:
             schedule = [tuple(row) for row in relabelled(grid.rows(grid.nodes), layers[0][0])]
@@ -108,7 +108,7 @@ def _matrices(grid: Distribution | None, layers: Sequence[tuple[list[int], list[
     }
 
 
-def _seat(usage: NodeUsage, grid: Distribution | None, origins: Sequence[Sequence[int]]) -> Placement:
+def _place_waiting(usage: NodeUsage, grid: Distribution | None, origins: Sequence[Sequence[int]]) -> Placement:
     """Place the waiting executors on the nodes of their cells.
 
     Args:
@@ -126,7 +126,7 @@ def _seat(usage: NodeUsage, grid: Distribution | None, origins: Sequence[Sequenc
             usage.add(executor, node)
         else:
             left.append(executor)
-    if not usage.settle(left):
+    if not usage.assign_nodes(left):
         return concluded(usage.topology, usage.assignments, f"no free slot: {len(left)} executors wait")
     message = f"{len(left)} executors are not on the node of their cell, which has no free slot" if left else ""
     return concluded(usage.topology, usage.assignments, message)

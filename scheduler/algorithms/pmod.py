@@ -58,7 +58,7 @@ class Pmod:
         """Place all topologies together, one after the other. Running executors do not move."""
         assignment = NodeAssignment(problem)
         check_nodes(len(assignment.nodes))
-        placements = {usage.topology.id: _settled(usage) for usage in assignment.usages}
+        placements = {usage.topology.id: _place_waiting(usage) for usage in assignment.usages}
         dropped = {(usage.topology.id, executor.name) for usage in assignment.usages for executor in usage.dropped}
         freed = [w for w in problem.existing if any((w.topology, name) in dropped for name in w.executors)]
         if not assignment.nodes:
@@ -88,9 +88,9 @@ class Pmod:
         return Change(old_nodes, old_tasks, nodes, tasks)
 
 
-def _settled(usage: NodeUsage) -> Placement:
+def _place_waiting(usage: NodeUsage) -> Placement:
     """Place waiting executors, component by component, on the nodes with fewest executors of the component."""
-    message = "" if usage.settle(usage.waiting) else f"no free slot: {len(usage.waiting)} executors wait"
+    message = "" if usage.assign_nodes(usage.waiting) else f"no free slot: {len(usage.waiting)} executors wait"
     return concluded(usage.topology, usage.assignments, message)
 
 

@@ -57,46 +57,46 @@ class TStorm:
 
     def _reassign(self, problem: Problem) -> Plan:
         demand = Demand(problem)
-        ground = NodeState(problem, demand)
+        node_state = NodeState(problem, demand)
         for number in range(len(problem.topologies)):
-            ground.vacate(number)
-        share = -(-len(demand.executors) // len(ground.nodes)) if ground.nodes else 0
+            node_state.vacate(number)
+        share = -(-len(demand.executors) // len(node_state.nodes)) if node_state.nodes else 0
         limit = floor(decimal(self._params.gamma) * share)
-        hosted = dict.fromkeys(ground.nodes, 0)
+        hosted = dict.fromkeys(node_state.nodes, 0)
         order = sorted(
             range(len(demand.executors)),
             key=lambda e: (-demand.total(e), problem.topologies[demand.owner[e]].id, demand.rank[e]),
         )
         beyond: dict[str, list[int]] = {"over_limit": [], "over_capacity": []}
         for executor in order:
-            node = _choose(executor, demand, ground, hosted, limit, beyond)
+            node = _choose(executor, demand, node_state, hosted, limit, beyond)
             if node is not None:
-                ground.put(executor, node)
+                node_state.put(executor, node)
                 hosted[node] += 1
         details: dict[str, Any] = {"order": order, "most_executors": limit, **beyond}
-        return assemble(problem, *_outcome(problem, demand, ground), details)
+        return assemble(problem, *_outcome(problem, demand, node_state), details)
 
 
 def _choose(
     executor: int,
     demand: Demand,
-    ground: NodeState,
+    node_state: NodeState,
     hosted: Mapping[str, int],
     limit: int,
     beyond: Mapping[str, list[int]],
 ) -> str | None:
     """Return the node for one executor, or None without a free slot; record in `beyond` which limit was exceeded."""
     load = demand.load[executor]
-    possible = [node for node in ground.nodes if ground.hosts(demand.owner[executor], node)]
-    able = [node for node in possible if ground.load[node] + load <= demand.capacity[node]]
+    possible = [node for node in node_state.nodes if node_state.hosts(demand.owner[executor], node)]
+    able = [node for node in possible if node_state.load[node] + load <= demand.capacity[node]]
     wanted = [node for node in able if hosted[node] < limit]
     if not wanted and able:
         beyond["over_limit"].append(executor)
     elif not wanted and possible:
         beyond["over_capacity"].append(executor)
-        return min(possible, key=lambda node: (_fullness(ground.load[node], demand.capacity[node]), node))
-    toward = ground.at.toward(executor)
-    return min(wanted or able, key=lambda node: (-toward.get(node, 0), ground.load[node], node), default=None)
+        return min(possible, key=lambda node: (_fullness(node_state.load[node], demand.capacity[node]), node))
+    rate_by_node = node_state.at.rate_by_node(executor)
+    return min(wanted or able, key=lambda node: (-rate_by_node.get(node, 0), node_state.load[node], node), default=None)
 
 
 def _fullness(load: int, capacity: int) -> tuple[bool, Fraction]:
@@ -105,12 +105,12 @@ def _fullness(load: int, capacity: int) -> tuple[bool, Fraction]:
 
 
 def _outcome(
-    problem: Problem, demand: Demand, ground: NodeState
+    problem: Problem, demand: Demand, node_state: NodeState
 ) -> tuple[dict[str, dict[Executor, Part]], dict[str, str]]:
     """Return topology -> executor -> part, and topology -> why executors wait."""
     parts: dict[str, dict[Executor, Part]] = {topology.id: {} for topology in problem.topologies}
     waits: dict[str, int] = {}
-    for executor, node in enumerate(ground.home):
+    for executor, node in enumerate(node_state.home):
         name = problem.topologies[demand.owner[executor]].id
         if node is None:
             waits[name] = waits.get(name, 0) + 1

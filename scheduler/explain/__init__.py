@@ -9,7 +9,7 @@ from msgspec import Struct
 from scheduler.cost import cost
 from scheduler.explain.cut_links import CutLink, CutPair, cut_links, heaviest_pairs
 from scheduler.explain.lower_bound import LowerBound
-from scheduler.explain.node_load import NodeLoad, hosts_of
+from scheduler.explain.node_load import NodeLoad, loads_by_node
 from scheduler.problem import Plan, Problem
 from scheduler.toolkit.loads import Loads
 
@@ -38,11 +38,11 @@ class Explanation(Struct, frozen=True, forbid_unknown_fields=True):
     least: LowerBound
 
 
-def account_of(problem: Problem, plan: Plan, least: LowerBound) -> Explanation:
+def explain_plan(problem: Problem, plan: Plan, least: LowerBound) -> Explanation:
     """Explain a checked plan; `least` is the same for all plans of a problem (`scheduler.explain.lower_bound`)."""
     judged = cost(problem, plan.placements)
     observed = judged.inter_node_tuples_per_s
-    hosts = hosts_of(problem, plan)
+    hosts = loads_by_node(problem, plan)
     return Explanation(
         unit=Loads(problem).unit,
         nodes=hosts,

@@ -91,7 +91,9 @@ class Section:
     left_out: int = 0
 
 
-def told(problem: Problem, details: Mapping[str, Any], schedule: CommunicationSchedule | None) -> list[Section]:
+def describe_details(
+    problem: Problem, details: Mapping[str, Any], schedule: CommunicationSchedule | None
+) -> list[Section]:
     """Return one section for each step of the algorithm, in the order of `details`."""
     names = _Names(problem, schedule.nodes if schedule is not None else ())
     sections: list[Section] = []

@@ -38,7 +38,7 @@ class LowerBound(Struct, frozen=True, forbid_unknown_fields=True):
     note: str
 
 
-def least_of(problem: Problem) -> LowerBound:
+def compute_lower_bound(problem: Problem) -> LowerBound:
     """Return the lower bound, and the minimum for small rounds, over all executors of the round's topologies."""
     from scheduler.partitioning.bounds import Density
     from scheduler.partitioning.infeasible import why_not

@@ -44,7 +44,7 @@ class NodeLoad(Struct, frozen=True, forbid_unknown_fields=True):
         return self.executors > 0 and self.load + self.others_load > self.capacity
 
 
-def hosts_of(problem: Problem, plan: Plan) -> tuple[NodeLoad, ...]:
+def loads_by_node(problem: Problem, plan: Plan) -> tuple[NodeLoad, ...]:
     """Return the load of every node of the cluster, in cluster order."""
     loads = Loads(problem)
     mine = {topology.id for topology in problem.topologies}
@@ -60,7 +60,7 @@ def hosts_of(problem: Problem, plan: Plan) -> tuple[NodeLoad, ...]:
     strangers: Counter[str] = Counter()
     for worker in problem.existing:
         if worker.topology not in mine:
-            others[worker.node].extend(loads.of_stranger(name) for name in worker.executors)
+            others[worker.node].extend(loads.of_outside_executor(name) for name in worker.executors)
             strangers[worker.node] += 1
     slots = Counter(slot.node for slot in used)
     said = any(

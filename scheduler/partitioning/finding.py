@@ -52,10 +52,10 @@ def find(
         effort.looks = looks_for(alone)
         return find(alone, effort, seed)
 
-    return take_turns(instance, search)
+    return place_sequentially(instance, search)
 
 
-def take_turns(instance: Instance, search: Callable[[Instance], list[int] | None]) -> list[int] | None:
+def place_sequentially(instance: Instance, search: Callable[[Instance], list[int] | None]) -> list[int] | None:
     """Place the topologies one after the other on the remaining resources; return None if one does not fit.
 
     Args:

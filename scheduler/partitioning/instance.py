@@ -276,7 +276,7 @@ def _left_over(problem: Problem, placed: Collection[str], loads: Loads) -> tuple
 
 
 def _running_load(loads: Loads, topology: Topology | None, name: str) -> float:
-    return loads.of_stranger(name) if topology is None else loads.of(topology, Executor.named(name))
+    return loads.of_outside_executor(name) if topology is None else loads.of(topology, Executor.named(name))
 
 
 def _homes(problem: Problem, topologies: Sequence[Topology], first: Sequence[int]) -> tuple[int, ...]:

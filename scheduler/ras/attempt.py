@@ -38,7 +38,7 @@ class Rules:
     most_per_node: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def look_at_components(self) -> bool:
+    def components_matter(self) -> bool:
         """Whether an executor's component matters, beside its demand."""
         return self.one_component or bool(self.incompatible) or bool(self.most_per_node)
 
@@ -101,7 +101,7 @@ class Attempt:
         # Node -> a heap that no place on it has room for; smaller than any only where workers differ in nothing else.
         self._refused_heap = [self._refused_at_first(node) for node in range(len(left))]
         self._heap_decides = not (
-            rules.look_at_components or rules.one_executor or (ledger.min_cpu and not rules.soft_cpu)
+            rules.components_matter or rules.one_executor or (ledger.min_cpu and not rules.soft_cpu)
         )
         self._cpu_adds_up = not ledger.min_cpu and not rules.soft_cpu
 
@@ -110,7 +110,7 @@ class Attempt:
         seen: dict[tuple[Demand, str], Kind] = {}
         for component in self.topology.components:
             demand = self.ledger.demand(self.topology.id, component.id)
-            alike = (demand, component.id if self.rules.look_at_components else "")
+            alike = (demand, component.id if self.rules.components_matter else "")
             if alike not in seen:
                 heap = demand.memory if self.rules.offheap_counts else demand.onheap
                 seen[alike] = Kind(len(seen), component.id, demand, heap)

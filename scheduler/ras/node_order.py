@@ -23,7 +23,7 @@ from scheduler.ras.ledger import Amount, ResourceLedger
 Key = tuple[int, int]
 Left = tuple[int, int]
 """CPU and memory."""
-News = OrderedDict[int, int]
+ChangeTimes = OrderedDict[int, int]
 """Members of a group that changed, or from which something was taken back -> time of the last change, ascending."""
 Full = Callable[[Sequence[int]], set[int]]
 """Returns the members of a group that clearly have no room for an executor of some kind."""
@@ -71,8 +71,8 @@ class _Level:
         self.members: list[list[int]] = [[] for _ in range(parents)]
         for member, group in enumerate(parent):
             self.members[group].append(member)
-        self.changed = [News() for _ in range(parents)]
-        self.reopened = [News() for _ in range(parents)]
+        self.changed = [ChangeTimes() for _ in range(parents)]
+        self.reopened = [ChangeTimes() for _ in range(parents)]
 
     def add(self, member: int, count: int, cpu: int, memory: int) -> None:
         self.count[member] += count
@@ -81,9 +81,9 @@ class _Level:
 
     def note(self, member: int, moment: int, reopened: bool) -> None:
         group = self.parent[member]
-        for news in (self.changed[group], self.reopened[group])[: 1 + reopened]:
-            news[member] = moment
-            news.move_to_end(member)
+        for change_times in (self.changed[group], self.reopened[group])[: 1 + reopened]:
+            change_times[member] = moment
+            change_times.move_to_end(member)
 
 
 class _Change(NamedTuple):
@@ -219,13 +219,15 @@ class NodeOrder:
         """Update counts and sums to the time of the last `sort`."""
         if self._applied == self._sorted_at:
             return
-        news: dict[int, _Change] = {}
+        change_times: dict[int, _Change] = {}
         for change in self._log[self._applied : self._sorted_at]:
-            earlier = news.get(change.node)
-            news[change.node] = change._replace(reopened=True) if earlier is not None and earlier.reopened else change
+            earlier = change_times.get(change.node)
+            change_times[change.node] = (
+                change._replace(reopened=True) if earlier is not None and earlier.reopened else change
+            )
         self._applied = self._sorted_at
         racks, hosts, nodes = self._levels
-        for node, executors, cpu, memory, reopened in news.values():
+        for node, executors, cpu, memory, reopened in change_times.values():
             before = nodes.left[node]
             self._add(node, executors - nodes.count[node], cpu - before[0], memory - before[1])
             host = nodes.parent[node]
@@ -360,6 +362,6 @@ def _none(members: Sequence[int]) -> set[int]:
     return set()
 
 
-def _since(moment: int, news: News) -> Iterator[int]:
-    """Yield the members in `news` changed after `moment`."""
-    return takewhile(lambda member: news[member] > moment, reversed(news))
+def _since(moment: int, change_times: ChangeTimes) -> Iterator[int]:
+    """Yield the members in `change_times` changed after `moment`."""
+    return takewhile(lambda member: change_times[member] > moment, reversed(change_times))

@@ -38,7 +38,7 @@ class Loads:
             return load
         return topology.component[executor.component].cpu_points
 
-    def of_stranger(self, executor: str) -> float:
+    def of_outside_executor(self, executor: str) -> float:
         """Return the load of a running executor of a topology outside the round, by its name."""
         if self.unit == "executors":
             return 1.0

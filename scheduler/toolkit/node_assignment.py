@@ -88,7 +88,7 @@ class NodeUsage:
         self.assignments[executor] = slot
         self._assignment.count(self.number[executor.component], node)
 
-    def settle(self, executors: Sequence[Executor]) -> bool:
+    def assign_nodes(self, executors: Sequence[Executor]) -> bool:
         """Assign nodes to `executors`, which are ordered by component. Return False when a node is missing."""
         spread = Spread(self._assignment.loads, filter(self.has_room, range(len(self._assignment.nodes))))
         if executors and not spread:

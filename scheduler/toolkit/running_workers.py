@@ -46,8 +46,8 @@ class RunningWorkers:
         Without details, what started.
         """
         freed = released(self._problem, self.workers)
-        told = started(self._problem, placements, freed) if details is None else details
-        return Plan(placements, freed=freed, migrations=moves(freed, placements), details=told)
+        details = started(self._problem, placements, freed) if details is None else details
+        return Plan(placements, freed=freed, migrations=moves(freed, placements), details=details)
 
 
 def released(problem: Problem, workers: Mapping[str, Workers]) -> list[ExistingWorker]:

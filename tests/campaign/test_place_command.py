@@ -11,7 +11,7 @@ import pytest
 from installing import millrace
 
 from campaign.commands.main import run
-from scheduler.placement_file import parse_answer, to_json
+from scheduler.placement_file import parse_placement_file, to_json
 
 WORD_COUNT = """
 id: wordcount
@@ -107,7 +107,7 @@ def test_json_is_the_only_thing_on_standard_output(place: Place) -> None:
 def test_the_printed_document_reads_back_exactly(place: Place) -> None:
     for scheduler in ("even", "top-storm"):
         _, out, _ = place("--json", "--traffic", "traffic.yml", scheduler=scheduler)
-        assert to_json(parse_answer(out)) == out
+        assert to_json(parse_placement_file(out)) == out
 
 
 def test_people_get_tables(place: Place) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from campaign.commands.main import run
-from scheduler.placement_file import parse_answer, to_json
+from scheduler.placement_file import parse_placement_file, to_json
 
 TOPOLOGY = """
 id: wordcount
@@ -125,5 +125,5 @@ def test_the_account_is_in_the_document_only_with_explain(place: Place) -> None:
     first = json.loads(plain)
     del first["elapsed_s"]
     assert both == first
-    assert to_json(parse_answer(explained)) == explained
-    assert to_json(parse_answer(plain)) == plain
+    assert to_json(parse_placement_file(explained)) == explained
+    assert to_json(parse_placement_file(plain)) == plain

@@ -1,4 +1,4 @@
-"""The control of a run in virtual time: barriers, checkpoints and ends, with nodes that do as they are told."""
+"""Coordinator in virtual time: barriers, checkpoints and ends of runs, with scripted nodes."""
 
 import asyncio
 from typing import Any
@@ -33,7 +33,7 @@ from inventory.errors import RunError
 from workloads.rates import NS
 
 
-def test_a_run_that_nothing_disturbs_takes_its_checkpoints_and_ends() -> None:
+def test_an_undisturbed_run_takes_its_checkpoints_and_ends() -> None:
     nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9)
     assert [message.barrier for message in nodes.got(Prepare, "n3")] == [1, 2, 3, 4]
     assert [message.complete for message in nodes.got(Prepare, "n3")] == [0, 1, 2, 3]
@@ -47,7 +47,7 @@ def test_a_run_that_nothing_disturbs_takes_its_checkpoints_and_ends() -> None:
     assert len(nodes.got(Start)) == len(nodes.got(Stop)) == len(nodes.got(Finish)) == 3
 
 
-def test_sources_start_at_one_moment_of_everybodys_clock() -> None:
+def test_sources_start_at_the_same_time_on_all_clocks() -> None:
     nodes = conduct(lambda: Obedient(ControlSettings()), 1)
     at = {node: message.at_ns for node, message in nodes.said if isinstance(message, Go)}
     assert at["n2"] - at["n1"] == 5 * NS
@@ -65,7 +65,7 @@ def test_without_checkpoints_there_are_no_barriers_and_a_death_fails_the_run() -
         conduct(lambda: Obedient(ControlSettings()), 20, kill)
 
 
-def test_a_barrier_that_a_worker_refuses_is_abandoned_and_the_run_goes_on() -> None:
+def test_a_barrier_refused_by_a_worker_is_abandoned_and_the_run_continues() -> None:
     async def refuse(nodes: Obedient) -> None:
         nodes.refuses = "not now"
         await asyncio.sleep(3)
@@ -79,7 +79,7 @@ def test_a_barrier_that_a_worker_refuses_is_abandoned_and_the_run_goes_on() -> N
     assert "n1/0: not now" in why
 
 
-def test_a_barrier_for_which_a_worker_does_not_get_ready_is_abandoned() -> None:
+def test_a_barrier_is_abandoned_when_a_worker_is_not_ready_in_time() -> None:
     async def ignore(nodes: Obedient) -> None:
         nodes.mute.add(Prepare)
         await asyncio.sleep(10)
@@ -90,7 +90,7 @@ def test_a_barrier_for_which_a_worker_does_not_get_ready_is_abandoned() -> None:
     assert nodes.noted("checkpoint")
 
 
-def test_a_checkpoint_without_second_copies_is_not_complete_and_the_run_goes_back_to_the_one_before() -> None:
+def test_a_checkpoint_without_replicas_is_incomplete_and_the_run_restarts_from_the_previous_one() -> None:
     async def forget(nodes: Obedient) -> None:
         keep = nodes.copies.replicate
 
@@ -109,7 +109,7 @@ def test_a_checkpoint_without_second_copies_is_not_complete_and_the_run_goes_bac
     assert nodes.coordinator.event_log.recoveries[0]["cause"] == "no second copy of checkpoint 2: no"
 
 
-def test_a_run_that_is_told_to_stop_ends_where_it_had_stopped_whatever_dies() -> None:
+def test_a_stopped_run_ends_at_its_stop_positions_despite_failures() -> None:
     async def kill(nodes: Obedient) -> None:
         await asyncio.sleep(4.5)
         nodes.mute.add(Drained)
@@ -126,7 +126,7 @@ def test_a_run_that_is_told_to_stop_ends_where_it_had_stopped_whatever_dies() ->
     assert parts(nodes)[-1] == "last of epoch 2"
 
 
-def test_a_run_can_be_told_to_stop_while_it_recovers() -> None:
+def test_a_run_can_be_stopped_during_a_recovery() -> None:
     async def kill(nodes: Obedient) -> None:
         await asyncio.sleep(4.5)
         nodes.mute.add(Start)
@@ -139,7 +139,7 @@ def test_a_run_can_be_told_to_stop_while_it_recovers() -> None:
     assert (nodes.epoch, nodes.coordinator.positions) == (3, {"src[0]": 100})
 
 
-def test_once_the_answer_is_complete_deaths_change_nothing() -> None:
+def test_failures_after_the_complete_answer_change_nothing() -> None:
     async def run() -> Obedient:
         nodes = Obedient(ControlSettings(checkpoint_s=2))
         async with nodes.coordinator as coordinator:
@@ -155,7 +155,7 @@ def test_once_the_answer_is_complete_deaths_change_nothing() -> None:
     assert parts(nodes) == ["last of epoch 1"]
 
 
-def test_steps_that_take_too_long_name_who_is_missing() -> None:
+def test_timeouts_name_the_missing_workers() -> None:
     async def run() -> None:
         nodes = Obedient(ControlSettings(checkpoint_s=2))
         nodes.mute.add(Start)
@@ -166,7 +166,7 @@ def test_steps_that_take_too_long_name_who_is_missing() -> None:
         virtual_time.run(run())
 
 
-def test_a_topology_may_drain_as_long_as_something_moves() -> None:
+def test_draining_continues_while_tuples_make_progress() -> None:
     async def run() -> None:
         nodes = Obedient(ControlSettings())
         nodes.mute.add(Drained)
@@ -188,7 +188,7 @@ def test_a_topology_may_drain_as_long_as_something_moves() -> None:
         virtual_time.run(run())
 
 
-def test_a_session_that_is_left_in_the_middle_leaves_nothing_running() -> None:
+def test_a_coordinator_that_is_left_early_leaves_no_tasks_running() -> None:
     async def run() -> set[asyncio.Task[Any]]:
         nodes = Obedient(ControlSettings(checkpoint_s=0.05))
         async with nodes.coordinator as coordinator:
@@ -229,7 +229,7 @@ PLANS = st.lists(
 
 @settings(deadline=None, max_examples=100)
 @given(events=EVENTS, plans=PLANS, checkpoint_s=st.sampled_from([0.3, 2.0, 60.0]))
-def test_whatever_happens_the_protocol_is_kept_and_the_run_ends(
+def test_random_failures_never_break_the_protocol_and_the_run_ends(
     events: list[tuple[float, str, Place]], plans: tuple[MovePlan, ...], checkpoint_s: float
 ) -> None:
     async def disturb(nodes: Obedient) -> None:

@@ -1,4 +1,4 @@
-"""The control of a run that breaks: epochs, recoveries, lost nodes and moves, in virtual time."""
+"""Coordinator of runs with failures, in virtual time: epochs, recoveries, lost nodes and moves."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ from controller.coordinator.migrations import MovePlan, MoveRequest
 from inventory.errors import RunError
 
 
-def test_a_killed_worker_begins_the_next_epoch_from_the_last_complete_checkpoint() -> None:
+def test_a_killed_worker_starts_the_next_epoch_from_the_last_complete_checkpoint() -> None:
     async def kill(nodes: Obedient) -> None:
         await asyncio.sleep(3)
         executors = {"src[0]": Work(emitted=130, processed=None, queued=None, busy_ns=0, blocked_ns=0, position=130)}
@@ -97,7 +97,7 @@ def test_a_source_that_ends_before_what_it_had_reached_is_judged_by_what_it_had_
     assert nodes.coordinator.positions == {"src[0]": 500}
 
 
-def test_what_a_worker_says_itself_fails_the_run_although_its_consequences_came_first() -> None:
+def test_an_error_reported_by_a_worker_fails_the_run_even_if_its_consequences_arrive_first() -> None:
     async def fail(nodes: Obedient) -> None:
         nodes.coordinator.handle_report("n2", Lost(epoch=1, slot=0, peer=MID, reason="reset"))
         await asyncio.sleep(0.5)
@@ -108,7 +108,7 @@ def test_what_a_worker_says_itself_fails_the_run_although_its_consequences_came_
     assert caught.value.failure.log == "/worker-1.log"
 
 
-def test_a_link_that_breaks_for_no_known_reason_is_mended_too() -> None:
+def test_the_run_recovers_from_a_link_that_breaks_for_no_known_reason() -> None:
     async def cut(nodes: Obedient) -> None:
         nodes.coordinator.handle_report("n2", Lost(epoch=1, slot=0, peer=MID, reason="reset"))
 
@@ -117,7 +117,7 @@ def test_a_link_that_breaks_for_no_known_reason_is_mended_too() -> None:
     assert recovery["cause"] == "node n2, slot 0: the link to slot 1 of n1 broke: reset"
 
 
-def test_what_an_older_epoch_has_left_disturbs_nobody() -> None:
+def test_late_reports_of_an_earlier_epoch_are_ignored() -> None:
     async def kill(nodes: Obedient) -> None:
         nodes.kill_worker(MID)
         await asyncio.sleep(3)
@@ -127,7 +127,7 @@ def test_what_an_older_epoch_has_left_disturbs_nobody() -> None:
     assert nodes.epoch == 2
 
 
-def test_a_failure_during_recovery_begins_the_next_epoch() -> None:
+def test_a_failure_during_recovery_starts_the_next_epoch() -> None:
     async def kill(nodes: Obedient) -> None:
         await asyncio.sleep(3)
         nodes.mute.add(Start)
@@ -143,7 +143,7 @@ def test_a_failure_during_recovery_begins_the_next_epoch() -> None:
     assert recovery["took_s"] > 5
 
 
-def test_a_run_is_given_up_when_recoveries_do_not_lead_to_a_checkpoint() -> None:
+def test_a_run_fails_when_recoveries_do_not_lead_to_a_checkpoint() -> None:
     async def kill(nodes: Obedient) -> None:
         while True:
             nodes.kill_worker(MID)
@@ -153,7 +153,7 @@ def test_a_run_is_given_up_when_recoveries_do_not_lead_to_a_checkpoint() -> None
         conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 60, kill)
 
 
-def test_a_link_that_is_refused_for_ten_seconds_is_outlived() -> None:
+def test_a_run_survives_a_link_that_is_refused_for_ten_seconds() -> None:
     async def refuse(nodes: Obedient) -> None:
         await asyncio.sleep(5)
         nodes.cut = True
@@ -178,7 +178,7 @@ def test_a_recovery_that_comes_long_after_the_last_one_is_not_delayed() -> None:
     assert all(recovery["took_s"] < START_S for recovery in nodes.coordinator.event_log.recoveries)
 
 
-def test_what_dies_in_the_pause_before_a_recovery_is_mended_by_that_one() -> None:
+def test_one_recovery_covers_failures_in_the_pause_before_it() -> None:
     async def kill(nodes: Obedient) -> None:
         nodes.kill_worker(MID)
         await asyncio.sleep(0.3)
@@ -192,7 +192,7 @@ def test_what_dies_in_the_pause_before_a_recovery_is_mended_by_that_one() -> Non
     assert nodes.epoch == 3
 
 
-def test_what_a_worker_says_in_the_pause_before_a_recovery_fails_the_run() -> None:
+def test_an_error_reported_in_the_pause_before_a_recovery_fails_the_run() -> None:
     async def fail(nodes: Obedient) -> None:
         nodes.kill_worker(MID)
         await asyncio.sleep(0.3)
@@ -204,7 +204,7 @@ def test_what_a_worker_says_in_the_pause_before_a_recovery_fails_the_run() -> No
         conduct(lambda: Obedient(ControlSettings(checkpoint_s=1000)), 10, fail)
 
 
-def test_any_number_of_deaths_is_outlived_when_checkpoints_lie_between_them() -> None:
+def test_a_run_survives_any_number_of_failures_with_checkpoints_in_between() -> None:
     async def kill(nodes: Obedient) -> None:
         for _ in range(2 * MOST_RECOVERIES):
             nodes.kill_worker(MID)
@@ -214,7 +214,7 @@ def test_any_number_of_deaths_is_outlived_when_checkpoints_lie_between_them() ->
     assert len(nodes.coordinator.event_log.recoveries) == 2 * MOST_RECOVERIES
 
 
-def test_a_killed_agent_is_started_again_and_gets_its_snapshots_anew() -> None:
+def test_a_killed_agent_is_restarted_and_gets_its_snapshots_again() -> None:
     async def kill(nodes: Obedient) -> None:
         await asyncio.sleep(3)
         nodes.disks["n2"].clear()
@@ -227,7 +227,7 @@ def test_a_killed_agent_is_started_again_and_gets_its_snapshots_anew() -> None:
     assert not nodes.noted("node_lost")
 
 
-def test_a_lost_nodes_executors_are_placed_again_and_it_may_come_back() -> None:
+def test_executors_of_a_lost_node_are_placed_again_and_the_node_may_return() -> None:
     back = MovePlan(20, (MoveRequest("mid[0]", "n2"),))
 
     async def lose(nodes: Obedient) -> None:
@@ -259,7 +259,7 @@ def test_a_run_fails_when_there_is_no_placement_without_the_lost_nodes() -> None
         conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, lose)
 
 
-def test_a_plan_of_moves_comes_about_at_one_barrier_with_new_workers_ready_before() -> None:
+def test_all_moves_of_a_plan_happen_at_one_barrier_after_new_workers_are_ready() -> None:
     plan = MovePlan(3, (MoveRequest("mid[0]", "n3", 1), MoveRequest("sink[0]", "n1")))
     nodes = conduct(lambda: Obedient(ControlSettings(moves=(plan,))), 5)
     (grow,) = nodes.got(Grow)
@@ -280,7 +280,7 @@ def test_a_plan_of_moves_comes_about_at_one_barrier_with_new_workers_ready_befor
     assert [(name, value) for name, _, value in nodes.noted("move")] == [("mid[0]", 0.007), ("sink[0]", 0.007)]
 
 
-def test_after_a_recovery_executors_are_where_they_had_moved() -> None:
+def test_moved_executors_stay_in_their_new_slots_after_a_recovery() -> None:
     plan = MovePlan(3, (MoveRequest("mid[0]", "n3"),))
 
     async def kill(nodes: Obedient) -> None:
@@ -294,7 +294,7 @@ def test_after_a_recovery_executors_are_where_they_had_moved() -> None:
 
 
 @pytest.mark.parametrize("moment", ["growing", "preparing", "passing"])
-def test_moves_that_a_death_interrupts_are_given_up_as_a_whole(moment: str) -> None:
+def test_moves_interrupted_by_a_failure_are_abandoned_together(moment: str) -> None:
     plan = MovePlan(3, (MoveRequest("mid[0]", "n3"), MoveRequest("sink[0]", "n1")))
     mute = {"growing": Grow, "preparing": Prepare, "passing": Cut}[moment]
 
@@ -311,7 +311,7 @@ def test_moves_that_a_death_interrupts_are_given_up_as_a_whole(moment: str) -> N
     ] * 2
 
 
-def test_a_move_to_a_lost_node_is_given_up() -> None:
+def test_a_move_to_a_lost_node_is_abandoned() -> None:
     plan = MovePlan(10, (MoveRequest("mid[0]", "n2"),))
 
     async def lose(nodes: Obedient) -> None:
@@ -323,7 +323,7 @@ def test_a_move_to_a_lost_node_is_given_up() -> None:
     ]
 
 
-def test_moves_that_would_come_after_the_end_of_the_input_are_told() -> None:
+def test_moves_due_after_the_end_of_the_input_are_reported() -> None:
     plan = MovePlan(10, (MoveRequest("mid[0]", "n3/1"),))
     nodes = conduct(lambda: Obedient(ControlSettings(moves=(plan,))), 5)
     assert nodes.coordinator.event_log.moves[0]["abandoned"] == "the sources had ended"

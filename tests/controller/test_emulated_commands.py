@@ -1,4 +1,4 @@
-"""Commands on an emulated cluster: `exec` reaches its nodes while it is up, `restore` may be given when it is not."""
+"""Commands on emulated clusters: `exec` reaches nodes of a running one, `restore` also accepts a stopped one."""
 
 import asyncio
 import subprocess

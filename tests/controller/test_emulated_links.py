@@ -7,7 +7,7 @@ import pytest
 from controller.emulation.shaping import Kernel, choose, kernel_commands, short_sends
 from inventory.documents import Document
 from inventory.errors import InputError
-from inventory.links import FRAME, Link, links_wished
+from inventory.links import FRAME, Link, requested_links
 
 NO_NETEM = Kernel(htb=True, netem=False)
 
@@ -15,7 +15,7 @@ NO_NETEM = Kernel(htb=True, netem=False)
 def wished(links: dict[str, Any]) -> tuple[Link, ...]:
     """What a lab asks for whose hosts have these `millrace_links`."""
     document = Document("lab.yml", {host: {"millrace_links": entries} for host, entries in links.items()}, {})
-    return links_wished(document, list(links))
+    return requested_links(document, list(links))
 
 
 def test_an_entry_for_one_host_goes_before_the_entry_for_all() -> None:
@@ -65,7 +65,7 @@ def test_the_kernel_shapes_what_it_can_and_the_relay_the_rest() -> None:
     assert choose(delay, lambda: Kernel(htb=False, netem=True)) == "relay"
 
 
-def test_a_kernel_is_not_asked_when_there_is_nothing_to_shape() -> None:
+def test_the_kernel_is_not_probed_when_there_is_nothing_to_shape() -> None:
     def ask() -> Kernel:
         raise AssertionError("asked")
 

@@ -1,4 +1,4 @@
-"""Agents that answer heartbeats and report nothing of the run, in virtual time: given up as those that are silent."""
+"""Agents that answer heartbeats but report nothing of the run are given up like silent ones; in virtual time."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ async def hollow(nodes: Obedient) -> None:
 
 
 async def lying(nodes: Obedient) -> None:
-    """What it says all the time is of epochs that are over, or never began."""
+    """Keep sending reports of epochs that are over or never started."""
     await hollow(nodes)
     while "n2" in nodes.hollow:
         await asyncio.sleep(0.5)
@@ -31,7 +31,7 @@ async def lying(nodes: Obedient) -> None:
 
 
 @pytest.mark.parametrize("deed", [hollow, lying], ids=["nothing", "wrong epochs"])
-def test_an_agent_that_pulses_but_reports_nothing_is_started_again_after_15_s(deed) -> None:
+def test_an_agent_that_only_answers_heartbeats_is_restarted_after_15_s(deed) -> None:
     nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 40, deed)
     (recovery,) = nodes.coordinator.event_log.recoveries
     assert recovery["cause"] == REASON
@@ -40,7 +40,7 @@ def test_an_agent_that_pulses_but_reports_nothing_is_started_again_after_15_s(de
 
 
 @pytest.mark.parametrize("deed", [hollow, lying], ids=["nothing", "wrong epochs"])
-def test_where_nothing_is_mended_such_an_agent_ends_the_run_after_15_s(deed) -> None:
+def test_without_checkpoints_such_an_agent_fails_the_run_after_15_s(deed) -> None:
     took_s = 0.0
 
     async def watched(nodes: Obedient) -> None:
@@ -66,7 +66,7 @@ def test_while_workers_start_an_agent_has_its_120_s() -> None:
         conduct(mute, 10)
 
 
-def test_workers_that_are_busy_for_minutes_are_spared() -> None:
+def test_workers_that_are_busy_for_minutes_are_not_given_up() -> None:
     # They say nothing here, ever; only their agents do.
     nodes = conduct(lambda: Obedient(ControlSettings()), 600)
     assert not nodes.coordinator.event_log.recoveries
@@ -79,7 +79,7 @@ def test_workers_that_are_busy_for_minutes_are_spared() -> None:
         (7, "sink[0]", "node n2, slot 7: report for slot 7, which has no worker in this run"),
     ],
 )
-def test_a_claim_that_cannot_be_true_ends_the_run_at_once(slot: int, executor: str, complaint: str) -> None:
+def test_an_impossible_report_fails_the_run_at_once(slot: int, executor: str, complaint: str) -> None:
     async def claim(nodes: Obedient) -> None:
         await asyncio.sleep(3)
         number = nodes.coordinator._checkpoint_loop.barrier

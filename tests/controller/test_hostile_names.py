@@ -1,4 +1,4 @@
-"""No name that a node gives leads out of the folder where its files belong, whichever way it comes."""
+"""No name sent by a node, in any kind of report, leads outside the folder for its files."""
 
 import asyncio
 import json
@@ -70,10 +70,10 @@ class Loopback:
         write_rows(nodes / NODE / "r/answer/x.arrow", EXECUTOR, TABLES["counts"], [("a", 1)])
 
     def epoch_workers(self) -> EpochWorkers:
-        """Workers of which nothing was heard yet, at barrier 1."""
+        """Workers without reports so far, at barrier 1."""
 
         async def nothing(*_: object) -> None:
-            """Nobody is told anything here."""
+            """Do nothing."""
 
         world = Environment(
             nodes=tuple(self.transports),
@@ -91,7 +91,7 @@ class Loopback:
         return workers
 
     async def store(self, executor: str, file: str, table: str, part: str, nbytes: int = 5) -> bool:
-        """A checkpoint with this report, and a recovery elsewhere from it; whether it was believed."""
+        """Store a checkpoint with this report and recover from it elsewhere; return whether it was accepted."""
         workers, store, answers = self.epoch_workers(), CheckpointStore(self.copies), {table: (part,)}
         said = Stored(epoch=1, slot=0, barrier=1, executor=executor, file=file, nbytes=nbytes, answers=answers)
         try:
@@ -104,7 +104,7 @@ class Loopback:
         return True
 
     async def drain(self, table: str, part: str) -> bool:
-        """The end of a run with this report; whether it was believed."""
+        """End a run with this report; return whether it was accepted."""
         workers = self.epoch_workers()
         try:
             workers.handle_report(NODE, Drained(epoch=1, slot=0, answers={table: (part,)}))
@@ -148,7 +148,7 @@ def loopback(tmp_path: Path) -> Iterator[Loopback]:
         yield made
 
 
-def test_honest_names_are_believed(loopback: Loopback) -> None:
+def test_valid_names_are_accepted(loopback: Loopback) -> None:
     async def live() -> None:
         assert await loopback.store(EXECUTOR, f"r/checkpoints/1/{EXECUTOR}", "counts", "r/answer/x.arrow")
         assert await loopback.drain("counts", "r/answer/x.arrow")
@@ -274,11 +274,11 @@ for line in sys.stdin:
     if asked["do"] == "leave":
         break
 """
-"""A keeper that lists one file, called what it is asked for, or answers what the file `answer` holds."""
+"""A lease daemon that lists one file of the requested name, or replies with the content of the file `answer`."""
 
 
 class Ssh:
-    """A hostile node behind a real sshd, and the controller's end of it."""
+    """A hostile node behind a real sshd, and the controller's lease of it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._runner = folder, asyncio.Runner()
@@ -343,7 +343,7 @@ def test_none_of_ten_thousand_names_behind_ssh_leads_outside(ssh: Ssh, drawn: st
 
 
 @pytest.mark.sshd
-def test_an_honest_name_behind_ssh_is_fetched_and_a_hostile_one_is_told_with_its_node(ssh: Ssh) -> None:
+def test_a_valid_name_over_ssh_is_fetched_and_a_hostile_one_is_reported_with_its_node(ssh: Ssh) -> None:
     ssh.attack("plain")
     assert ssh.fetched == [b"of a node"]
 
@@ -368,7 +368,7 @@ HOLLOW = {
 
 @pytest.mark.sshd
 @pytest.mark.parametrize("answer", HOLLOW.values(), ids=HOLLOW.keys())
-def test_a_keepers_answer_that_makes_no_sense_is_told_with_its_node(ssh: Ssh, tmp_path: Path, answer: str) -> None:
+def test_an_invalid_reply_of_a_lease_daemon_is_reported_with_its_node(ssh: Ssh, tmp_path: Path, answer: str) -> None:
     lies = ssh.folder / "lab/answer"
     lies.write_bytes(answer.encode(errors="surrogateescape") + b"\n")
 

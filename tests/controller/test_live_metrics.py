@@ -1,4 +1,4 @@
-"""Rates from totals: between the last two reports of a worker, of this start of the topology, as long as it reports."""
+"""Rates from totals: between the last two reports of a worker in the current epoch, until it stops reporting."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -27,7 +27,7 @@ def executors(flow: LiveMetrics, now: float) -> dict[str, ExecutorFlow]:
     return {entry.executor: entry for entry in flow.document(now).executors}
 
 
-def test_nothing_is_known_before_the_second_report() -> None:
+def test_rates_are_unknown_before_the_second_report() -> None:
     flow = LiveMetrics()
     assert flow.sample(0) == Sample(None, None)
     flow.record("n1", report(10, {"a[0]": bolt(500, queued=7)}, sunk=500, latency_p50_ns=1000), 0)
@@ -56,7 +56,7 @@ def test_a_report_soon_after_another_does_not_make_rates_of_its_own() -> None:
     assert executors(flow, 0)["a[0]"].in_per_s == pytest.approx(100 / 1.01, abs=0.1)
 
 
-def test_a_worker_that_falls_silent_does_nothing_known() -> None:
+def test_rates_of_a_worker_that_stops_reporting_are_unknown() -> None:
     flow = LiveMetrics()
     for place in (HERE, THERE):
         for at_s in (10, 11):
@@ -74,7 +74,7 @@ def test_a_worker_that_falls_silent_does_nothing_known() -> None:
     assert not [entry for entry in flow.document(later).traffic if entry.source == "n1"]
 
 
-def test_a_new_start_of_the_topology_begins_from_nothing_and_late_words_of_the_old_one_do_not_count() -> None:
+def test_a_new_epoch_starts_from_nothing_and_late_reports_of_the_old_one_are_ignored() -> None:
     flow = LiveMetrics()
     for at_s in (10, 11):
         flow.record("n1", report(at_s, {"a[0]": bolt(1000)}), 0)

@@ -1,4 +1,4 @@
-"""The slot clock: one time slot after the other, each when everybody is done with the one before."""
+"""Time slot clock: each time slot starts when all workers have finished the one before."""
 
 import asyncio
 import itertools
@@ -24,7 +24,7 @@ LONG_S = 1.0
 
 
 class Stand:
-    """A clock, and in place of the workers a test that says what they say."""
+    """A clock whose workers' reports are sent by the test."""
 
     def __init__(self, places: tuple[Place, ...] = (ONE, TWO)) -> None:
         self.told: list[int] = []
@@ -41,7 +41,7 @@ class Stand:
             self.told.append(message.number)
 
     async def says(self, place: Place, number: int, sent: int, received: int, **more: Any) -> None:
-        """A worker reports, and what follows from it happens."""
+        """Send a worker's report and let the clock react."""
         done = SlotDone(epoch=1, slot=place.slot, number=number, sent=sent, received=received, **more)
         self.workers.handle_report(place.node, done)
         await asyncio.sleep(2 * IDLE_S)
@@ -61,7 +61,7 @@ def play(scene: Callable[[Stand], Coroutine[Any, Any, None]], stand: Callable[[]
     return virtual_time.run(run())
 
 
-def test_a_slot_is_over_when_all_have_said_so_and_all_rows_have_come_to_their_end() -> None:
+def test_a_slot_is_over_when_all_workers_have_reported_and_all_rows_are_processed() -> None:
     async def scene(stand: Stand) -> None:
         assert stand.told == [0]
         await stand.says(ONE, 0, sent=9, received=0)
@@ -80,7 +80,7 @@ def test_a_slot_is_over_when_all_have_said_so_and_all_rows_have_come_to_their_en
     play(scene)
 
 
-def test_a_worker_that_listens_later_has_its_part_from_the_next_slot_on() -> None:
+def test_a_worker_that_listens_later_takes_part_from_the_next_slot_on() -> None:
     async def scene(stand: Stand) -> None:
         stand.workers.ports[TWO] = 1
         await stand.says(ONE, 0, sent=0, received=0)
@@ -151,7 +151,7 @@ def test_a_record_says_what_left_and_what_stalled() -> None:
         (3, r"; 6 rows have not been processed$"),
     ],
 )
-def test_a_slot_without_end_is_given_up_with_the_reason(received: int | None, message: str) -> None:
+def test_a_slot_that_exceeds_its_timeout_fails_with_the_reason(received: int | None, message: str) -> None:
     async def scene(stand: Stand) -> None:
         await stand.says(ONE, 0, sent=9, received=0)
         if received is not None:
@@ -162,7 +162,7 @@ def test_a_slot_without_end_is_given_up_with_the_reason(received: int | None, me
         play(scene)
 
 
-def test_the_slot_in_which_the_last_rows_leave_is_noted_but_not_waited_for_for_ever() -> None:
+def test_the_slot_of_the_last_rows_is_recorded_with_a_bounded_wait() -> None:
     async def scene(stand: Stand) -> None:
         waiting = asyncio.create_task(stand.clock.wait_for_last())
         await asyncio.sleep(LAST_S / 2)

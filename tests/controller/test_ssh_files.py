@@ -1,4 +1,4 @@
-"""Files to and from a node behind a real sshd, and the keeper that does there what SFTP cannot."""
+"""File transfer to and from a node behind a real sshd, and the lease daemon on the node."""
 
 import asyncio
 import hashlib
@@ -46,7 +46,7 @@ def node(nodes: Lab) -> Sshd:
 
 
 def kept(nodes: Lab, use: Callable[[NodeLease], Awaitable[T]], campaign: str = OURS) -> T:
-    """What `use` returns while the node is kept for a campaign."""
+    """Return the result of `use`, called while a campaign holds the lease of the node."""
 
     async def live() -> T:
         with ThreadPoolExecutor() as threads:
@@ -70,7 +70,7 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_a_file_goes_there_and_comes_back(nodes: Lab, node: Sshd, tmp_path: Path) -> None:
+def test_a_file_is_copied_to_a_node_and_back(nodes: Lab, node: Sshd, tmp_path: Path) -> None:
     source = written(tmp_path / "source", 3_000_001)
 
     async def move(lease: NodeLease) -> Path:
@@ -105,7 +105,7 @@ def test_an_empty_file_and_an_absent_folder_are_no_special_case(nodes: Lab, tmp_
 
 
 @pytest.mark.parametrize("right", [True, False], ids=["what is there is right", "what is there is wrong"])
-def test_a_move_goes_on_where_it_broke_off_and_what_is_wrong_is_moved_again(
+def test_an_interrupted_transfer_resumes_and_wrong_data_are_sent_again(
     nodes: Lab, node: Sshd, tmp_path: Path, right: bool
 ) -> None:
     source = written(tmp_path / "source", 2_500_000)
@@ -178,7 +178,7 @@ def test_what_a_dead_campaign_left_is_removed_and_nothing_else(nodes: Lab, node:
     assert (node.work / "somebody's").exists()
 
 
-def test_an_agent_that_takes_no_notice_is_ended_with_all_that_it_started(
+def test_an_agent_that_ignores_the_end_of_its_input_is_ended_with_its_children(
     nodes: Lab, node: Sshd, tmp_path: Path
 ) -> None:
     (node.modules / "stubborn.py").write_text(
@@ -202,7 +202,7 @@ def test_an_agent_that_takes_no_notice_is_ended_with_all_that_it_started(
     kept(nodes, live)
 
 
-def test_how_a_program_ended_is_told_as_of_a_child(nodes: Lab, node: Sshd, tmp_path: Path) -> None:
+def test_the_exit_status_of_a_remote_program_is_that_of_a_child(nodes: Lab, node: Sshd, tmp_path: Path) -> None:
     async def live(lease: NodeLease) -> int:
         transport = SshTransport(lease, RemoteFiles(lease), "run", tmp_path / "stage")
         program = await transport.start("agents")
@@ -243,7 +243,7 @@ def test_a_node_that_is_not_provisioned_says_so(nodes: Lab, node: Sshd) -> None:
         python.with_name("away").rename(python)
 
 
-def test_room_on_every_node_is_asked_for_before_a_run(
+def test_disk_space_on_every_node_is_checked_before_a_run(
     nodes: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))

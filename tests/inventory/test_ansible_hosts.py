@@ -10,7 +10,7 @@ from inventory.ansible_listing import Listing, listing
 from inventory.cluster import Node
 from inventory.documents import read
 from inventory.errors import InputError
-from inventory.links import links_wished
+from inventory.links import requested_links
 from inventory.power_index import power_index
 from inventory.reading import read_cluster
 
@@ -172,7 +172,7 @@ def test_a_wrong_link_is_named_with_its_place(listed: Listing, lab: Path) -> Non
     place = re.escape("host_vars/zeta.yml:2: host zeta: millrace_links[0].to: 'alpa' is no host of this inventory")
     try:
         with pytest.raises(InputError, match=f"{place}; did you mean 'alpha'"):
-            links_wished(hosts.document, list(hosts.by_name))
+            requested_links(hosts.document, list(hosts.by_name))
     finally:
         links.unlink()
 

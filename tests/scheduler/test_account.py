@@ -10,10 +10,10 @@ from problems import chain, nodes_of, problems
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.cost import cost
-from scheduler.explain import account_of
+from scheduler.explain import explain_plan
 from scheduler.explain.cut_links import between_nodes, cut_links, heaviest_pairs
-from scheduler.explain.lower_bound import MOST_SEARCHED, least_of
-from scheduler.explain.node_load import hosts_of
+from scheduler.explain.lower_bound import MOST_SEARCHED, compute_lower_bound
+from scheduler.explain.node_load import loads_by_node
 from scheduler.problem import Placement, Plan, Problem, Slot
 from scheduler.registry import make_scheduler
 from workloads.example_topologies import diamond, layered, linear, star
@@ -62,7 +62,7 @@ def test_with_traffic_they_add_up_to_the_observed_rate(problem: Problem) -> None
 @given(problems())
 def test_hosts_hold_every_executor_and_slot_once(problem: Problem) -> None:
     plan = make_scheduler("even").place(problem)
-    hosts = hosts_of(problem, plan)
+    hosts = loads_by_node(problem, plan)
     placed = [slot for placement in plan.placements.values() for slot in placement.assignments.values()]
     assert [host.id for host in hosts] == [node.id for node in problem.cluster.nodes]
     assert sum(host.executors for host in hosts) == len(placed)
@@ -95,12 +95,12 @@ def test_workers_of_other_topologies_weigh_on_their_node() -> None:
     traffic = Traffic((), {"x[0]": 7.0, "a[1]": 21.0})
     problem = Problem(cluster, (chain(2),), traffic)
     plan = Plan({"t": Placement({Executor("a", 0): Slot("m", 1), Executor("a", 1): Slot("n", 0)})})
-    m, n = hosts_of(problem, plan)
+    m, n = loads_by_node(problem, plan)
     assert (m.load, m.others_load, m.slots_used, m.slots_others, m.overloaded) == (10.0, 17.0, 1, 1, False)
     assert (n.load, n.others_load, n.slots_used, n.slots_others, n.overloaded) == (21.0, 0.0, 1, 0, False)
     assert m.memory_mb is None
     both = Plan({"t": Placement({Executor("a", 0): Slot("m", 1), Executor("a", 1): Slot("m", 1)})})
-    account = account_of(problem, both, least_of(problem))
+    account = explain_plan(problem, both, compute_lower_bound(problem))
     assert account.nodes[0].overloaded
     assert (account.all_placed, account.capacities_kept) == (True, False)
 
@@ -128,7 +128,7 @@ def test_the_optimum_is_the_smallest_w_of_all_placements(
             w = judged.inter_node_edges if traffic is None else judged.inter_node_tuples_per_s
             assert w is not None
             smallest = min(smallest, w)
-    least = least_of(problem)
+    least = compute_lower_bound(problem)
     if smallest == inf:
         assert (least.lower_bound, least.optimum) == (None, None)
         assert least.note.startswith("no placement")
@@ -141,7 +141,7 @@ def test_it_agrees_with_the_scheduler_optimal(topology: Topology) -> None:
     cluster = Cluster(tuple(Node(id=f"n{at}", capacity=4.0) for at in range(10)))
     problem = Problem(cluster, (topology,))
     plan = make_scheduler("optimal").place(problem)
-    least = least_of(problem)
+    least = compute_lower_bound(problem)
     assert plan.details["proven"]
     assert least.optimum == cost(problem, plan.placements).inter_node_edges == least.lower_bound
 
@@ -149,18 +149,20 @@ def test_it_agrees_with_the_scheduler_optimal(topology: Topology) -> None:
 def test_a_search_that_ends_without_a_proof_says_so_and_is_the_same_again() -> None:
     topology, traffic = layered(64, seed=3)
     problem = Problem(Cluster(tuple(Node(id=f"n{at}", capacity=9.0) for at in range(9))), (topology,), traffic)
-    least = least_of(problem)
+    least = compute_lower_bound(problem)
     assert least.optimum is None
     assert least.note == "the search ended without a proof"
     assert least.lower_bound is not None
     assert least.best_found is not None
     assert least.lower_bound < least.best_found
-    assert least_of(problem) == least
+    assert compute_lower_bound(problem) == least
 
 
 def test_what_is_too_large_is_bounded_but_not_searched() -> None:
     topology = chain(2 * MOST_SEARCHED, 2)
-    least = least_of(Problem(Cluster((Node(id="m", capacity=150.0), Node(id="n", capacity=150.0))), (topology,)))
+    least = compute_lower_bound(
+        Problem(Cluster((Node(id="m", capacity=150.0), Node(id="n", capacity=150.0))), (topology,))
+    )
     assert (least.optimum, least.best_found) == (None, None)
     # The smaller side of the two bolts' node or nodes loses at least 52 spouts.
     assert least.lower_bound is not None
@@ -175,12 +177,12 @@ def test_executors_that_run_may_go_anywhere_but_others_keep_their_place() -> Non
         ExistingWorker("other", "m", 1, ("x[0]",)),
     )
     nodes = (Node(id="m", capacity=2.0), Node(id="n", capacity=2.0))
-    assert least_of(Problem(Cluster(nodes, existing=existing), (chain(1, 1),))).optimum == 0
+    assert compute_lower_bound(Problem(Cluster(nodes, existing=existing), (chain(1, 1),))).optimum == 0
     smaller = (Node(id="m", capacity=2.0), Node(id="n", capacity=1.0))
-    assert least_of(Problem(Cluster(smaller, existing=existing), (chain(1, 1),))).optimum == 1
+    assert compute_lower_bound(Problem(Cluster(smaller, existing=existing), (chain(1, 1),))).optimum == 1
 
 
 def test_a_partial_placement_is_called_so() -> None:
     problem = Problem(nodes_of(m=2), (chain(2),))
     plan = Plan({"t": Placement({Executor("a", 0): Slot("m", 0)}, "partial")})
-    assert not account_of(problem, plan, least_of(problem)).all_placed
+    assert not explain_plan(problem, plan, compute_lower_bound(problem)).all_placed

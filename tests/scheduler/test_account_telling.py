@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from problems import chain, nodes_of, problems
 
 from inventory.cluster import Cluster, ExistingWorker, Node
-from scheduler.explain.details import MOST_ENTRIES, MOST_ROWS, Section, compact, told
+from scheduler.explain.details import MOST_ENTRIES, MOST_ROWS, Section, compact, describe_details
 from scheduler.problem import CommunicationSchedule, Problem
 from scheduler.registry import make_scheduler, scheduler_class, scheduler_names
 from workloads.topology import Executor
@@ -15,7 +15,7 @@ ROUND = Problem(nodes_of(m=2, n=2), (chain(2, 2),))
 
 
 def _told(details: dict[str, object]) -> list[Section]:
-    return told(ROUND, details, None)
+    return describe_details(ROUND, details, None)
 
 
 def test_slots_of_top_storm_have_names() -> None:
@@ -27,18 +27,18 @@ def test_slots_of_top_storm_have_names() -> None:
 
 def test_names_carry_their_topology_where_there_are_several() -> None:
     problem = Problem(nodes_of(m=2), (chain(1, name="t"), chain(2, name="u")))
-    assert told(problem, {"groups": [[0, 1, 2]]}, None)[0].rows == (("0", "t/a[0] u/a[0-1]"),)
+    assert describe_details(problem, {"groups": [[0, 1, 2]]}, None)[0].rows == (("0", "t/a[0] u/a[0-1]"),)
 
 
 def test_numbers_below_a_topology_are_its_own() -> None:
     problem = Problem(nodes_of(m=2, n=2), (chain(2, name="t"), chain(1, 2, name="u")))
     below = {"order": [2, 0], "opened": [1], "workers": [[0, 1], [2]], "fallback": ""}
-    order, opened, workers, fallback = told(problem, {"topologies": {"u": below}}, None)
+    order, opened, workers, fallback = describe_details(problem, {"topologies": {"u": below}}, None)
     assert (order.title, order.text) == ("topologies: u: order", "b[1], a[0]")
     assert opened.text == "n"
     assert workers.rows == (("0", "a[0] b[0]"), ("1", "b[1]"))
     assert fallback.text == "none"
-    (table,) = told(problem, {"workers": [{"topology": 1, "node": 0, "executors": [1, 2]}]}, None)
+    (table,) = describe_details(problem, {"workers": [{"topology": 1, "node": 0, "executors": [1, 2]}]}, None)
     assert table.rows == (("0", "u", "m", "b[0-1]"),)
 
 
@@ -71,7 +71,7 @@ def test_matrices_inside_objects_get_tables_of_their_own() -> None:
 def test_nodes_of_the_communication_schedule_have_names_in_matrices() -> None:
     schedule = CommunicationSchedule(("n", "m", "x"), ((1, 0, None),), 1)
     details = {"m_inter": [[0, 1, 2], [1, None, 0]], "schedule": [[1, 0, None]], "node_loads": [3, 1, 2]}
-    matrix, loads, steps = told(ROUND, details, schedule)
+    matrix, loads, steps = describe_details(ROUND, details, schedule)
     assert matrix.rows == (("0", "n", "m", "x"), ("1", "m", "-", "n"))
     assert loads.text == "n 3, m 1, x 2"
     assert steps.rows == (("0", "n to m, m to n"),)
@@ -94,7 +94,7 @@ def test_numbers_that_are_no_executors_stay_numbers() -> None:
 
 
 def test_a_communication_schedule_names_senders_and_receivers() -> None:
-    (section,) = told(ROUND, {}, CommunicationSchedule(("n", "m"), ((1, 0), (None, 1)), 2))
+    (section,) = describe_details(ROUND, {}, CommunicationSchedule(("n", "m"), ((1, 0), (None, 1)), 2))
     assert section.rows == (("0", "n to m, m to n"), ("1", "m to m"))
     assert "2 stages" in section.title
 
@@ -110,7 +110,7 @@ def test_every_scheduler_says_what_it_decided(name: str) -> None:
     nodes = Cluster((Node(id="m", **hardware), Node(id="n", **hardware)))
     problem = Problem(nodes, (chain(2, 2, workers=2),), Traffic((Edge("a[0]", "b[1]", 5.0),)))
     plan = make_scheduler(name).place(problem)
-    assert told(problem, plan.details, plan.schedule)
+    assert describe_details(problem, plan.details, plan.schedule)
 
 
 def test_workers_that_deal_started_are_told_in_their_order_without_those_that_ran_on() -> None:
@@ -124,7 +124,7 @@ def test_workers_that_deal_started_are_told_in_their_order_without_those_that_ra
             {"topology": 0, "node": 0, "slot": 0, "executors": [2, 4]},
         ]
     }
-    assert told(problem, plan.details, None)[0].rows[0] == ("0", "t", "n", "0", "a[1] b[1]")
+    assert describe_details(problem, plan.details, None)[0].rows[0] == ("0", "t", "n", "0", "a[1] b[1]")
 
 
 @pytest.mark.parametrize("name", scheduler_names())
@@ -135,7 +135,7 @@ def test_every_scheduler_can_be_told(name: str) -> None:
         if not scheduler_class(name).needs.cycles and any(topology.cycle for topology in problem.topologies):
             return
         plan = make_scheduler(name).place(problem)
-        for section in told(problem, plan.details, plan.schedule):
+        for section in describe_details(problem, plan.details, plan.schedule):
             assert section.title
             assert all(len(row) == len(section.columns) for row in section.rows)
 

@@ -12,14 +12,20 @@ from inventory.errors import InputError
 from scheduler.algorithms.even import Even, EvenParams
 from scheduler.algorithms.top_storm import TopStorm, TopStormParams
 from scheduler.cost import cost
-from scheduler.placement_file import PlacementFile, answer_of, parse_answer, read_answer, to_json
+from scheduler.placement_file import (
+    PlacementFile,
+    make_placement_file,
+    parse_placement_file,
+    read_placement_file,
+    to_json,
+)
 from scheduler.problem import CommunicationSchedule, Move, Plan, Problem, Slot, concluded
 from scheduler.validation import Checked
 
 
 def answered(problem: Problem, kind: type, params: object) -> PlacementFile:
     scheduler = Checked(kind, params)
-    return answer_of(scheduler.name, scheduler.params, problem, scheduler.place(problem), 0.25)
+    return make_placement_file(scheduler.name, scheduler.params, problem, scheduler.place(problem), 0.25)
 
 
 @given(problems(observed=True))
@@ -27,15 +33,15 @@ def test_round_trips_exactly(problem: Problem) -> None:
     for kind, params in ((Even, EvenParams(idle_rebalance=True)), (TopStorm, TopStormParams())):
         answer = answered(problem, kind, params)
         text = to_json(answer)
-        assert parse_answer(text) == answer
-        assert to_json(parse_answer(text)) == text
+        assert parse_placement_file(text) == answer
+        assert to_json(parse_placement_file(text)) == text
         assert to_json(answered(problem, kind, params)) == text
 
 
 @given(problems(observed=True))
 def test_it_says_what_the_plan_says(problem: Problem) -> None:
     plan = Checked(TopStorm, TopStormParams()).place(problem)
-    answer = answer_of("top-storm", {}, problem, plan, 0.0)
+    answer = make_placement_file("top-storm", {}, problem, plan, 0.0)
     assert list(answer.topologies) == [topology.id for topology in problem.topologies]
     for topology in problem.topologies:
         told = answer.topologies[topology.id]
@@ -65,7 +71,9 @@ def test_every_part_of_a_plan_is_written() -> None:
         migrations=[Move("t", executor, Slot("n", 0), Slot("n", 1))],
         details={"rows": ((1, 2), (3,))},
     )
-    document = json.loads(to_json(answer_of("x", {"a": 1}, Problem(nodes_of(n=2, m=1), (topology,)), plan, 0.5)))
+    document = json.loads(
+        to_json(make_placement_file("x", {"a": 1}, Problem(nodes_of(n=2, m=1), (topology,)), plan, 0.5))
+    )
     assert document == {
         "scheduler": "x",
         "params": {"a": 1},
@@ -107,12 +115,12 @@ def test_mistakes_in_a_placement_file_are_named(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"p.json:11: topologies.t.status: 'plased' is none of .*did you mean 'placed'"
     ):
-        read_answer(path)
+        read_placement_file(path)
     path.write_text(good.replace('"slots_used"', '"slots_usd"'))
     with pytest.raises(InputError, match=r"cost.slots_usd: unknown key 'slots_usd'; did you mean 'slots_used'"):
-        read_answer(path)
+        read_placement_file(path)
     path.write_text("{")
     with pytest.raises(InputError, match=r"p.json:1: not valid YAML or JSON"):
-        read_answer(path)
+        read_placement_file(path)
     with pytest.raises(InputError, match=r"absent.json: cannot be read"):
-        read_answer(tmp_path / "absent.json")
+        read_placement_file(tmp_path / "absent.json")

@@ -13,7 +13,7 @@ from inventory.documents import parse
 from inventory.errors import InputError
 from scheduler.algorithms.even import Even
 from scheduler.algorithms.pmod import Pmod, PmodParams
-from scheduler.load_problem import pose
+from scheduler.load_problem import load_problem
 from scheduler.pipeline.limits import MOST_NODES
 from scheduler.problem import Plan, Problem, Slot
 from scheduler.validation import Checked
@@ -107,7 +107,7 @@ TOPOLOGY = "{id: t, components: [{id: a, kind: spout, parallelism: 2}]}"
 
 
 def test_tasks_that_a_topology_has_no_longer_are_dropped() -> None:
-    problem = pose(Pmod.needs, parse(CLUSTER), [parse(TOPOLOGY)])
+    problem = load_problem(Pmod.needs, parse(CLUSTER), [parse(TOPOLOGY)])
     plan = place(problem)
     assert plan.placements["t"].assignments == {Executor("a", 0): Slot("x", 1), Executor("a", 1): Slot("y", 0)}
     assert [(worker.node, worker.slot) for worker in plan.freed] == [("x", 1)]
@@ -116,9 +116,9 @@ def test_tasks_that_a_topology_has_no_longer_are_dropped() -> None:
 
 def test_only_where_it_is_defined_may_running_executors_be_too_many() -> None:
     with pytest.raises(InputError, match=r"has no executor 'a\[2\]'"):
-        pose(Even.needs, parse(CLUSTER), [parse(TOPOLOGY)])
+        load_problem(Even.needs, parse(CLUSTER), [parse(TOPOLOGY)])
     with pytest.raises(InputError, match=r"has no executor 'b\[2\]'"):
-        pose(Pmod.needs, parse(CLUSTER.replace("a[2]", "b[2]")), [parse(TOPOLOGY)])
+        load_problem(Pmod.needs, parse(CLUSTER.replace("a[2]", "b[2]")), [parse(TOPOLOGY)])
 
 
 def test_parameters_win_over_what_runs() -> None:

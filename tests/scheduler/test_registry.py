@@ -5,7 +5,7 @@ import pytest
 from inventory.documents import Document, parse
 from inventory.errors import InputError
 from inventory.params import given
-from scheduler.load_problem import pose
+from scheduler.load_problem import load_problem
 from scheduler.problem import Needs, Scheduler
 from scheduler.registry import make_scheduler, scheduler_class, scheduler_names
 from scheduler.validation import Checked
@@ -39,12 +39,12 @@ def test_unknown_names_and_parameters_are_answered_with_the_nearest() -> None:
 
 
 def posed(cluster: Document = CLUSTER, *topologies: Document, needs: Needs | None = None) -> None:
-    pose(needs or Needs(), cluster, topologies or [TOPOLOGY])
+    load_problem(needs or Needs(), cluster, topologies or [TOPOLOGY])
 
 
 def test_topologies_keep_their_order_and_may_not_share_a_name() -> None:
     other = parse("{id: s, components: [{id: b, kind: spout}]}", "s.yml")
-    assert [t.id for t in pose(Needs(), CLUSTER, [TOPOLOGY, other]).topologies] == ["t", "s"]
+    assert [t.id for t in load_problem(Needs(), CLUSTER, [TOPOLOGY, other]).topologies] == ["t", "s"]
     with pytest.raises(InputError, match=r"t.yml:1: id: two topologies are called 't'; the other one is at t.yml:1"):
         posed(CLUSTER, TOPOLOGY, TOPOLOGY)
 
@@ -57,12 +57,12 @@ def test_a_cycle_is_refused_where_it_stands_unless_the_definition_allows_it() ->
 
 def test_traffic_that_is_given_is_part_of_the_round() -> None:
     traffic = parse("load: {'a[0]': 5}")
-    assert pose(Needs(traffic="required"), CLUSTER, [TOPOLOGY]).traffic is None
-    assert pose(Needs(traffic="required"), CLUSTER, [TOPOLOGY], traffic).traffic is not None
+    assert load_problem(Needs(traffic="required"), CLUSTER, [TOPOLOGY]).traffic is None
+    assert load_problem(Needs(traffic="required"), CLUSTER, [TOPOLOGY], traffic).traffic is not None
 
 
 def test_traffic_may_name_what_runs_beside_the_round() -> None:
     cluster = parse("nodes: [{id: n1}]\nexisting: [{topology: o, node: n1, slot: 0, executors: ['x[0]']}]")
-    assert pose(Needs(), cluster, [TOPOLOGY], parse("load: {'x[0]': 5}")).traffic.load == {"x[0]": 5.0}
+    assert load_problem(Needs(), cluster, [TOPOLOGY], parse("load: {'x[0]': 5}")).traffic.load == {"x[0]": 5.0}
     with pytest.raises(InputError, match=r"load.x\[0\]: unknown executor 'x\[0\]'"):
-        pose(Needs(), CLUSTER, [TOPOLOGY], parse("load: {'x[0]': 5}"))
+        load_problem(Needs(), CLUSTER, [TOPOLOGY], parse("load: {'x[0]': 5}"))

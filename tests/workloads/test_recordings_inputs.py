@@ -14,7 +14,7 @@ import pytest
 from plain_recordings import plain_rows
 
 from inventory.errors import InputError, UnfitError
-from workloads.preparation_progress import told
+from workloads.preparation_progress import reporting_to
 from workloads.recordings import raw_files
 from workloads.recordings.grid import CELLS_500_M
 from workloads.recordings.prepare import prepare
@@ -142,7 +142,7 @@ def test_a_recording_is_prepared_again_only_when_a_part_has_changed(tmp_path: Pa
     path = tmp_path / "plugs.csv"
     path.write_text(reading(1) + reading(2))
     told_of: list[float] = []
-    with told(told_of.append):
+    with reporting_to(told_of.append):
         first = prepare(path, DEBS2014, kept)
         assert told_of == [1.0]
         assert prepare(path, DEBS2014, kept) == first
@@ -254,7 +254,10 @@ def test_a_file_of_another_schema_is_refused_without_reading_it_all(
     path = tmp_path / "part"
     path.write_text("1,2,3\n" * 100_000)
     shares: list[float] = []
-    with told(shares.append), pytest.raises(InputError, match="part:1: no valid row: 3 fields, expected the 17"):
+    with (
+        reporting_to(shares.append),
+        pytest.raises(InputError, match="part:1: no valid row: 3 fields, expected the 17"),
+    ):
         prepare(path, DEBS2015, kept, CELLS_500_M)
     assert shares == []
 

@@ -1,8 +1,8 @@
-"""Exclamation: words, to which two bolts in a row append `!!!`.
+"""Exclamation: two bolts in a row append `!!!` to words.
 
     word -- shuffle --> exclaim1 -- shuffle --> exclaim2
 
-The last bolt is the sink. Its answer is a digest of all it has made, see `workloads.data.row_digest`.
+The last bolt is the sink. Its answer is a digest of all its rows, see `workloads.data.row_digest`.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ class Exclaim(Bolt):
 
 
 class LastExclaim(Bolt):
-    """Appends `!!!` and keeps the digest of what it has made."""
+    """Appends `!!!` and keeps a digest of the resulting rows."""
 
     answer_table = TABLE
     answer_schema = SCHEMA
@@ -93,11 +93,11 @@ class Exclamation:
         return {"word": LineSpout, "exclaim1": Exclaim, "exclaim2": LastExclaim}[component]()
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
-        """Return one record per word of the text."""
+        """Prepare one record per word of the text."""
         return [prepare_text(self.params.text, "words", folder)]
 
     def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
-        """Every distinct word is hashed once, as often as it was emitted."""
+        """Return the digest; every distinct word is hashed once and counted as often as it was emitted."""
         words = read_records(inputs[0].path)
         emitted: Counter[Row] = Counter()
         for word, times in zip(words, times_emitted(len(words), positions), strict=True):
@@ -105,7 +105,7 @@ class Exclamation:
         return {TABLE: [digest_of(emitted).row]}
 
     def compare(self, answer: Answer, reference: Answer) -> Verdict:
-        """Return by number of words and digest."""
+        """Compare number of words and digest."""
         got, expected = merged(answer.get(TABLE, ())), merged(reference[TABLE])
         if got == expected:
             return Verdict(True, len(reference[TABLE]))

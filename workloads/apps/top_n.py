@@ -1,11 +1,11 @@
-"""Top-N: the most frequent words of a sliding window of stream time, again and again.
+"""Top-N: the most frequent words of a sliding window of stream time.
 
     read (words) -- fields (word) --> count -- fields (word) --> rank -- global --> merge
 
-A text's words come `words_per_s` to a second of stream time, whatever the rate of the run is, so that the answer
-follows from the words alone. Every `slide_s` a tick makes `count` send the words that it has seen most often in the
-last `window_s`; `rank` and `merge` keep the best `n` of what they get. Words that are equally frequent stand in the
-order of their letters' code points. Grouped globally, `merge` uses one of its executors.
+Stream time has `words_per_s` words of the text per second, at any rate of the run, so the answer depends only on the
+words. Every `slide_s`, on a tick, `count` sends the most frequent words of the last `window_s`; `rank` and `merge` keep
+the best `n` of their input. Ties are in the order of code points. With a global grouping, `merge` uses one of its
+executors.
 """
 
 from collections import Counter, deque
@@ -35,10 +35,10 @@ class TopNParams(TextParams):
     """Parameters of Top-N, see `TextParams`.
 
     Attributes:
-        n: how many words.
+        n: number of words.
         window_s: length of the window, a whole number of slides.
-        slide_s: stream time from one answer to the next.
-        words_per_s: words of all the input to a second of stream time.
+        slide_s: stream time between answers.
+        words_per_s: words of the whole input per second of stream time.
     """
 
     n: Annotated[int, Meta(ge=1, le=10_000)] = 10
@@ -53,7 +53,7 @@ class TopNParams(TextParams):
         """Check values together.
 
         Raises:
-            ValueError: the window is no whole number of slides, or a slide holds no word.
+            ValueError: the window is not a multiple of the slide, or a slide contains no word.
         """
         super().__post_init__()
         if self.slides * self.slide_ns != round(self.window_s * NS):
@@ -65,22 +65,22 @@ class TopNParams(TextParams):
 
     @property
     def slide_ns(self) -> int:
-        """Stream time from tick to tick."""
+        """Stream time between ticks."""
         return round(self.slide_s * NS)
 
     @property
     def slides(self) -> int:
-        """Slides in a window."""
+        """Number of slides in a window."""
         return round(self.window_s / self.slide_s)
 
     @property
     def step_ns(self) -> int:
-        """Stream time from word to word."""
+        """Stream time between words."""
         return max(1, round(NS / self.words_per_s))
 
 
 class Steps:
-    """Stream times of one executor's share of words that come evenly."""
+    """Stream times of one executor's share of evenly spaced words."""
 
     def __init__(self, index: int, of: int, step_ns: int) -> None:
         self._index, self._of, self._step_ns = index, of, step_ns
@@ -108,7 +108,7 @@ class Read(LineSpout):
 
 
 class RollingCount(Bolt):
-    """How often each word came in the last slides; at a tick, the most frequent."""
+    """Counts words over the last slides; emits the most frequent ones on a tick."""
 
     def __init__(self, n: int, slides: int) -> None:
         self._n = n
@@ -143,7 +143,7 @@ class RollingCount(Bolt):
 
 
 class Rank(Bolt):
-    """The best of the words that came since the last tick."""
+    """Keeps the most frequent words since the last tick."""
 
     def __init__(self, n: int) -> None:
         self._n = n
@@ -165,7 +165,7 @@ class Rank(Bolt):
 
 
 class Merge(Rank):
-    """The best of all; its answer has one row per tick and rank."""
+    """Keeps the most frequent words overall; the answer has one row per tick and rank."""
 
     answer_table = TABLE
     answer_schema: ClassVar = {"time_ns": "int", "rank": "int", "word": "str", "count": "int"}
@@ -212,7 +212,7 @@ class TopN:
         self.params = params
 
     def topology(self) -> Topology:
-        """Read, count, rank and merge."""
+        """Return read, count, rank and merge."""
         parallelism = self.params.parallelism
         by_word: Mapping[str, Any] = {"grouping": "fields", "fields": ("word",)}
         return Topology(
@@ -241,11 +241,11 @@ class TopN:
                 return Merge(params.n)
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
-        """Return one record per word of the text."""
+        """Prepare one record per word of the text."""
         return [prepare_text(self.params.text, "words", folder)]
 
     def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
-        """Every window counted anew, from the words in it."""
+        """Return the answer, with every window counted from its words."""
         words = read_records(inputs[0].path)
         params, of = self.params, len(positions)
         last = max((position - 1) * of + index for index, position in enumerate(positions))
@@ -265,6 +265,6 @@ class TopN:
         return {TABLE: rows}
 
     def compare(self, answer: Answer, reference: Answer) -> Verdict:
-        """Return tick by tick, rank by rank."""
+        """Compare tick by tick and rank by rank."""
         differences = rows_differ(answer.get(TABLE, ()), reference[TABLE], key_fields=2)
         return Verdict(not differences, len(reference[TABLE]), "; ".join(differences))

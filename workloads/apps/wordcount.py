@@ -2,7 +2,7 @@
 
     spout (lines) -- shuffle --> split -- fields (word) --> count
 
-What a word is says `workloads.data.text`. With `combine`, a row is a word and how often it came.
+`workloads.data.text` defines a word. With `combine`, a row is a word and its count.
 """
 
 import re
@@ -38,21 +38,21 @@ class WordCountParams(TextParams):
 
 
 class Split(Bolt):
-    """Lines to words."""
+    """Splits lines into words."""
 
     def process(self, batch: Batch) -> Emitted:
-        # One call of `split` per batch: a line's end is white space too.
+        # One call of `split` per batch: line ends are white space too.
         return {DEFAULT_STREAM: list(zip("\n".join([line for (line,) in batch.rows]).split()))}
 
 
 class Count(Bolt):
-    """Words to how often each was seen."""
+    """Counts words."""
 
     answer_table = TABLE
     answer_schema: ClassVar = {"word": "str", "count": "int"}
 
     made: ClassVar[type[dict[str, int]]] = Counter
-    """What counts are kept in; only a plain `dict` is quick at being assigned to."""
+    """Type of the counts; only a plain `dict` is fast at assignment."""
 
     def __init__(self) -> None:
         self._counts = self.made()
@@ -72,7 +72,7 @@ class Count(Bolt):
 
 
 class SplitCounted(Bolt):
-    """Lines to words, each counted once."""
+    """Splits lines into words with counts."""
 
     def process(self, batch: Batch) -> Emitted:
         return {DEFAULT_STREAM: list(zip("\n".join([line for (line,) in batch.rows]).split(), repeat(1)))}
@@ -86,7 +86,7 @@ def _summed(rows: Iterable[Row], counts: dict[str, int]) -> dict[str, int]:
 
 
 class CountCombined(Count):
-    """Words that were counted together to how often each was seen."""
+    """Adds up counted words."""
 
     made: ClassVar[type[dict[str, int]]] = dict
 
@@ -138,11 +138,11 @@ class WordCount:
         return {"spout": LineSpout, "split": split, "count": count}[component]()
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
-        """Return one record per line of the text."""
+        """Prepare one record per line of the text."""
         return [prepare_text(self.params.text, "lines", folder)]
 
     def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
-        """Return lines that were emitted equally often are counted together."""
+        """Return the counts; lines emitted equally often are counted together."""
         lines = read_records(inputs[0].path)
         emitted: defaultdict[int, list[str]] = defaultdict(list)
         for line, times in zip(lines, times_emitted(len(lines), positions), strict=True):
@@ -155,7 +155,7 @@ class WordCount:
         return {TABLE: list(counts.items())}
 
     def compare(self, answer: Answer, reference: Answer) -> Verdict:
-        """Return word by word."""
+        """Compare word by word."""
         expected = reference[TABLE]
         differences = rows_differ(answer.get(TABLE, ()), expected, key_fields=1)
         return Verdict(not differences, len(expected), "; ".join(differences))

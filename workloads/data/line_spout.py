@@ -1,7 +1,7 @@
-"""The spout that reads prepared records in a loop, and how often it has emitted each of them.
+"""Spout that reads prepared records in a loop, and the number of times it has emitted each of them.
 
 Record g of the endless input is record `g mod R` of the R prepared ones. Executor i of n emits the records i, i + n,
-i + 2n, ...; its position is how many it has emitted.
+i + 2n, ...; its position is the number of records emitted.
 """
 
 from collections.abc import Sequence
@@ -58,15 +58,15 @@ class LineSpout(Spout):
 
 @lru_cache(maxsize=1)
 def _rows(path: Path, size: int, mtime_ns: int) -> list[Row]:
-    """Return the records as rows; the spouts of one worker share them, a changed file is read again."""
+    """Return the records as rows, shared by the spouts of one worker; a changed file is read again."""
     return list(zip(read_records(path)))
 
 
 def times_emitted(records: int, positions: Sequence[int]) -> list[int]:
-    """Return how often each of `records` prepared records was emitted when executor i stands at `positions[i]`.
+    """Return how often each of `records` prepared records was emitted when executor i is at `positions[i]`.
 
-    After R / gcd(R, n) records an executor is back at its first one, having emitted each record whose number is
-    its own modulo gcd(R, n) exactly once; so only the unfinished cycle is walked.
+    After R / gcd(R, n) records an executor is back at its first one and has emitted each record whose number is its own
+    modulo gcd(R, n) exactly once; so only the unfinished cycle is walked.
     """
     n = len(positions)
     stride = gcd(records, n)

@@ -1,8 +1,8 @@
-"""A digest of a bag of rows: the same whatever the order in which rows came and whoever counted them.
+"""Digest of a multiset of rows, independent of the order of rows and of their distribution over executors.
 
 The digest is the number of rows and the sum, modulo 2**128, of a 128-bit hash (BLAKE2b) of each row's codec bytes, so
-that two digests of parts add up to that of the whole. Equal digests of different bags are as unlikely
-as a collision of the hash.
+that digests of parts add up to that of the whole. Equal digests of different multisets are as unlikely as a collision
+of the hash.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from workloads.operators import Row
 MODULUS = 1 << 128
 
 MOST_COUNTED = 1 << 16
-"""Distinct rows that a bag counts before it hashes them."""
+"""Distinct rows that a multiset counts before it hashes them."""
 
 
 class Digest(NamedTuple):
@@ -45,7 +45,7 @@ EMPTY = Digest(0, 0)
 
 
 def digest_of(counted: Mapping[Row, int]) -> Digest:
-    """Return the digest of a bag in which each row of `counted` is so many times."""
+    """Return the digest of a multiset with the given count of each row."""
     total = 0
     for row, times in counted.items():
         total += times * int.from_bytes(blake2b(codec_bytes(row), digest_size=16).digest(), "big")
@@ -65,9 +65,9 @@ def merged(rows: Iterable[Row]) -> Digest:
 
 
 class RowMultiset:
-    """Takes rows in, remembers their digest.
+    """Multiset of rows, kept as a digest.
 
-    Equal rows are counted and hashed together, which makes a row cost a fraction of its hash.
+    Equal rows are counted and hashed together, so a row costs a fraction of a hash.
     """
 
     def __init__(self) -> None:
@@ -75,14 +75,14 @@ class RowMultiset:
         self._counted: Counter[Row] = Counter()
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Put rows into the bag; at most `MOST_COUNTED` distinct ones, and those of one call, are kept in memory."""
+        """Add rows; at most `MOST_COUNTED` distinct ones, and those of one call, are kept in memory."""
         self._counted.update(rows)
         if len(self._counted) > MOST_COUNTED:
             self._hash()
 
     @property
     def digest(self) -> Digest:
-        """Of all rows so far."""
+        """Return the digest of all rows so far."""
         self._hash()
         return self._hashed
 
@@ -91,7 +91,7 @@ class RowMultiset:
         return msgspec.msgpack.encode(self.digest.row)
 
     def restore(self, state: bytes) -> None:
-        """Be the bag that `snapshot` was taken of."""
+        """Restore the multiset from a snapshot."""
         self._counted.clear()
         self._hashed = merged([msgspec.msgpack.decode(state, type=tuple[int, str])])
 

@@ -1,4 +1,4 @@
-"""Text, prepared once: from books or documentation to a file with one record per line.
+"""Preparation of text: from books or documentation to a file with one record per line.
 
 Records are either the lines of the text, blank ones included, so that record numbers are line numbers, or its words. A
 word, everywhere in Millrace, is a maximal run of characters that are not white space (`str.split`): no case folding, no
@@ -36,7 +36,7 @@ class TextParams:
         text: a text file or a folder of them (also `.gz`), or a list of these; empty: CPython's documentation.
         parallelism: executors per component; components left out keep their default.
         ackers: executors of the acking component.
-        workers: slots asked for.
+        workers: requested slots.
     """
 
     text: Source = ""
@@ -52,33 +52,32 @@ class TextParams:
 
 
 MOST_BYTES = 128 * 1024 * 1024
-"""Larger texts are refused: every worker keeps the text in memory, and it is replayed in a loop anyway."""
+"""Maximum size of a text: every worker keeps it in memory, and it is replayed in a loop anyway."""
 
 MOST_CHARACTERS = 1 << 20
-"""Of one record; a longer one would not fit into a frame of the data plane."""
+"""Maximum length of a record, which must fit into a frame of the data plane."""
 
 _FORMAT = b"1"
-"""Part of a prepared file's name; another number whenever the same source would give other records."""
+"""Part of a prepared file's name; change it whenever the same source would give other records."""
 
 
 class _Summary(Struct, frozen=True, forbid_unknown_fields=True):
-    """What stands beside a prepared file: its checksum and number of records."""
+    """Checksum and number of records, stored beside a prepared file."""
 
     sha256: str
     records: int
 
 
 def prepare_text(source: Source, unit: Unit, folder: Path, name: str = "text") -> PreparedInput:
-    """Make sure that `folder` holds the prepared text, and describe it.
+    """Ensure that `folder` contains the prepared text, and describe it.
 
-    A prepared file whose checksum is right is used again. It is written under another name first, so that no
-    half-written one is ever met.
+    A prepared file with the right checksum is reused. Files are written atomically.
 
     Args:
-        source: where the text comes from.
-        unit: what a record is.
-        folder: kept between runs; made when it is missing.
-        name: under which operators find the file.
+        source: source of the text.
+        unit: kind of record.
+        folder: kept between runs; created if missing.
+        name: name of the input for operators.
 
     Raises:
         InputError: the text cannot be read, is not UTF-8, is too large, or has no word in it.
@@ -113,7 +112,7 @@ def read_records(path: Path) -> list[str]:
 
 
 def _read(source: Source) -> tuple[list[tuple[str, bytes]], str]:
-    """Return all of the source as (place, bytes as found, unpacked), and one line on where it comes from."""
+    """Return all of the source as (place, raw bytes, unpacked), and one line about its origin."""
     if source == "":
         return [("pydoc_data.topics", _documentation())], (
             f"documentation topics of CPython {sys.version.partition(' ')[0]} (pydoc_data.topics)"
@@ -143,7 +142,7 @@ def _documentation() -> bytes:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """Yield the file itself, or all files below a folder in the order of their paths; hidden ones are left out."""
+    """Yield the file itself, or all files below a folder in the order of their paths, except hidden ones."""
     try:
         if path.is_file():
             yield path
@@ -181,7 +180,7 @@ def _records(place: str, data: bytes, unit: Unit) -> Sequence[str]:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as fault:
-        # utf-8-sig counts from behind the byte order mark.
+        # utf-8-sig counts from after the byte order mark.
         at = fault.start + (len(data) - len(fault.object))
         line = data.count(b"\n", 0, at) + 1
         raise InputError(f"text: {place} is not UTF-8: byte {at} (line {line}) is 0x{data[at]:02x}") from None
@@ -195,7 +194,7 @@ def _records(place: str, data: bytes, unit: Unit) -> Sequence[str]:
 
 
 def _kept(path: Path) -> _Summary | None:
-    """Return the summary of a prepared file that is there and whole."""
+    """Return the summary of an existing and complete prepared file, or None."""
     try:
         summary = msgspec.json.decode(_beside(path).read_bytes(), type=_Summary)
         whole = sha256(path.read_bytes()).hexdigest() == summary.sha256

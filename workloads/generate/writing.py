@@ -17,13 +17,13 @@ GZIP_LEVEL = 1
 """Packing must not take longer than making the rows."""
 
 
-def write_rows(path: Path, batches: Iterable[pa.RecordBatch], tell: Callable[[int], None]) -> None:
+def write_rows(path: Path, batches: Iterable[pa.RecordBatch], report_rows: Callable[[int], None]) -> None:
     """Write batches of one schema as lines without a header, fields parted by commas and never quoted.
 
     Args:
         path: of the file; one that is there is replaced.
         batches: the next one is made while one is written.
-        tell: is told how many rows have been written.
+        report_rows: is told how many rows have been written.
 
     Raises:
         UnfitError: the file cannot be written.
@@ -36,12 +36,12 @@ def write_rows(path: Path, batches: Iterable[pa.RecordBatch], tell: Callable[[in
             for batch in batches:
                 if pending is not None:
                     pending.result()
-                    tell(written)
+                    report_rows(written)
                 pending = writing.submit(csv.write_csv, pa.Table.from_batches([batch]), sink, options)
                 written += len(batch)
             if pending is not None:
                 pending.result()
-                tell(written)
+                report_rows(written)
     except OSError as fault:
         raise UnfitError(f"{path}: cannot be written: {fault.strerror or fault}") from None
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from inventory.documents import dump_json
 from inventory.errors import InputError
-from workloads.pipelines.progress import tell
+from workloads.pipelines.progress import report
 
 Format = Literal["parquet", "csv"]
 SUMMARY = "summary.json"
@@ -47,7 +47,7 @@ class Tables:
     def write(self, tables: Mapping[str, DataFrame], piece: int = 0) -> None:
         """Write rows of tables; those of a later `piece` come behind those of one before."""
         for name, rows in tables.items():
-            tell(f"table {name}")
+            report(f"table {name}")
             aside, place = self.folder / f".{name}", self.folder / name
             rows.orderBy(*self.order[name]).write.options(**_OPTIONS[self.kind]).format(self.kind).save(str(aside))
             place.mkdir(exist_ok=True)

@@ -18,7 +18,7 @@ from inventory.errors import InputError
 from workloads.pipelines.expected_traffic import expected_traffic
 from workloads.pipelines.lines import FAULT, LINE
 from workloads.pipelines.output import write_document
-from workloads.pipelines.progress import tell
+from workloads.pipelines.progress import report
 from workloads.pipelines.reading import Reading
 from workloads.pipelines.row_filter import OUTLIER, jump_in, late_rows, numbered, where_is
 from workloads.pipelines.source import PLACE, TURN, part_at, rows_of, schema_of
@@ -88,7 +88,7 @@ class Repair:
         profile = self._profile(good, times, schema)
         if profile is None:
             raise no_valid_row(reading.source, reading.parts.values(), schema, before.quarantined)
-        tell("profile")
+        report("profile")
         write_document(folder / PROFILE, profile)
         if self._topology is not None:
             rate = profile["rows_per_s"] * self._params.speedup

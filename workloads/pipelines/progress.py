@@ -17,7 +17,7 @@ EVERY_S = 2.0
 STARTED = time.monotonic()
 
 
-def tell(what: str) -> None:
+def report(what: str) -> None:
     """Write a line of progress to standard error."""
     sys.stderr.write(f"{PREFIX}{time.monotonic() - STARTED:6.1f} s  {printable(what)}\n")
     sys.stderr.flush()
@@ -27,11 +27,11 @@ class Watch:
     """Tells, inside the block, what Spark is doing: which stages are under way, and how many of their tasks are done.
 
     Args:
-        tell: gets the lines.
+        report: gets the lines.
     """
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
         self._context: SparkContext | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -52,7 +52,7 @@ class Watch:
 
     def _watch(self) -> None:
         while not self._over.wait(EVERY_S):
-            self._tell("Spark is starting" if self._context is None else in_words(self._context))
+            self._report("Spark is starting" if self._context is None else in_words(self._context))
 
 
 def in_words(context: SparkContext) -> str:

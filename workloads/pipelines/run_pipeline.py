@@ -15,7 +15,7 @@ from workloads.pipelines.catalogue import SOCKET, pipeline_named
 from workloads.pipelines.output import SUMMARY, Format, Tables, check_output, write_document
 from workloads.pipelines.pipeline import Query
 from workloads.pipelines.prepare import Repair
-from workloads.pipelines.progress import tell
+from workloads.pipelines.progress import report
 from workloads.pipelines.reading import RAW_BYTES_PER_PARTITION, Reading, explained, spread, whole
 from workloads.pipelines.row_filter import Before
 from workloads.pipelines.source import link, parts_of
@@ -78,7 +78,7 @@ def run(asked: Asked) -> None:
         before = _streamed(pipeline, asked, folder, work) if asked.stream else _whole(pipeline, asked, folder, work)
         write_document(folder / SUMMARY, {"rows_read": before.rows, "quarantined": before.quarantined})
         shutil.rmtree(work)
-    tell(f"written to {asked.output}")
+    report(f"written to {asked.output}")
 
 
 def _whole(pipeline: Query | Repair, asked: Asked, folder: Path, work: Path) -> Before:
@@ -90,7 +90,7 @@ def _whole(pipeline: Query | Repair, asked: Asked, folder: Path, work: Path) -> 
             link(part, work / "parts", rank)
     with session(asked.name) as spark:
         size = sum(part.stat().st_size for part in parts)
-        tell(f"reading {len(parts)} part{'s'[: len(parts) != 1]}, {size:,} bytes")
+        report(f"reading {len(parts)} part{'s'[: len(parts) != 1]}, {size:,} bytes")
         reading = Reading(spark, source, work / "parts", work / "rows", dict(enumerate(parts)))
         with explained(parts):
             if isinstance(pipeline, Query):
@@ -118,6 +118,6 @@ def session(name: str) -> Iterator[SparkSession]:
     builder = SparkSession.builder.appName(f"millrace {name}")
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
-    tell("starting Spark")
-    with started(builder, tell) as spark:
+    report("starting Spark")
+    with started(builder, report) as spark:
         yield spark

@@ -12,18 +12,18 @@ from workloads.pipelines.progress import Watch
 
 
 @contextmanager
-def started(builder: SparkSession.Builder, tell: Callable[[str], None]) -> Iterator[SparkSession]:
+def started(builder: SparkSession.Builder, report: Callable[[str], None]) -> Iterator[SparkSession]:
     """Start Spark for the block, and stop it afterwards.
 
     Args:
         builder: says how.
-        tell: gets lines of progress all the while.
+        report: gets lines of progress all the while.
 
     Raises:
         UnfitError: Spark does not start.
     """
     # The watch asks Spark, and so ends before it.
-    with ExitStack() as stack, Watch(tell) as watch:
+    with ExitStack() as stack, Watch(report) as watch:
         spark = _get(builder)
         stack.callback(spark.stop)
         watch.follow(spark.sparkContext)

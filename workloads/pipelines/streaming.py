@@ -26,7 +26,7 @@ from workloads.pipelines.catalogue import SOCKET
 from workloads.pipelines.input_splits import Stretch, stretches_of
 from workloads.pipelines.output import Tables
 from workloads.pipelines.pipeline import Known, Piece, Query
-from workloads.pipelines.progress import tell
+from workloads.pipelines.progress import report
 from workloads.pipelines.reading import Reading, kept
 from workloads.pipelines.row_filter import Before
 from workloads.pipelines.source import parts_of
@@ -118,7 +118,7 @@ def streamed(query: Query, spark: SparkSession, source: str, work: Path, tables:
             if running is None:
                 running = _started(stream, reading, work)
             _answer(running, stream)
-            tell(f"part {rank + 1}: {reading.before.rows:,} rows so far")
+            report(f"part {rank + 1}: {reading.before.rows:,} rows so far")
     finally:
         if running is not None:
             running.stop()
@@ -168,7 +168,7 @@ def _pieces(source: str, work: Path) -> Iterator[Path]:
     place.mkdir()
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE_S) as peer:
-            tell(f"reading from {source}")
+            report(f"reading from {source}")
             for number, lines in enumerate(_whole_lines(peer)):
                 path = place / f"{number}.csv"
                 path.write_bytes(lines)

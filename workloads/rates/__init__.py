@@ -1,4 +1,4 @@
-"""When a source's tuples are due: the rates of an agenda and the schedules that they stand for."""
+"""Rates of an agenda and their schedules: due times of a source's tuples."""
 
 from workloads.rates.kinds import Bursts as Bursts
 from workloads.rates.kinds import Constant as Constant

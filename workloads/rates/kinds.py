@@ -1,7 +1,7 @@
-"""The kinds of rates that an agenda knows, as they stand in it.
+"""Kinds of rates of an agenda, in their form there.
 
-Each kind gives its schedule, where it has one that holds for any spout: `replay` takes the times of the spout's own
-records, and at `max` nothing has a time. `workloads.source_clock` makes of either what one executor needs.
+Each kind provides its schedule if it is the same for any spout. `replay` uses the times of the spout's own records, and
+`max` has no times. `workloads.source_clock` derives the clock of one executor.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from workloads.rates.poisson import PoissonArrivals
 from workloads.rates.schedule import Schedule
 from workloads.rates.sine import SineWave
 
-# YAML knows infinity; a rate beyond one record per nanosecond, or a step decades away, is a slip of the pen.
+# YAML has infinity; a rate beyond one record per nanosecond, or a step decades away, is a typing error.
 Positive = Annotated[float, Meta(gt=0, le=1e9)]
 NonNegative = Annotated[float, Meta(ge=0, le=1e9)]
 Mean = Annotated[float, Meta(ge=1e-6, le=1e9)]
@@ -65,7 +65,7 @@ class Steps(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", t
 
 
 class Poisson(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="poisson"):
-    """`tuples_per_s` in the mean, each tuple at random and independent of the others."""
+    """`tuples_per_s` on average, tuples independent of each other."""
 
     tuples_per_s: Positive
 
@@ -80,7 +80,7 @@ class Poisson(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind",
 
 
 class Bursts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="bursts"):
-    """`tuples_per_s` for `on_s` seconds, then `off_tuples_per_s` for `off_s` seconds, again and again."""
+    """`tuples_per_s` for `on_s` seconds, then `off_tuples_per_s` for `off_s` seconds, repeatedly."""
 
     on_s: Period
     off_s: Period
@@ -99,7 +99,7 @@ class Bursts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
 
 
 class Sine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="sine"):
-    """`mean_tuples_per_s`, from which the rate swings up first and then down by the share `amplitude` of it."""
+    """`mean_tuples_per_s` plus a sine wave with the relative `amplitude`."""
 
     mean_tuples_per_s: Mean
     amplitude: Share
@@ -116,30 +116,30 @@ class Sine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
 
 
 class Replay(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="replay"):
-    """The recorded times of the spout's records, `speedup` times as fast."""
+    """Recorded times of the spout's records, `speedup` times as fast."""
 
     speedup: Speedup = 1.0
 
     peak_per_s: ClassVar[None] = None
 
     def schedule(self, seed: int = 0) -> None:
-        """There is none without a spout."""
+        """Return None: the schedule depends on the spout."""
 
 
 class Max(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="max"):
-    """As fast as the topology takes it; the intended time of a record is its emission."""
+    """As fast as the topology accepts rows; the intended time of a record is its emission."""
 
     peak_per_s: ClassVar[None] = None
 
     def schedule(self, seed: int = 0) -> None:
-        """There is none: every record is due at once."""
+        """Return None: every record is due at once."""
 
 
 Rate = Constant | Steps | Poisson | Bursts | Sine | Replay | Max
 
 
 def rate_of(plain: Mapping[str, Any]) -> Rate:
-    """Return the rate that plain data describes, as it stands in an agenda.
+    """Return the rate described by plain data, as in an agenda.
 
     Raises:
         InputError: an unknown kind or key (with the nearest one), or a value that cannot be.

@@ -1,4 +1,4 @@
-"""Schedules of constant rate within each step, once or again and again."""
+"""Schedules of constant rate within each step, once or periodically."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ class PiecewiseConstant:
     """
 
     def __init__(self, steps: Sequence[tuple[float, float]], period_s: float | None = None) -> None:
-        """Take `steps` of (start in seconds, tuples/s); with `period_s` they begin again after each period."""
+        """Take `steps` of (start in seconds, tuples/s), repeated with `period_s` if given."""
         starts = [round(start * NS) for start, _ in steps]
         rates = [Fraction(rate) / NS for _, rate in steps]
         reached = [Fraction(0)]
@@ -41,7 +41,7 @@ class PiecewiseConstant:
             begun_ns = periods * self._period_ns
         step = bisect_right(self._reached, wanted) - 1
         over, under = self._rates[step]
-        # Rounded up: nothing is due before its time.
+        # Rounded up: no record is due early.
         return begun_ns + self._starts[step] - (self._reached[step] - wanted) * under // (over * self._unit)
 
     def due_count(self, elapsed_ns: int) -> int:

@@ -1,6 +1,6 @@
-"""A Poisson process that can be entered anywhere: no gap before a record needs to have been drawn.
+"""A Poisson process with random access: times do not depend on draws for earlier records.
 
-The records are dealt to the leaves of a binary tree. Given the time that 2m gaps take together, the share of the first
+The records are the leaves of a binary tree. Given the time that 2m gaps take together, the share of the first
 m of them has the distribution Beta(m, m); given the time of a leaf's gaps, the times in it are sorted uniform numbers:
 so it is with independent exponential gaps. Every draw is a hash of the seed and its place in the tree, so that any
 process finds the same times in any order, and a path from the root to a leaf is all that is kept.

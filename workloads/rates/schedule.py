@@ -1,7 +1,7 @@
-"""What a schedule is: record numbers to intended times and back, without memory of what has been emitted.
+"""Schedules: record numbers to intended times and back, independent of what has been emitted.
 
 A schedule is a total over all executors of a spout: record g of the whole input is due `due_ns(g)` after source
-start, whoever emits it. Being late against it is latency, never a reason to shift the schedule.
+start, by any executor. Lateness counts as latency; the schedule is never shifted.
 """
 
 from typing import Protocol
@@ -13,9 +13,9 @@ class Schedule(Protocol):
     """Maps record numbers to intended times and back, each an exact inverse of the other."""
 
     def due_ns(self, record: int) -> int:
-        """Return nanoseconds after source start at which `record` (0-based) is due."""
+        """Return the time in nanoseconds after source start at which `record` (0-based) is due."""
         ...
 
     def due_count(self, elapsed_ns: int) -> int:
-        """Return how many records are due by `elapsed_ns`: the smallest n with due_ns(n) > elapsed_ns."""
+        """Return the number of records due by `elapsed_ns`: the smallest n with due_ns(n) > elapsed_ns."""
         ...

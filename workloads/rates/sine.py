@@ -1,4 +1,4 @@
-"""A schedule whose rate swings around a mean, as the load of a day does."""
+"""A schedule whose rate oscillates around a mean, like a daily load."""
 
 from bisect import bisect_left, bisect_right
 from fractions import Fraction

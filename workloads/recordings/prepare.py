@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from inventory.atomic_file import aside
 from inventory.errors import InputError, UnfitError
-from workloads.preparation_progress import tell
+from workloads.preparation_progress import report_progress
 from workloads.recordings.accept import Gate
 from workloads.recordings.grid import Grid
 from workloads.recordings.raw import Rows, arrow_schema, first_is, has_columns, parse
@@ -108,7 +108,7 @@ def _write(source: Path, parts: list[Path], schema: Schema, grid: Grid | None, f
                 counts["records"] += len(accepted)
                 if len(accepted):
                     writer.write_table(accepted.replace_schema_metadata(described.metadata), GROUP_ROWS)
-                tell((done + rows.read) / total)
+                report_progress((done + rows.read) / total)
             done += sizes[part]
     quarantined = {kind: counts[kind] + gate.quarantined[kind] for kind in CLASSES}
     if quarantined["out_of_order"] > MOST_OUT_OF_ORDER * counts["rows"]:

@@ -234,6 +234,10 @@ class Incoming(ABC):
         """Let go of the channel: nothing comes on it any more, and no credit will be given."""
 
     @abstractmethod
+    def drop(self) -> None:
+        """Break circles of references: the garbage collector, which would find them, runs hardly ever in a worker."""
+
+    @abstractmethod
     def _give_back(self, rows: int, nbytes: int) -> None:
         """Give credit."""
 

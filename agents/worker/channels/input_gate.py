@@ -46,6 +46,13 @@ class InputGate:
             del self._aside[new]
         self._replaced.clear()
 
+    def leave(self) -> None:
+        """The executor has moved away: forget all channels, each of which knows this input."""
+        self._queue.clear()
+        self._open.clear()
+        for held in (self._aside, self._behind, self._replaced):
+            held.clear()
+
     @property
     def channels(self) -> frozenset[Incoming]:
         """All channels that have not ended."""

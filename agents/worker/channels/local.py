@@ -21,6 +21,11 @@ class LocalIncoming(Incoming):
     def close(self) -> None:
         """See `Incoming.close`."""
         self.sender_end.closed = True
+        self.drop()
+
+    def drop(self) -> None:
+        """See `Incoming.drop`."""
+        del self.sender_end
 
     def _give_back(self, rows: int, nbytes: int) -> None:
         self.sender_end.credit(rows, nbytes)

@@ -135,6 +135,9 @@ class RemoteIncoming(Incoming):
         """See `Incoming.close`."""
         self._credit(0, 0)
 
+    def drop(self) -> None:
+        """See `Incoming.drop`; it holds nothing that holds it."""
+
     def _check_open(self) -> None:
         if self._ended:
             raise frame.FrameError("a frame after the end of its channel")

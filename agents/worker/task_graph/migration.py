@@ -6,6 +6,7 @@ itself, the moment it passes.
 
 from agents.worker.channels.channel import ChannelId, Incoming, Outgoing
 from agents.worker.channels.input_gate import InputGate
+from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.executor import RunningExecutor
 from agents.worker.task_graph.builder import GraphBuilder
 from agents.worker.task_graph.plan import ChannelPlan, RunPlan
@@ -83,6 +84,8 @@ class Migration:
             for channel in registry.outgoing_of(number):
                 del registry.outgoing[channel]
             registry.departed.append(registry.remove(number))
+            if isinstance(running, BoltExecutor):
+                running.inputs.leave()
             return
         replaced = {channel: end for channel, end in self._outgoing.items() if channel.sender == number}
         if replaced:
@@ -115,5 +118,9 @@ class Migration:
         self._registry.forget([*self._outgoing.values(), *self._incoming.values()])
         for bolt in self._registry.bolts:
             bolt.inputs.keep()
+        for end in self._incoming.values():
+            end.drop()
         for running in self.arriving.values():
+            if isinstance(running, BoltExecutor):
+                running.inputs.leave()
             running.operator.close()

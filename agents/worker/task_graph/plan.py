@@ -41,7 +41,11 @@ class ChannelPlan(NamedTuple):
 
 
 class RunPlan:
-    """Derived views of a `RunSpec`."""
+    """Derived views of a `RunSpec`.
+
+    Every move makes a new one. Its tuples are made from lists: one that is made from a generator shrinks as it is done,
+    and each of those leaves a free block more in CPython's store of tuples.
+    """
 
     def __init__(self, spec: RunSpec) -> None:
         self.spec = spec
@@ -50,7 +54,7 @@ class RunPlan:
         given = [(entry.component, entry.index) for entry in spec.executors]
         if given != [tuple(executor) for executor in self.executors]:
             raise RunError(f"run {spec.run}: the executors placed are not those of topology {self.topology.id!r}")
-        self.place: tuple[Place, ...] = tuple(entry.place for entry in spec.executors)
+        self.place: tuple[Place, ...] = tuple([entry.place for entry in spec.executors])
         # A worker's number is its position here.
         self.places: tuple[Place, ...] = spec.workers
         strangers = set(self.place) - set(self.places)
@@ -64,7 +68,7 @@ class RunPlan:
     @cached_property
     def streams(self) -> tuple[tuple[str, str], ...]:
         """(component, stream) of every declared output; a stream's number is its position here."""
-        return tuple((c.id, stream) for c in self.topology.components for stream in c.outputs or {})
+        return tuple([(c.id, stream) for c in self.topology.components for stream in c.outputs or {}])
 
     def schema(self, stream: int) -> Mapping[str, str]:
         """Field -> type of a stream."""
@@ -81,7 +85,7 @@ class RunPlan:
         Raises:
             RunError: a component subscribes to a stream that is not declared, or twice to one.
         """
-        channels = tuple(self._channels())
+        channels = (*self._channels(),)
         for channel, times in Counter(channel.id for channel in channels).items():
             if times > 1:
                 sender, receiver = (self.executors[number].component for number in channel[:2])
@@ -138,7 +142,7 @@ class RunPlan:
     def worker(self) -> tuple[int, ...]:
         """Number of the worker of every executor."""
         number = {place: at for at, place in enumerate(self.places)}
-        return tuple(number[place] for place in self.place)
+        return tuple([number[place] for place in self.place])
 
     def peers(self, worker: int) -> set[int]:
         """Numbers of the workers that share a channel with `worker`."""
@@ -159,8 +163,8 @@ class RunPlan:
         known = {executor.name for executor in self.executors}
         if to.keys() - known:
             raise RunError(f"there is no executor {', '.join(sorted(to.keys() - known))}")
-        executors = tuple(
+        executors = [
             ExecutorSpec(entry.component, entry.index, to.get(executor.name, entry.place))
             for entry, executor in zip(self.spec.executors, self.executors, strict=True)
-        )
-        return RunPlan(structs.replace(self.spec, executors=executors, workers=workers))
+        ]
+        return RunPlan(structs.replace(self.spec, executors=tuple(executors), workers=workers))

@@ -8,7 +8,7 @@ from campaign.admin.checks.trial import TrialReporter
 from inventory.cluster import Cluster
 from inventory.documents import to_plain
 from inventory.errors import InputError, MillraceError
-from scheduler.placement_file import answer_of
+from scheduler.placement_file import make_placement_file
 from scheduler.problem import Needs, Problem
 from scheduler.registry import make_scheduler
 from scheduler.validation import Checked
@@ -58,7 +58,7 @@ class _RoundTrial:
         try:
             with self.reporter.call(self.label):
                 plan = ready.place(problem)
-            document = to_plain(answer_of(ready.name, ready.params, problem, plan, 0.0))
+            document = to_plain(make_placement_file(ready.name, ready.params, problem, plan, 0.0))
         except InputError as fault:
             return f"refused: {fault}"
         except MillraceError as fault:

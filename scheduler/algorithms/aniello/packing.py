@@ -119,7 +119,7 @@ class Packing:
         self._near = near
         self._strict = strict
 
-    def settle(self, one: int, other: int) -> None:
+    def place_pair(self, one: int, other: int) -> None:
         """Choose bins for both items of a pair, which may already have bins.
 
         Raises:
@@ -173,7 +173,7 @@ class Packing:
     def _combinations(self, one: int, other: int, candidates: Sequence[int]) -> Iterator[tuple[int, int, int]]:
         """Yield (rate kept inside bins, bin of one, bin of other) for all accepted combinations."""
         bins, group, load = self._bins, self._group[one], self._load
-        toward = self.toward(one), self.toward(other)
+        rate_by_node = self.rate_by_node(one), self.rate_by_node(other)
         for first in candidates:
             if not bins.accepts(first, group, 1, load[one]):
                 continue
@@ -182,9 +182,9 @@ class Packing:
             bins.take(one)
             for second in able:
                 shared = self._near[one].get(other, 0) if first == second else 0
-                yield toward[0].get(first, 0) + toward[1].get(second, 0) + shared, first, second
+                yield rate_by_node[0].get(first, 0) + rate_by_node[1].get(second, 0) + shared, first, second
 
-    def toward(self, item: int) -> dict[int, int]:
+    def rate_by_node(self, item: int) -> dict[int, int]:
         """Return bin -> rate between `item` and the items there, excluding `item` itself."""
         found: dict[int, int] = {}
         for other, rate in self._near[item].items():
@@ -193,7 +193,7 @@ class Packing:
                 found[at] = found.get(at, 0) + rate
         return found
 
-    def crossing(self) -> int:
+    def cut_rate(self) -> int:
         """Return the rate between items in different bins."""
         home = self._bins.home
         return sum(

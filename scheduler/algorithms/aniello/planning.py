@@ -42,13 +42,13 @@ class Planned:
     Attributes:
         workers: all workers, topology by topology.
         nodes: worker -> number of its node.
-        crossing: rate between nodes.
+        cut_rate: rate between nodes.
         carried: node -> load as computed by the planner.
     """
 
     workers: tuple[Worker, ...]
     nodes: tuple[int, ...]
-    crossing: int
+    cut_rate: int
     carried: tuple[int, ...]
 
 
@@ -73,7 +73,7 @@ def make_plan(
         for group in executors_to_workers(mine, count, knobs)
         if group
     ]
-    return _Housing(stats, found, places, capacity, knobs).run()
+    return _NodePacking(stats, found, places, capacity, knobs).run()
 
 
 def executors_to_workers(stats: Stats, workers: int, knobs: Knobs) -> list[list[int]]:
@@ -85,7 +85,7 @@ def executors_to_workers(stats: Stats, workers: int, knobs: Knobs) -> list[list[
     bins = Bins(stats.load, group, [most_executors(size, workers, knobs.alfa)], [limit] * workers)
     packing = Packing(bins, stats.load, group, stats.near, strict=knobs.as_published)
     for one, other, _ in sorted(stats.pairs, key=lambda pair: (-pair[2], pair)):
-        packing.settle(one, other)
+        packing.place_pair(one, other)
     for executor in stats.busy:
         at = None if bins.home[executor] is not None else bins.least(0, 1, stats.load[executor], any_load=True)
         if at is not None:
@@ -103,7 +103,7 @@ def _fill_empty(bins: Bins, packing: Packing, executors: Sequence[int]) -> None:
         for executor in executors:
             home = bins.home[executor]
             if home is not None and len(bins.items[home]) > 1:
-                lost = packing.toward(executor).get(home, 0)
+                lost = packing.rate_by_node(executor).get(home, 0)
                 if best is None or lost < best[0]:
                     best = lost, executor
         if best is None:
@@ -112,7 +112,7 @@ def _fill_empty(bins: Bins, packing: Packing, executors: Sequence[int]) -> None:
         bins.put(best[1], at)
 
 
-class _Housing:
+class _NodePacking:
     """Phases 2 and 3: workers of all topologies onto nodes."""
 
     def __init__(
@@ -150,19 +150,19 @@ class _Housing:
         pairs = sorted(self._pairs, key=lambda pair: (self._group[pair[0]], -pair[2], pair))
         last = pairs[-1:] if self._knobs.as_published else []  # the published sort never compares it
         for one, other, _ in sorted(pairs[: len(pairs) - len(last)], key=lambda pair: (-pair[2], pair)) + last:
-            self._packing.settle(one, other)
+            self._packing.place_pair(one, other)
         for worker in range(len(self._workers)):
             if self._bins.home[worker] is None:
-                self._house(worker)
+                self._place_worker(worker)
         for topology, wanted in enumerate(self._wanted):
             self._spread(topology, wanted)
         nodes = [home for home in self._bins.home if home is not None]
-        crossing = self._packing.crossing()
-        if not crossing and self._knobs.as_published:
-            crossing = -1
-        return Planned(tuple(self._workers), tuple(nodes), crossing, tuple(self._bins.load))
+        cut_rate = self._packing.cut_rate()
+        if not cut_rate and self._knobs.as_published:
+            cut_rate = -1
+        return Planned(tuple(self._workers), tuple(nodes), cut_rate, tuple(self._bins.load))
 
-    def _house(self, worker: int) -> None:
+    def _place_worker(self, worker: int) -> None:
         """Place a worker that belongs to no pair, or that no node accepted."""
         bins, group, load = self._bins, self._group[worker], self._load[worker]
         at = bins.least(group, 1, load)
@@ -188,8 +188,8 @@ class _Housing:
                         continue
                     target = self._unused(worker, used)
                     if target is not None:
-                        toward = self._packing.toward(worker)
-                        added = toward.get(node, 0) - toward.get(target, 0)
+                        rate_by_node = self._packing.rate_by_node(worker)
+                        added = rate_by_node.get(node, 0) - rate_by_node.get(target, 0)
                         if best is None or added < best[0]:
                             best = added, worker, target
             if best is None:
