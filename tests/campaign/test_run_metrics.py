@@ -211,5 +211,5 @@ def test_a_worker_that_was_not_there_at_a_mark_is_measured_by_what_others_noted(
 def test_a_worker_that_did_not_note_the_interval_is_an_error(tmp_path: Path) -> None:
     writer = TraceWriter(tmp_path, "r", "n3", 2)
     writer.add("throughput", START, "src[0]", "src", "spout", 100, 0, 0, None, None)
-    with pytest.raises(RunError, match="worker 2 of n3 did not note"):
+    with pytest.raises(RunError, match="worker 2 of n3 did not record"):
         measured(tmp_path, writer)
