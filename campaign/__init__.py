@@ -1,1 +1,1 @@
-"""The operator's desk: agenda files, the run loop, the result store and the command line."""
+"""Campaigns from the agenda to their results: agenda files, the run loop, the result store and the command line."""

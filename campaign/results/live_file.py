@@ -1,7 +1,7 @@
-"""What a campaign is doing now: the board that the run loop writes on, and `live.json`, from which others read.
+"""Current state of a campaign, which the run loop updates, and its file `live.json`.
 
-The views of `campaign.display.progress` draw the board for people; `millrace top` (`campaign.results.watch`) and
-scripts read the file, which is replaced every second.
+The views of `campaign.display.progress` show the state; `millrace top` (`campaign.results.watch`) and scripts read the
+file, which is replaced every second.
 """
 
 import json
@@ -23,34 +23,34 @@ from inventory.documents import to_plain
 LIVE_FILE = "live.json"
 
 OVERHEAD_S = 4.0
-"""What a run takes beside warm-up and measured interval, as long as none has been timed."""
+"""Estimated duration of a run without warm-up and measured interval, until a run has been timed."""
 
 REPORTING = "reporting"
-"""The stage after the last run while the report is made; `live.json` rests meanwhile."""
+"""Stage after the last run while the report is built; `live.json` is not updated meanwhile."""
 
 FINISHED, INTERRUPTED, FAILING = "finished", "interrupted", "failed"
 """The last stages."""
 
 
 LiveContent = Mapping[str, Any]
-"""What `live.json` holds; docs/reference/results.md has its keys."""
+"""Content of `live.json`; see docs/reference/results.md."""
 
 
 class LiveFile:
-    """The state of a campaign, as of now.
+    """Current state of a campaign.
 
     Attributes:
-        campaign: its name.
-        total: how many runs it has.
-        outcomes: runs with each status, those of an earlier session included.
-        run: the run under way, or None.
-        attempt: which attempt at it.
-        stage_name: what is being done.
-        stage_s: how long the stage is meant to take, or None.
+        campaign: name of the campaign.
+        total: number of its runs.
+        outcomes: number of runs with each status, including runs before `--resume`.
+        run: the current run, or None.
+        attempt: number of the attempt at the run.
+        stage_name: the current stage.
+        stage_s: expected duration of the stage, or None.
     """
 
     def __init__(self, campaign: str, total: int, done: int, nominal_s: float) -> None:
-        """Start a board: `done` of `total` runs are done, `nominal_s` is a run's warm-up and measured interval."""
+        """Start with `done` of `total` runs complete; `nominal_s` is a run's warm-up and measured interval."""
         self.campaign, self.total = campaign, total
         self.outcomes: Counter[str] = Counter({OK: done})
         self.run: Run | None = None
@@ -66,23 +66,23 @@ class LiveFile:
         self._left = total - done
 
     def start(self, run: Run, attempt: int, left: int) -> None:
-        """A run begins; `left` runs come after it."""
+        """Begin a run, with `left` runs after it."""
         self.run, self.attempt, self._left = run, attempt, left
         self._run_since = time.monotonic()
         self.stage("starting")
 
     def stage(self, name: str, seconds: float | None = None, flow: LiveMetrics | None = None) -> None:
-        """The run enters a stage, which is meant to take `seconds`; `flow` knows what goes through the topology."""
+        """Begin a stage with an expected duration of `seconds`; `flow` has the live metrics of the topology."""
         self.stage_name, self.stage_s, self._flow = name, seconds, flow
         self._sending = {}
         self._stage_since = time.monotonic()
 
     def send(self, what: str, sent: int, of: int) -> None:
-        """Something is on its way to a node; so many bytes of it have left. May be called from any thread."""
+        """Record the progress of a transfer to a node, in bytes; thread-safe."""
         self._sending[what] = (sent, of)
 
     def end(self, status: str) -> float:
-        """The run has ended; return how many seconds it took."""
+        """End the run; return its duration in seconds."""
         took = time.monotonic() - self._run_since
         self.outcomes[status] += 1
         if status == OK:
@@ -92,7 +92,7 @@ class LiveFile:
         return took
 
     def close(self, how: str) -> None:
-        """The runs have ended: the campaign is `reporting`, `finished`, `interrupted` or `failed`."""
+        """End the last run; the stage becomes `reporting`, `finished`, `interrupted` or `failed`."""
         self.run, self._left = None, 0
         self.stage(how)
 
@@ -110,11 +110,11 @@ class LiveFile:
 
     @property
     def number(self) -> int:
-        """How many runs have ended or are under way."""
+        """Number of runs that have ended or are running."""
         return sum(self.outcomes.values()) + (self.run is not None)
 
     def document(self) -> LiveContent:
-        """The board as plain data; what is not known is None."""
+        """Return the state as plain data; unknown values are None."""
         now = time.monotonic()
         tuples_per_s, latency_p50_ms = (None, None) if self._flow is None else self._flow.sample(now)
         moves = list(self._sending.values())
@@ -140,7 +140,7 @@ class LiveFile:
 
 
 def write_live(document: LiveContent, folder: Path) -> None:
-    """Replace `live.json`; nothing happens when it cannot be written, for it is worth no campaign."""
+    """Replace `live.json`; ignore errors, which must not end a campaign."""
     beside = folder / f".{LIVE_FILE}.new"
     try:
         beside.write_text(json.dumps(document) + "\n")
@@ -151,14 +151,14 @@ def write_live(document: LiveContent, folder: Path) -> None:
 
 
 def finish_live(folder: Path) -> None:
-    """The report is made, or cannot be: the last stage of a campaign that was `reporting`."""
+    """Set the last stage of a campaign whose report is built or has failed."""
     with suppress(OSError, ValueError):
         document = json.loads((folder / LIVE_FILE).read_text())
         write_live(document | {"updated_utc": _utc(), "stage": FINISHED, "stage_elapsed_s": 0.0}, folder)
 
 
 def in_words(seconds: float) -> str:
-    """A duration for people: `45 s`, `3 min 05 s`, `2 h 10 min`, `3 d 4 h`.
+    """Format a duration: `45 s`, `3 min 05 s`, `2 h 10 min`, `3 d 4 h`.
 
     >>> in_words(45), in_words(185), in_words(7800), in_words(274000)
     ('45 s', '3 min 05 s', '2 h 10 min', '3 d 4 h')
@@ -174,7 +174,7 @@ def in_words(seconds: float) -> str:
 
 
 def ms_in_words(ms: float) -> str:
-    """A latency for people: `0.512 ms`, `12.3 ms`, `12,346 ms`."""
+    """Format a latency: `0.512 ms`, `12.3 ms`, `12,346 ms`."""
     return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.3g} ms"
 
 

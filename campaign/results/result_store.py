@@ -2,14 +2,14 @@
 
     <out>/<campaign>/latest -> <UTC start>
     <out>/<campaign>/<UTC start>/
-        campaign.json                       the agenda as resolved, version, git commit, host, seeds, cluster
-        live.json                           what it is doing now (`campaign.results.live_file`)
-        runs/<name>/                        one complete run: run.json, traces/, answer/, logs/
-        runs/<name>.partial/                a run that is not complete
+        campaign.json                       the agenda with defaults, version, git commit, host, seeds, cluster
+        live.json                           the current state (`campaign.results.live_file`)
+        runs/<name>/                        a complete run: run.json, traces/, answer/, logs/
+        runs/<name>.partial/                an incomplete run
         report/
 
-A run grows under its partial name and gets its own only when everything in it is on the disk. What carries a final name
-is therefore complete, and whoever resumes needs to look at nothing else.
+The folder of a run has a partial name until all its files are on disk. A folder with a final name is therefore
+complete, and `--resume` needs no other information.
 """
 
 import shutil
@@ -31,11 +31,11 @@ RUN_FILE = "run.json"
 LATEST = "latest"
 
 OK, FAILED, SKIPPED = "ok", "failed", "skipped"
-"""The statuses of a run: done and verified, tried in vain, not tried because of an earlier failure."""
+"""Statuses of a run: complete and verified, failed, skipped after an earlier failure."""
 
 
 def new_folder(out: Path, campaign: str) -> Path:
-    """A folder for a campaign that starts now; not made yet, and not there before."""
+    """Return an unused folder for a campaign that starts now, without creating it."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     folder = out / campaign / stamp
     number = 1
@@ -46,10 +46,10 @@ def new_folder(out: Path, campaign: str) -> Path:
 
 
 def read_record(folder: Path) -> Document:
-    """The `campaign.json` of an earlier campaign.
+    """Return the `campaign.json` of an earlier campaign.
 
     Raises:
-        InputError: the folder holds no campaign.
+        InputError: the folder contains no campaign.
     """
     if not (folder / CAMPAIGN_FILE).is_file():
         raise InputError(f"{folder}: holds no {CAMPAIGN_FILE}; the folder of a campaign was expected")
@@ -60,7 +60,7 @@ def read_record(folder: Path) -> Document:
 
 
 class ResultStore:
-    """The results folder of one campaign."""
+    """Folder of one campaign's results."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -68,10 +68,10 @@ class ResultStore:
 
     @classmethod
     def create(cls, folder: Path, record: Mapping[str, Any]) -> "ResultStore":
-        """Make the folder with its `campaign.json`, and point `latest` at it.
+        """Create the folder with its `campaign.json`, and link `latest` to it.
 
         Raises:
-            DiskFullError, UnfitError: it cannot be written; nothing of it is left.
+            DiskFullError, UnfitError: it cannot be written; nothing is left.
         """
         store = cls(folder)
         missing = [p for p in (folder, *folder.parents) if not p.exists()]
@@ -92,21 +92,21 @@ class ResultStore:
         """Replace `campaign.json`.
 
         Raises:
-            DiskFullError, UnfitError: it cannot be written; it is as it was.
+            DiskFullError, UnfitError: it cannot be written; the old content remains.
         """
         with writing(self.folder):
             replace_file(self.folder / CAMPAIGN_FILE, dump_json(record).encode())
 
     def drop_partial(self) -> None:
-        """Remove runs that were never completed; call it while the cluster is locked."""
+        """Remove incomplete runs; call it while the cluster is locked."""
         for folder in self.runs.glob(f"*{PARTIAL}"):
             shutil.rmtree(folder, ignore_errors=True)
 
     def outcome(self, name: str) -> dict[str, Any] | None:
-        """The `run.json` of a run, or None when it has no complete result.
+        """Return the `run.json` of a run, or None without a complete result.
 
         Raises:
-            InputError: it is there and cannot be read.
+            InputError: the file cannot be read.
         """
         path = self.runs / name / RUN_FILE
         if not path.is_file():
@@ -118,19 +118,19 @@ class ResultStore:
         raise InputError(f"{path}: is not a run's result; remove its folder to have the run done again")
 
     def is_done(self, name: str) -> bool:
-        """Whether a run needs not be done again: only those that went well."""
+        """Return whether a run has a good result and is not repeated."""
         outcome = self.outcome(name)
         return outcome is not None and outcome.get("status") == OK
 
     def check_inputs(self, name: str, checksums: Mapping[str, str]) -> None:
-        """Check that a run that needs not be done again read the inputs that the others will read.
+        """Check that a complete run has read the same inputs as the remaining runs.
 
         Args:
-            name: of the run; nothing is said of one that is still to be done.
+            name: name of the run; incomplete runs are ignored.
             checksums: SHA-256 of every input, by its name.
 
         Raises:
-            InputError: it read something else.
+            InputError: the run has read another input.
         """
         if not self.is_done(name):
             return
@@ -143,9 +143,9 @@ class ResultStore:
                 )
 
     def complete(self, name: str, partial: Path, outcome: Mapping[str, Any]) -> Path:
-        """Write a run's `run.json` into its partial folder and give the folder its final name.
+        """Write `run.json` to a run's partial folder and rename the folder to its final name.
 
-        A result that is there already, of a run that had failed, is replaced.
+        An existing result of a failed run is replaced.
 
         Raises:
             DiskFullError, UnfitError: it cannot be written; the partial folder is removed.
@@ -163,7 +163,7 @@ class ResultStore:
         return final
 
     def full(self, fault: DiskFullError) -> DiskFullError:
-        """The message of a full disk, with how to go on."""
+        """Return the error for a full disk, with the command to continue."""
         return DiskFullError(f"{fault}; finished runs are kept. Make room, then: millrace run --resume {self.folder}")
 
 

@@ -1,10 +1,9 @@
-"""The figures of one run, for `run.json`: what its traces say about the measured interval.
+"""Metrics of one run for `run.json`, computed from its traces over the measured interval.
 
-Every worker notes the events `measure_start` and `measure_end` in its own clock. For one that was not there at one
-of them, because it was started or ended in mid-run, the note of its node's agent counts, or else that of the
-controller, brought to the node's clock. Traces hold one row a second with what happened since the row before, and one
-at each of these events. A row that lies across an end of the interval all the same counts for the part of its time
-that lies inside.
+Every worker records the events `measure_start` and `measure_end` with its own clock. If a worker was started or ended
+during the run and lacks one of them, the event of its node's agent is used, or else that of the controller, converted
+to the node's clock. Traces have a row for every second with the changes since the previous row, and a row at each of
+these events. A row that overlaps an end of the interval is weighted by the share of its time inside.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,21 +28,21 @@ HOPS = ("intra_worker", "inter_worker", "inter_node")
 PERCENTILES = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
 
 LATE_SHARE = 0.10
-"""Sources that are later than this share of the interval, or owe this share of their tuples, are saturated."""
+"""Sources with a delay above this share of the interval, or missing this share of tuples, are saturated."""
 
 GROWTH_SHARE = 0.05
-"""So are sources whose lateness grows by more than this share of the interval from its first to its last quarter."""
+"""So are sources whose delay grows by this share of the interval from its first to its last quarter."""
 
 
 Reading = tuple[int, int]
-"""A moment, in nanoseconds from the beginning of the interval, and what was read then."""
+"""Time in nanoseconds from the begin of the interval, and the value at that time."""
 
 
 class Spans:
-    """Beginning and end of the measured interval, for every worker in its node's clock."""
+    """Begin and end of the measured interval, for every worker in its node's clock."""
 
     def __init__(self, events: pa.Table, offsets: Mapping[str, int]) -> None:
-        """Find the marks among `events`; `offsets` are what nodes' clocks show more than the controller's, in ns."""
+        """Find the marks in `events`; `offsets` are the nodes' clocks minus the controller's, in ns."""
         self._offsets = offsets
         self._marks: dict[tuple[str, str, int], int] = {}
         for kind in MARKS:
@@ -51,10 +50,10 @@ class Spans:
                 self._marks[kind, row["node"], row["worker"]] = row["t_ns"]
 
     def of(self, node: str, worker: int) -> tuple[int, int]:
-        """The interval of one worker.
+        """Return the interval of one worker.
 
         Raises:
-            RunError: nobody noted it.
+            RunError: no event marks it.
         """
         start, end = (self._mark(kind, node, worker) for kind in MARKS)
         return start, end
@@ -65,7 +64,7 @@ class Spans:
                 return self._marks[noted]
         if (kind, CONTROLLER, AGENT) in self._marks and node in self._offsets:
             return self._marks[kind, CONTROLLER, AGENT] + self._offsets[node]
-        raise RunError(f"worker {worker} of {node} did not note when the measured interval began and ended")
+        raise RunError(f"worker {worker} of {node} did not record when the measured interval began and ended")
 
 
 def measure(
@@ -74,17 +73,16 @@ def measure(
     """Return the `measured` block of `run.json` from the Parquet files in `traces`.
 
     Rates are tuples per second: `due_` by the sources' schedule, `source_` emitted by spouts, `sink_` counted by sinks,
-    `throughput_` delivered to sinks. What cannot be said, because the interval is empty or nothing was sampled, is
-    None.
+    `throughput_` delivered to sinks. Values are None if the interval is empty or nothing was sampled.
 
     Args:
         traces: folder of `<table>.parquet`.
         seconds: length of the measured interval.
-        offsets: node -> what its monotonic clock shows more than the controller's, in nanoseconds.
-        apart: how far off times from node to node may be.
+        offsets: node -> its monotonic clock minus the controller's, in nanoseconds.
+        apart: bounds of clock differences between nodes.
 
     Raises:
-        RunError: nobody noted for a worker when the interval began and ended.
+        RunError: no event marks the interval of a worker.
     """
     events = read_table(traces, "event", "kind", "detail", "value")
     spans = Spans(events, offsets)
@@ -119,19 +117,19 @@ def measure(
 
 
 def _refused(events: pa.Table) -> dict[str, int]:
-    """Connections that workers turned away in the whole run, by reason."""
+    """Return the number of connections that workers refused in the whole run, by reason."""
     rows = events.filter(pc.equal(events["kind"], "refused_connection"))
     counted = rows.group_by("detail").aggregate([("value", "sum")]).sort_by("detail").to_pylist()
     return {row["detail"]: round(row["value_sum"]) for row in counted}
 
 
 def read_table(traces: Path, table: str, *columns: str) -> pa.Table:
-    """These columns of a table, and those that say whose row it is, and when."""
+    """Return these columns of a table, with node, worker and time."""
     return pyarrow.parquet.read_table(traces / f"{table}.parquet", columns=["node", "worker", "t_ns", *columns])
 
 
 def _by_worker(table: pa.Table, spans: Spans) -> Iterator[tuple[pa.Table, int, int]]:
-    """Each worker's rows with its span."""
+    """Yield each worker's rows with its interval."""
     writers = table.group_by(["node", "worker"]).aggregate([]).to_pylist()
     for node, worker in ((row["node"], row["worker"]) for row in writers):
         mine = pc.and_(pc.equal(table["node"], node), pc.equal(table["worker"], worker))
@@ -139,10 +137,10 @@ def _by_worker(table: pa.Table, spans: Spans) -> Iterator[tuple[pa.Table, int, i
 
 
 def weighted(table: pa.Table, key: list[str], spans: Spans) -> pa.Table:
-    """`table` with what a row counts for in the interval: `weight`, the part of its time that lies inside.
+    """Return `table` with the column `weight`: the share of a row's time that lies in the interval.
 
-    Its time is that since the row before with the same key. `weight_per_s` is the same for a rate: the marks reach
-    workers at slightly different moments, so that each has an interval of its own length.
+    The time of a row begins at the previous row with the same key. `weight_per_s` is the weight for rates: the marks
+    reach workers at slightly different times, so the interval of each worker has its own length.
     """
     nothing = pa.array([], pa.float64())
     parts = [table.slice(0, 0).append_column("weight", nothing).append_column("weight_per_s", nothing)]
@@ -153,7 +151,7 @@ def weighted(table: pa.Table, key: list[str], spans: Spans) -> pa.Table:
         for name in key:
             values = part[name].combine_chunks()
             same = pc.and_(same, pc.equal(values[1:], values[:-1]))
-        # Of a key's first row nothing says since when; rows come once a second.
+        # The time of a key's first row has no begin; rows are written once a second.
         since = pc.subtract(until, NS)
         since = pa.concat_arrays([since[:1], pc.if_else(same, until[:-1], since[1:])])
         inside = pc.subtract(pc.min_element_wise(until, end), pc.max_element_wise(since, start))
@@ -165,12 +163,12 @@ def weighted(table: pa.Table, key: list[str], spans: Spans) -> pa.Table:
 
 
 def total(rows: pa.Table, column: str, weight: str = "weight") -> float:
-    """Sum of a column, each row by its weight."""
+    """Return the weighted sum of a column."""
     return float(pc.sum(pc.multiply(pc.cast(rows[column], pa.float64()), rows[weight])).as_py() or 0.0)
 
 
 def _latency(table: pa.Table, spans: Spans) -> dict[str, Any]:
-    """Percentiles over all samples that were recorded within the interval, in milliseconds."""
+    """Return percentiles of all samples in the interval, in milliseconds."""
     inside = [table.slice(0, 0)]
     for rows, start, end in _by_worker(table, spans):
         inside.append(rows.filter(_within(rows, start, end)))
@@ -186,11 +184,11 @@ def _latency(table: pa.Table, spans: Spans) -> dict[str, Any]:
 
 
 def known_latency(latency: Mapping[str, Any], bound_ms: float) -> dict[str, Any]:
-    """Latencies without those that may be nothing but the difference of two clocks, and with the bound of that.
+    """Return the latencies above the error bound of clocks, and the bound.
 
     Args:
         latency: percentiles, `max` and `samples`.
-        bound_ms: how far off each of them may be.
+        bound_ms: error bound of each latency.
     """
     known = {
         name: None if name != "samples" and value is not None and bound_ms and value <= bound_ms else value
@@ -209,12 +207,12 @@ def _nodes_of(rows: pa.Table) -> list[str]:
 
 
 def _within(rows: pa.Table, start: int, end: int) -> pa.ChunkedArray:
-    """Which rows tell of time inside the span; the one at its very beginning tells of the time before."""
+    """Return which rows are in the interval; a row at its begin covers the time before it."""
     return pc.and_(pc.greater(rows["t_ns"], start), pc.less_equal(rows["t_ns"], end))
 
 
 def _due(spouts: pa.Table, spans: Spans, seconds: float) -> float | None:
-    """Tuples that the schedule holds in the interval, for all sources together; None without a schedule."""
+    """Return the number of tuples due in the interval, for all sources; None without a schedule."""
     levels: dict[str, list[Reading]] = {}
     for rows, start, _ in _by_worker(spouts, spans):
         known = rows.filter(pc.is_valid(rows["due"])).select(["executor", "t_ns", "due"]).to_pylist()
@@ -226,14 +224,14 @@ def _due(spouts: pa.Table, spans: Spans, seconds: float) -> float | None:
 
 
 def _level(readings: Sequence[Reading], at: float) -> float:
-    """What a quantity was at one moment, between two readings by the straight line."""
+    """Return a quantity at one time, by linear interpolation between two readings."""
     before, after = [r for r in readings if r[0] <= at], [r for r in readings if r[0] >= at]
     (t0, low), (t1, high) = (before or after)[-1 if before else 0], (after or before)[0 if after else -1]
     return low if t0 == t1 else low + (high - low) * (at - t0) / (t1 - t0)
 
 
 def _saturated(spouts: pa.Table, spans: Spans, seconds: float, due: float | None) -> bool | None:
-    """Whether sources fell behind their schedule in the interval; None without either."""
+    """Return whether sources fell behind their schedule in the interval; None without a schedule."""
     if due is None:
         return None
     if total(spouts, "emitted") < (1 - LATE_SHARE) * due:
@@ -252,14 +250,14 @@ def _saturated(spouts: pa.Table, spans: Spans, seconds: float, due: float | None
 
 
 QUARANTINED = ("malformed", "outlier", "out_of_order")
-"""Classes of rows that are in no prepared input."""
+"""Classes of rows that are left out of prepared inputs."""
 
 
 def in_order(topology: Topology, positions: Mapping[str, int]) -> list[int]:
-    """Positions of all spout executors in the topology's order.
+    """Return the positions of all spout executors in the topology's order.
 
     Raises:
-        RunError: one of them did not say where it stands.
+        RunError: a position is missing.
     """
     spouts = [e.name for e in topology.executors if topology.component[e.component].kind == "spout"]
     missing = [name for name in spouts if name not in positions]
@@ -269,9 +267,9 @@ def in_order(topology: Topology, positions: Mapping[str, int]) -> list[int]:
 
 
 def verified(workload: Workload, answer: Answer, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Verdict:
-    """Compare an answer with the reference over `positions`, the highest that spout executors reached.
+    """Compare an answer with the reference for `positions`, the highest ones of spout executors.
 
-    A comparison of nothing proves nothing: it fails a run that has emitted records, unless its reference is empty.
+    A run that emitted records fails if no row was compared, unless its reference is empty.
     """
     reference = workload.reference(positions, inputs)
     verdict = workload.compare(answer, reference)
@@ -282,7 +280,7 @@ def verified(workload: Workload, answer: Answer, positions: Sequence[int], input
 
 
 def verification(verdict: Verdict | None, inputs: Sequence[PreparedInput]) -> dict[str, Any]:
-    """The block `verification` of `run.json`; without a verdict the answer was not compared."""
+    """Return the block `verification` of `run.json`; without a verdict the answer was not compared."""
     return {
         "status": "none" if verdict is None else "passed" if verdict.passed else "failed",
         "checked": None if verdict is None else verdict.checked,

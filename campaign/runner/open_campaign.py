@@ -1,4 +1,4 @@
-"""Opening a campaign: a new one from an agenda file, or an earlier one from its folder."""
+"""Open a campaign: a new one from an agenda file, or an earlier one from its folder."""
 
 import dataclasses
 import platform
@@ -25,13 +25,13 @@ from inventory.reading import read_cluster
 
 @dataclass(frozen=True)
 class Opened:
-    """A campaign that can go on.
+    """A campaign that can be started or resumed.
 
     Attributes:
-        plan: what is to be done in all.
-        folder: where its results are; not there yet for a new one.
-        record: the content of `campaign.json`.
-        is_new: whether the folder is still to be made.
+        plan: the plan of the whole campaign.
+        folder: folder of its results; missing for a new campaign.
+        record: content of `campaign.json`.
+        is_new: whether the folder has to be created.
     """
 
     plan: Plan
@@ -40,7 +40,7 @@ class Opened:
     is_new: bool
 
     def store(self) -> ResultStore:
-        """Make the folder, or take up the one that is there; call it while the cluster is locked.
+        """Create the folder, or open the existing one; call it while the cluster is locked.
 
         Raises:
             DiskFullError, UnfitError: it cannot be written.
@@ -53,10 +53,10 @@ class Opened:
         return store
 
     def check_inputs(self, inputs: Inputs) -> None:
-        """Check that earlier runs of these workloads read what the others are going to read.
+        """Check that earlier runs of these workloads have read the same inputs.
 
         Raises:
-            InputError: one read something else.
+            InputError: an input differs.
         """
         store = ResultStore(self.folder)
         for run in self.plan.runs:
@@ -65,13 +65,13 @@ class Opened:
 
 
 def new(name_or_path: str, inventory: str | None, out: Path, meanwhile: Callable[[], object] = lambda: None) -> Opened:
-    """A new campaign; nothing is written yet.
+    """Return a new campaign; nothing is written yet.
 
     Args:
         name_or_path: the agenda.
-        inventory: takes the place of the agenda's.
+        inventory: overrides the agenda's inventory.
         out: folder of all campaigns' results.
-        meanwhile: is called while Ansible reads the inventory, if it has to.
+        meanwhile: called while Ansible reads the inventory, if it is one of Ansible.
 
     Raises:
         InputError, UnfitError: the agenda cannot be run, see `plan_of`.
@@ -89,22 +89,22 @@ def new(name_or_path: str, inventory: str | None, out: Path, meanwhile: Callable
 
 
 def resumed(folder: Path, name_or_path: str | None, inventory: str | None, meanwhile: Callable[[], object]) -> Opened:
-    """An earlier campaign, exactly as it was begun.
+    """Return an earlier campaign with its original plan.
 
     Args:
-        folder: holds `campaign.json`.
-        name_or_path: its agenda, if it is given again: it must be the same.
-        inventory: given with the agenda, if at all.
-        meanwhile: is called while Ansible reads the inventory, if it has to.
+        folder: folder with `campaign.json`.
+        name_or_path: its agenda, which must be the same, if given.
+        inventory: only accepted together with the agenda.
+        meanwhile: called while Ansible reads the inventory, if it is one of Ansible.
 
     Raises:
-        InputError: the folder holds no campaign, or another one than the agenda's.
-        UnfitError: this version would do other runs than the campaign has.
+        InputError: the folder contains no campaign, or the campaign of another agenda.
+        UnfitError: this version would plan other runs.
     """
     document = read_record(folder)
     agenda, seeds, cluster, earlier = (_part(document, key) for key in ("agenda", "seeds", "cluster", "resumed"))
     hosts = document.data.get("inventory")
-    # What is on the nodes is as it was; the way to them may have changed.
+    # The cluster is that of the first start; addresses and SSH settings may have changed.
     plan = dataclasses.replace(
         plan_of(agenda, agenda_of(agenda), cluster), hosts=hosts and load_hosts(hosts, meanwhile)
     )
@@ -124,7 +124,7 @@ def _plan(name_or_path: str, inventory: str | None, meanwhile: Callable[[], obje
     path = find_agenda(name_or_path)
     document = read(path)
     agenda = agenda_of(document)
-    # The agenda's inventory may lie beside it, one from the command line where the user stands.
+    # An inventory in the agenda is relative to the agenda's folder, one on the command line to the working directory.
     if inventory is None:
         nodes = _of_agenda(document, agenda.inventory, path.parent, meanwhile)
     else:
@@ -141,7 +141,7 @@ def _of_agenda(document: Document, inventory: str, beside: Path, meanwhile: Call
 
 
 def _check_same(folder: Path, plan: Plan, name_or_path: str, again: Plan) -> None:
-    # The same cluster may be called by another path from another folder; what counts is what is in it.
+    # The path of the same cluster may differ; compare the content.
     theirs, ours = ({**to_plain(each.agenda), "inventory": to_plain(each.cluster)} for each in (plan, again))
     different = [key for key in theirs if ours[key] != theirs[key]]
     if different:
@@ -152,7 +152,7 @@ def _check_same(folder: Path, plan: Plan, name_or_path: str, again: Plan) -> Non
 
 
 def _part(document: Document, key: str) -> Document:
-    """What stands under `key`, with its lines."""
+    """Return the value of `key`, with its line numbers."""
     if key not in document.data:
         raise document.error((), f"the key {key!r} is missing; the folder of a campaign was expected")
     lines = {steps[1:]: line for steps, line in document.lines.items() if steps[:1] == (key,)}
@@ -163,7 +163,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def provenance() -> dict[str, Any]:
-    """`version`, `git_commit` and `git_dirty`, `host` and `started_utc` of what runs now."""
+    """Return `version`, `git_commit`, `git_dirty`, `host` and `started_utc` of this process."""
     commit, dirty = git_state(ROOT)
     return {
         "version": version("millrace"),
@@ -175,9 +175,9 @@ def provenance() -> dict[str, Any]:
 
 
 def git_state(root: Path) -> tuple[str | None, bool | None]:
-    """The commit of the checkout at `root`, and whether its tracked files were changed since.
+    """Return the commit of the checkout at `root`, and whether its tracked files have changed since.
 
-    Both are None where `root` is no checkout of its own: it may be installed inside another project's.
+    Both are None if `root` itself is not a checkout; it may be installed inside another project's checkout.
     """
     if not (root / ".git").exists():
         return None, None

@@ -1,4 +1,4 @@
-"""Agendas: read in full, refused with file, line, value and the nearest valid choice."""
+"""Agendas: parsing, and errors with file, line, value and the nearest valid choice."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def test_what_is_left_out_has_its_default() -> None:
     assert agenda.sensors == ("cpu", "memory", "network", "power")
 
 
-def test_a_resolved_agenda_says_everything_and_reads_back_to_the_same_plan() -> None:
+def test_a_resolved_agenda_is_complete_and_reads_back_to_the_same_plan() -> None:
     first = plan(GOOD)
     plain = to_plain(first.agenda)
     assert plain["workloads"][1]["params"]["parallelism"] == {"spout": 5, "split": 8, "count": 12}
@@ -113,7 +113,7 @@ def test_a_wrong_agenda_is_refused_with_its_place(old: str, new: str, message: s
         plan(GOOD.replace(old, new, 1))
 
 
-def test_an_unknown_agenda_is_refused_with_the_nearest_shipped_one(tmp_path: Path) -> None:
+def test_an_unknown_agenda_is_refused_with_the_nearest_builtin_one(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="did you mean 'demo'"):
         find_agenda("dmo")
     with pytest.raises(InputError, match="no such file"):
@@ -123,7 +123,7 @@ def test_an_unknown_agenda_is_refused_with_the_nearest_shipped_one(tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", sorted(builtin_agendas()))
-def test_every_shipped_agenda_can_be_planned(name: str) -> None:
+def test_every_builtin_agenda_can_be_planned(name: str) -> None:
     text = find_agenda(name).read_text()
     found = plan(text)
     assert found.agenda.name == name
@@ -165,7 +165,7 @@ def test_an_inventory_beside_the_agenda_is_found(tmp_path: Path) -> None:
         find_beside("loopbak", tmp_path)
 
 
-def test_an_inventory_that_is_not_there_is_told_with_the_line_that_names_it(tmp_path: Path) -> None:
+def test_a_missing_inventory_is_reported_with_its_line_in_the_agenda(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(GOOD.replace("seed: 7", "inventory: loopbck.yml"))
     with pytest.raises(InputError, match=r"a\.yaml:3: inventory: loopbck\.yml: .*did you mean 'loopback'\?"):
         new(str(tmp_path / "a.yaml"), None, tmp_path)
@@ -184,7 +184,7 @@ def test_what_is_no_address_of_one_node_is_refused(address: str) -> None:
         with_addresses(parse(f"nodes: [{{id: n0}},\n {{id: n1, address: {address}}}]", "c.yaml"))
 
 
-def test_a_host_that_is_reached_by_its_name_is_told_what_to_give(tmp_path: Path) -> None:
+def test_a_host_with_a_name_for_an_address_gets_a_hint(tmp_path: Path) -> None:
     (tmp_path / "lab.yml").write_text("all: {children: {workers: {hosts: {n1.lab: {}}}}}\n")
     with pytest.raises(
         InputError, match=r"lab\.yml:1: host n1\.lab: .*'n1\.lab' is not an IP address; .*millrace_address"

@@ -90,7 +90,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("cpu", "message"), WRONG)
-def test_what_is_wrong_is_said_with_its_place(cpu: str, message: str) -> None:
+def test_errors_have_their_place(cpu: str, message: str) -> None:
     with pytest.raises(InputError) as told:
         planned(cpu)
     assert message in str(told.value)

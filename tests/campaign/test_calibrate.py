@@ -71,7 +71,7 @@ def test_the_error_is_that_of_steps_that_had_no_part_in_the_fit() -> None:
     assert found.rmse_watts > 0
 
 
-def test_one_clock_tells_nothing_of_kappa() -> None:
+def test_kappa_is_not_fitted_with_one_clock() -> None:
     found = fit(steps_of(EnergyModel(10, 40, 2), [3e9]), 3e9)
     assert not found.kappa_is_fitted
     assert found.model.kappa == 3.0
@@ -153,7 +153,7 @@ def test_a_node_without_a_meter_is_refused_with_every_readers_reason(
     assert not (tmp_path / "facts").exists()
 
 
-def test_a_meter_that_says_nothing_is_refused_before_anything_is_tried(
+def test_a_silent_meter_is_refused_before_the_first_step(
     cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = slow_meter.machine(tmp_path / "root", 0.4, idle_watts=30.0, watts=20.0)

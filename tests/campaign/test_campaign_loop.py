@@ -1,4 +1,4 @@
-"""The event loop that a campaign has from its first word to a node to its last."""
+"""The event loop of a campaign."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""`millrace check` lets good plug-ins pass and names what bad ones do; plug-ins are packages of somebody else's."""
+"""`millrace check` with good and faulty plug-ins of other packages."""
 
 import json
 import os

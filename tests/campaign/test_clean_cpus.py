@@ -1,4 +1,4 @@
-"""`millrace clean` and the next agent put back CPU settings that nobody else could."""
+"""`millrace clean` and the next agent restore the CPU settings of a crashed agent."""
 
 import os
 import signal
@@ -58,7 +58,7 @@ def test_clean_leaves_a_campaign_alone_that_lives(host: FakeKernel) -> None:
         assert host.read(f"{CPU}/cpufreq/policy0/scaling_governor") == "performance"
 
 
-def test_clean_says_what_it_cannot_put_back(host: FakeKernel) -> None:
+def test_clean_reports_settings_that_it_cannot_restore(host: FakeKernel) -> None:
     control = CpuControl(host, "a campaign", guarding.GUARDIAN)
     control.set_governor("performance")
     die_with_guardian(control)

@@ -206,7 +206,7 @@ def test_this_host_gets_an_answer_to_every_check(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("flags", ["fpu sse2 hypervisor", "fpu sse2", None])
-def test_a_virtual_machine_is_said_to_lack_rapl_and_cpufreq_as_usual(
+def test_missing_rapl_and_cpufreq_are_usual_in_a_virtual_machine(
     tree: Tree, capsys: pytest.CaptureFixture[str], flags: str | None
 ) -> None:
     root = str(tree({"proc/cpuinfo": f"processor\t: 0\nflags\t\t: {flags}\n"} if flags else {"proc/version": "x"}))

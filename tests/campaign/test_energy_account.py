@@ -1,4 +1,4 @@
-"""What run.json says of a run's energy, by traces whose answer is worked out by hand."""
+"""The energy of a run in run.json, for traces with results computed by hand."""
 
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,7 @@ def usual(folder: Path, **meter_flags: Any) -> list[TraceWriter]:
     return [agent, *ran(folder)]
 
 
-def test_energy_goes_to_whom_it_belongs(tmp_path: Path) -> None:
+def test_energy_is_attributed_to_its_consumers(tmp_path: Path) -> None:
     found = accounted(tmp_path, *usual(tmp_path))
     assert found["joules"] == pytest.approx(400)
     assert 0 < found["bound_joules"] < 2
@@ -181,7 +181,7 @@ def test_without_cpu_times_nobody_is_blamed(tmp_path: Path) -> None:
     assert "sensor cpu" in found["why_not_attributed"]
 
 
-def test_a_node_without_a_meter_leaves_the_sum_missing_and_says_why(tmp_path: Path) -> None:
+def test_a_node_without_a_meter_leaves_the_sum_missing_with_a_reason(tmp_path: Path) -> None:
     other = writer(tmp_path, "n2", AGENT)
     other.add("event", START - NS, "sensor_absent", "power", "rapl: it is locked", None)
     addresses = {"n1": "10.0.0.1", "n2": "10.0.0.2"}
@@ -313,7 +313,7 @@ amounts = st.lists(st.floats(0, 50), min_size=50, max_size=50)
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(amounts, st.floats(0, 200), st.lists(st.floats(0, 2), min_size=6, max_size=6))
-def test_the_rows_of_a_domain_are_its_energy_whatever_it_drew_and_whoever_ran(
+def test_the_rows_of_a_domain_add_up_to_its_energy(
     tmp_path_factory: pytest.TempPathFactory, drawn: list[float], idle_watts: float, cores: list[float]
 ) -> None:
     folder = tmp_path_factory.mktemp("traces")

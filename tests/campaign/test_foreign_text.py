@@ -1,4 +1,4 @@
-"""Text of others on its way through commands, views, messages and logs: it steers no terminal and forges no line."""
+"""Foreign text in commands, views, messages and logs cannot control the terminal or forge lines."""
 
 import io
 import json
@@ -48,7 +48,7 @@ def test_a_line_of_progress_is_one_line(kind: str, capsys: pytest.CaptureFixture
     assert "x failed: [/]=\\x1b]0;title" in check(shown)
 
 
-def test_every_word_of_a_node_is_printable_and_bounded_when_it_is_said_and_when_it_is_heard() -> None:
+def test_text_of_a_node_is_printable_and_bounded_when_it_is_sent_and_received() -> None:
     words = HOSTILE * 400_000
     said = [
         Failed(epoch=1, slot=0, reason=words, log=HOSTILE),
@@ -117,7 +117,7 @@ def test_unknown_keys_values_and_paths_are_printable_in_messages() -> None:
         (HOSTILE,),
     ],
 )
-def test_what_the_user_is_told_of_a_wrong_argument_steers_no_terminal(
+def test_errors_about_arguments_cannot_control_the_terminal(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

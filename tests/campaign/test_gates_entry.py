@@ -50,7 +50,7 @@ def gates(found: Plan, scheduler: str) -> Gates | None:
     return found.placed["wordcount", scheduler].gates
 
 
-def test_gates_are_off_unless_asked_for(desk: Path) -> None:
+def test_gates_are_off_by_default(desk: Path) -> None:
     assert gates(plan(desk, AGENDA), "even") is None
     assert gates(plan(desk, AGENDA.replace(", gates: {}", "")), "pipeline-linear") is None
 

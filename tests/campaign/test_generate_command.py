@@ -1,4 +1,4 @@
-"""`millrace generate`: a file that is whole or not there."""
+"""`millrace generate` writes a complete file or none."""
 
 import gzip
 import os
@@ -13,7 +13,7 @@ import pytest
 from campaign.commands.main import run
 
 
-def test_rows_are_written_and_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_are_written_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "trips.csv.gz"
     assert run(["generate", "debs2015", "--output", str(path), "--rows", "20", "--seed", "4"]) == 0
     assert len(gzip.decompress(path.read_bytes()).splitlines()) == 20
@@ -35,7 +35,7 @@ def test_rows_are_written_and_told_of(tmp_path: Path, capsys: pytest.CaptureFixt
         ),
     ],
 )
-def test_what_cannot_be_is_said(
+def test_impossible_options_are_refused(
     arguments: list[str],
     status: int,
     message: str,
@@ -50,7 +50,7 @@ def test_what_cannot_be_is_said(
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_who_interrupts_it_finds_what_was_there_before(how: signal.Signals, tmp_path: Path) -> None:
+def test_an_interrupt_keeps_the_old_file(how: signal.Signals, tmp_path: Path) -> None:
     path = tmp_path / "plugs.csv"
     path.write_text("old")
     program = "from campaign.commands.start import main; main()"

@@ -1,4 +1,4 @@
-"""What others do on this host while a run is measured is told apart from what the campaign's own processes do."""
+"""The load of other processes on this host is separated from that of the campaign's own processes."""
 
 import asyncio
 import os
@@ -59,7 +59,7 @@ def watched(root: Path, work: Callable[[], float]) -> list[Event]:
     return said
 
 
-def test_what_descendants_do_is_the_campaigns_own_also_when_they_end_and_the_rest_is_told(
+def test_descendants_are_part_of_the_campaign_and_other_load_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path))

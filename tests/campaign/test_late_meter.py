@@ -1,4 +1,4 @@
-"""An interval metered by a program whose word is late: the energy is that of the interval, edges included."""
+"""An interval metered by an external program with lag: energy is that of the interval, including its edges."""
 
 import json
 import sys
@@ -33,7 +33,7 @@ while True:
 
 
 @pytest.mark.parametrize("lag", [MeterLag(LAG_S, 0.01), None])
-def test_the_energy_is_that_of_the_interval_and_words_about_its_end_are_waited_for(
+def test_the_energy_is_that_of_the_interval_and_late_readings_are_awaited(
     lag: MeterLag | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edge = tmp_path / "edge"

@@ -1,4 +1,4 @@
-"""Which campaign is meant by `latest`."""
+"""The campaign that `latest` selects."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_an_interrupted_start_without_a_campaign_is_passed_over(tmp_path: Path) 
     assert find_campaign(Path("latest"), tmp_path) == whole
 
 
-def test_without_any_campaign_the_message_says_what_to_give(tmp_path: Path) -> None:
+def test_without_any_campaign_the_message_has_a_hint(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"latest: no campaign in .*; give the folder that contains campaign\.json"):
         find_campaign(Path("latest"), tmp_path)
 
@@ -47,9 +47,7 @@ def test_a_folder_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert find_campaign(Path("latest")) == Path("latest")
 
 
-def test_the_newest_campaign_is_gone_on_with_by_the_word_latest(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_latest_resumes_the_newest_campaign(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = campaign(tmp_path, "race", "20260101T000000Z") / "campaign.json"
     record.write_text("[1]")
     assert run(["run", "--resume", "latest", "--out", str(tmp_path)]) == 2

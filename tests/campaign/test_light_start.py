@@ -1,4 +1,4 @@
-"""Commands answer at once: what is heavy is loaded only by who needs it."""
+"""The command line starts fast: heavy modules are imported only when needed; and its list of commands is complete."""
 
 import json
 import subprocess
@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from campaign.commands.main import millrace
 
 HEAVY = {"pyspark", "py4j", "pandas", "pyarrow", "numpy", "matplotlib", "jinja2", "rich", "asyncio"}
 
@@ -31,3 +34,10 @@ def test_place_loads_nothing_heavy(scheduler: str, tmp_path: Path) -> None:
     status, modules = json.loads(done.stderr.splitlines()[-1])
     assert status == 0
     assert HEAVY & set(modules) == set()
+
+
+def test_the_list_of_commands_at_80_columns_cuts_no_summary() -> None:
+    shown = CliRunner().invoke(millrace, ["--help"], terminal_width=80).output
+    commands = shown.partition("Commands:")[2].splitlines()
+    assert len(commands) > 10
+    assert [line for line in commands if line.endswith("...")] == []

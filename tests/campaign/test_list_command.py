@@ -1,4 +1,4 @@
-"""`millrace list`: everything that is registered, for people and as JSON."""
+"""`millrace list`: all registered plug-ins, as text and as JSON."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_schedulers_say_what_they_are_and_need(capsys: pytest.CaptureFixture[str
     assert entries["top-storm"]["params"][0] == {"name": "alpha", "type": "number >= 0 <= 1", "default": 0.8}
 
 
-def test_people_see_source_kind_what_must_be_told_and_what_is_ignored(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_shows_source_kind_input_and_ignored_input(capsys: pytest.CaptureFixture[str]) -> None:
     run(["list", "schedulers", "--json"])
     entries = json.loads(capsys.readouterr().out)
     run(["list", "schedulers"])
@@ -72,7 +72,7 @@ def test_agendas_are_the_files_with_their_first_comment(
     assert [(entry["name"], entry["summary"]) for entry in entries] == [("a", ""), ("b", "The second one.")]
 
 
-def test_the_shipped_agendas_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_builtin_agendas_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["list", "agendas"]) == 0
     assert "demo\n" in capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""`millrace meter` on trees whose counters somebody turns, and on hosts that have none."""
+"""`millrace meter` on file trees with changing counters, and on hosts without any."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def test_a_square_wave_comes_back_through_a_turn_of_the_counter(
     assert (total["joules"], total["source"], total["domains"]) == (package["joules"], "rapl", ["package-0"])
 
 
-def test_without_a_source_it_says_so_and_shows_no_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_source_the_reason_is_shown_and_no_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     metered = _meter(capsys, "--sysfs", str(tmp_path), "--seconds", "0.05")
     assert metered["domains"] == []
     assert metered["total"]["joules"] is None

@@ -1,4 +1,4 @@
-"""`millrace pipeline` as a user types it: a real Spark job in a process of its own."""
+"""`millrace pipeline` with a real Spark job in a process of its own."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ def millrace(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.spark
 @pytest.mark.pipelines
-def test_a_pipeline_writes_its_tables_and_says_what_it_read(tmp_path: Path) -> None:
+def test_a_pipeline_writes_its_tables_and_a_summary(tmp_path: Path) -> None:
     raw, output = tmp_path / "trips.csv", tmp_path / "out"
     assert millrace("generate", "debs2015", "--output", str(raw), "--rows", "500", "--seed", "3").returncode == 0
     raw.write_text(raw.read_text() + "no,trip\n")
@@ -29,7 +29,7 @@ def test_a_pipeline_writes_its_tables_and_says_what_it_read(tmp_path: Path) -> N
     assert part.read_text().startswith("ts,start_1,end_1,count_1,")
 
 
-def test_what_is_wrong_is_said_before_spark_is_started_and_leaves_no_output(tmp_path: Path) -> None:
+def test_errors_are_reported_before_spark_starts_and_leave_no_output(tmp_path: Path) -> None:
     output = tmp_path / "out"
     for arguments, said in (
         (("debs2015-q3", "--input", "x.csv"), "debs2015-q"),

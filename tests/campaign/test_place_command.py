@@ -1,4 +1,4 @@
-"""`millrace place`: exit statuses, what stands where, the same bytes everywhere, and nothing heavy is loaded."""
+"""`millrace place`: exit statuses, placements, identical output everywhere, and no heavy imports."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`place --compare`: a row for everybody, reasons for those who cannot, a picture of each placement."""
+"""`place --compare`: a row per scheduler, reasons for refusals, a picture of each placement."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def _executors(path: Path) -> Iterator[str]:
             yield str(title.text)
 
 
-def test_everybody_has_a_row_and_who_cannot_has_a_reason(compare: Compare) -> None:
+def test_every_scheduler_has_a_row_or_a_reason(compare: Compare) -> None:
     status, out, err = compare("optimal,top-storm,even")
     assert (status, err) == (0, "")
     rows = _rows(out)
@@ -115,7 +115,7 @@ def test_json_is_one_list_and_draws_only_where_asked(compare: Compare) -> None:
     assert err == f"picture: {Path('p', 'even.svg')}\n"
 
 
-def test_numbers_are_whole_however_narrow_the_terminal(compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_are_never_cut_on_a_narrow_terminal(compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     edges = ", ".join(f'{{from: "spout[0]", to: "<b>&[{at}]", tuples_per_s: 123456789012.5}}' for at in range(4))
     Path("f.yml").write_text(f"edges: [{edges}]")

@@ -1,4 +1,4 @@
-"""`place --explain`: what a person is told, the account in JSON, and that plain `place` stays what it was."""
+"""`place --explain`: its text, the account in JSON, and unchanged output without the option."""
 
 import json
 from collections.abc import Callable
@@ -74,7 +74,7 @@ def test_people_see_loads_links_decisions_and_what_is_possible(place: Place) -> 
     assert _row(out, "optimum")[1] == f"{answer['account']['least']['optimum']:.0f}"
 
 
-def test_a_placement_that_overloads_a_node_says_so_and_is_not_held_against_the_bound(place: Place) -> None:
+def test_an_overloading_placement_is_marked_and_not_compared_with_the_bound(place: Place) -> None:
     Path("tight.yml").write_text("nodes: [{id: m, capacity: 3, slots: 1}, {id: n, capacity: 9, slots: 1}]")
     out = place("--explain", cluster="tight.yml")
     assert _row(out.split("load against")[1].split("heaviest")[0], "m")[4] == "133%, too much"
@@ -117,7 +117,7 @@ def test_names_that_look_like_markup_are_printed_as_they_are(place: Place) -> No
     assert "[/]" in out
 
 
-def test_the_account_is_only_in_the_document_where_it_was_asked_for(place: Place) -> None:
+def test_the_account_is_in_the_document_only_with_explain(place: Place) -> None:
     plain, explained = place("--json"), place("--explain", "--json")
     assert "account" not in json.loads(plain)
     both = json.loads(explained)

@@ -40,7 +40,7 @@ def test_its_table_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]
     assert Path("placements/optimal.svg").read_bytes() == picture.read_bytes()
 
 
-def test_what_it_says_of_the_explanation_is_true(capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_explanation_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     _, explain = _commands()
     assert run([*explain, "--json"]) == 0
     account = json.loads(capsys.readouterr().out)["account"]

@@ -1,4 +1,4 @@
-"""The verbs around ansible-playbook, which is real here; its playbooks are small and change nothing on this host."""
+"""The commands that run a real ansible-playbook, with small playbooks that change nothing on this host."""
 
 import json
 import os
@@ -123,7 +123,7 @@ def test_a_play_that_ends_well_shows_its_tasks_and_the_recap(desk: Path, capfd: 
         ("{ansible.builtin.nonesuch: }", (), 1, ["ansible.builtin.nonesuch", "provision.yml:4"]),
     ],
 )
-def test_what_went_wrong_is_told_with_its_exit_status(
+def test_failures_are_reported_with_their_exit_status(
     desk: Path, capfd: pytest.CaptureFixture[str], task: str, options: tuple[str, ...], status: int, words: list[str]
 ) -> None:
     write(desk, "provision", task)
@@ -134,7 +134,7 @@ def test_what_went_wrong_is_told_with_its_exit_status(
     assert "it broke" not in out
 
 
-def test_a_check_tells_what_would_change_and_changes_nothing(desk: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_check_shows_what_would_change_and_changes_nothing(desk: Path, capfd: pytest.CaptureFixture[str]) -> None:
     copy = f"{{name: Copy, ansible.builtin.copy: {{content: new, dest: {desk}/file, mode: '0600'}}}}"
     write(desk, "provision", copy)
     status, out, err = millrace(capfd, "--quiet", "provision", "lab.yml", "--check")
@@ -150,7 +150,7 @@ CHECKS = [
 
 
 @pytest.mark.parametrize("ok", [True, False])
-def test_verify_shows_asked_against_got(desk: Path, capfd: pytest.CaptureFixture[str], ok: bool) -> None:
+def test_verify_shows_requested_and_measured_values(desk: Path, capfd: pytest.CaptureFixture[str], ok: bool) -> None:
     found = json.dumps({"ok": ok, "checks": CHECKS[: 1 if ok else 2]})
     keep = (
         f"ansible.builtin.copy: {{content: {json.dumps(found)}, dest: '{{{{ millrace_verify_file }}}}', mode: '0600'}}"
@@ -211,7 +211,7 @@ def test_options_that_change_nothing_or_leave_something_out_are_known(
 
 
 @pytest.mark.parametrize("verb", ["provision", "restore", "verify"])
-def test_a_misspelt_group_of_workers_is_told_with_the_nearest_before_anything_is_played(
+def test_a_misspelt_group_of_workers_is_refused_with_the_nearest_before_ansible_starts(
     verb: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "lab.yml").write_text(INVENTORY.replace("workers", "worker").replace("PYTHON", sys.executable))

@@ -1,4 +1,4 @@
-"""The program `millrace` from its first moment: interrupts, and standard streams that cannot be written."""
+"""The start of the program `millrace`: interrupts, and standard streams that cannot be written."""
 
 import os
 import random
@@ -74,7 +74,7 @@ def test_nothing_is_loaded_before_the_program_takes_ctrl_c() -> None:
     assert done.stdout.strip() == "['campaign', 'campaign.commands', 'campaign.commands.start']"
 
 
-def test_results_that_cannot_be_written_are_an_error_which_says_why() -> None:
+def test_a_failed_write_of_results_is_an_error_with_the_reason() -> None:
     for words in (("--help",), ("list", "schedulers")):
         with Path("/dev/full").open("w") as full:
             done = subprocess.run([*MILLRACE, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -82,7 +82,7 @@ def test_results_that_cannot_be_written_are_an_error_which_says_why() -> None:
         assert done.stderr == "millrace: standard output cannot be written: No space left on device\n"
 
 
-def test_messages_that_cannot_be_written_change_no_result() -> None:
+def test_a_failed_write_of_messages_changes_no_result() -> None:
     with Path("/dev/full").open("w") as full:
         wrong = subprocess.run([*MILLRACE, "lst"], stdout=subprocess.PIPE, stderr=full, check=False)
         right = subprocess.run([*MILLRACE, "list", "agendas"], stdout=subprocess.PIPE, stderr=full, check=False)

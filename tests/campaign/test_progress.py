@@ -1,4 +1,4 @@
-"""What people and `live.json` are told of a campaign under way."""
+"""Progress of a running campaign on the terminal and in `live.json`."""
 
 import io
 import json
@@ -54,7 +54,7 @@ def test_time_left_follows_the_runs_that_went_well() -> None:
     assert shown.time_left_s == pytest.approx(2 * took)
 
 
-def test_live_json_says_what_is_known_and_null_for_the_rest(tmp_path: Path) -> None:
+def test_live_json_has_null_for_unknown_values(tmp_path: Path) -> None:
     shown = board()
     write_live(shown.document(), tmp_path)
     first = json.loads((tmp_path / "live.json").read_text())
@@ -98,7 +98,7 @@ def test_plain_lines_say_run_stage_flow_and_time_left(
 @pytest.mark.parametrize(
     ("ms", "words"), [(0.51234, "0.512 ms"), (12.345, "12.3 ms"), (999.96, "1,000 ms"), (12345.6, "12,346 ms")]
 )
-def test_latencies_are_told_without_powers_of_ten(ms: float, words: str) -> None:
+def test_latencies_are_formatted_without_exponents(ms: float, words: str) -> None:
     assert ms_in_words(ms) == words
 
 
@@ -164,5 +164,5 @@ def test_quiet_is_quiet_and_a_pipe_gets_lines(capsys: pytest.CaptureFixture[str]
         (86400 * 3 + 3600 * 4, "3 d 4 h"),
     ],
 )
-def test_durations_are_said_in_two_units(seconds: float, words: Any) -> None:
+def test_durations_are_formatted_in_two_units(seconds: float, words: Any) -> None:
     assert in_words(seconds) == words

@@ -1,4 +1,4 @@
-"""Where results come from is said exactly, or not at all."""
+"""The provenance of results is exact or missing."""
 
 import subprocess
 from pathlib import Path
@@ -12,7 +12,7 @@ def git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def test_the_commit_and_changes_of_a_checkout_are_told(tmp_path: Path) -> None:
+def test_provenance_has_the_commit_and_changes_of_a_checkout(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     (tmp_path / "file").write_text("one")
     git(tmp_path, "add", "file")
@@ -31,7 +31,7 @@ def test_another_projects_checkout_is_not_ours(tmp_path: Path) -> None:
     assert git_state(tmp_path / "venv") == (None, None)
 
 
-def test_version_host_and_start_are_told() -> None:
+def test_provenance_has_version_host_and_start() -> None:
     found = provenance()
     assert found["version"]
     assert found["host"]["python"]

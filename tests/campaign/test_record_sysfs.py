@@ -1,4 +1,4 @@
-"""`millrace record-sysfs`: the recording answers as the machine did."""
+"""`millrace record-sysfs`: a recording gives the same readings as the machine."""
 
 import errno
 import json
@@ -63,7 +63,7 @@ def test_what_could_not_be_read_cannot_be_read_in_the_recording_either(
     assert json.loads(capsys.readouterr().out)["total"]["joules"] is None
 
 
-def test_a_file_that_cannot_be_read_is_told_and_kept_with_its_error(
+def test_an_unreadable_file_is_reported_and_recorded_with_its_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = meters.plant(tmp_path / "machine", meters.amd())

@@ -1,4 +1,4 @@
-"""Runs with recoveries: what bolts had done goes into the next epoch, and when their figures count as complete."""
+"""Runs with recoveries: counters of bolts in the next epoch, and completeness of metrics."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ EARLY = {"at_s": 3.0, "took_s": 0.5}
 """A recovery; the sources started two seconds before the interval."""
 
 
-def test_the_most_that_bolts_are_known_to_have_done_is_told_with_the_next_start() -> None:
+def test_the_next_start_has_the_highest_reported_counters_of_bolts() -> None:
     def report(epoch: int, emitted: int, processed: int) -> Progress:
         work = {"mid[0]": Work(emitted, processed, queued=0, busy_ns=0, blocked_ns=0)}
         return Progress(epoch=epoch, slot=1, at_ns=0, emitted=0, sunk=0, executors=work)
@@ -86,13 +86,13 @@ def why(
         ({"delivered": [100] * 9 + [80]}, "snk processed 1,000 of 980 tuples in the measured interval"),
     ],
 )
-def test_figures_of_a_run_with_recoveries_are_complete_once_all_that_was_due_has_been_worked_off(
+def test_metrics_of_a_run_with_recoveries_are_complete_once_the_topology_has_caught_up(
     tmp_path: Path, run: dict[str, Any], expected: str | None
 ) -> None:
     assert why(tmp_path, **run) == expected
 
 
-def test_a_run_with_recoveries_is_suspect_in_words() -> None:
+def test_a_run_with_recoveries_is_suspect_with_a_reason() -> None:
     assert doubt([], None) == []
     assert doubt([EARLY], None) == ["1 recovery"]
     assert doubt([EARLY, EARLY], "why") == ["2 recoveries, figures incomplete: why"]

@@ -1,4 +1,4 @@
-"""The result store: complete or absent, whatever happens."""
+"""The result store: a result is complete or absent after any failure."""
 
 import json
 import subprocess
@@ -99,7 +99,7 @@ def test_runs_that_read_another_input_cannot_be_gone_on_with(store: ResultStore)
         store.check_inputs(name, {"text": "bb"})
 
 
-def test_an_unreadable_result_is_said_and_not_overwritten(store: ResultStore) -> None:
+def test_an_unreadable_result_is_reported_and_not_overwritten(store: ResultStore) -> None:
     (store.runs / "001").mkdir()
     (store.runs / "001" / "run.json").write_text("{")
     with pytest.raises(InputError, match=r"001/run\.json: is not a run's result"):
@@ -150,7 +150,7 @@ def test_a_full_disk_at_the_start_leaves_nothing(tiny: Path) -> None:
 
 
 @pytest.mark.root
-def test_a_full_disk_at_the_end_of_a_run_keeps_the_others_and_says_how_to_go_on(tiny: Path) -> None:
+def test_a_full_disk_at_the_end_of_a_run_keeps_the_others_with_a_hint_to_resume(tiny: Path) -> None:
     store = ResultStore.create(tiny / "c" / "1", RECORD)
     done = store.complete("001", partial(store, "001"), {"status": "ok"})
     folder = partial(store, "002")

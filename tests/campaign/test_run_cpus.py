@@ -1,4 +1,4 @@
-"""What a run sets on CPUs through a real agent in a tree of files, and what makes a run suspect."""
+"""CPU settings of a run through a real agent in a file tree, and reasons that make a run suspect."""
 
 import asyncio
 from pathlib import Path
@@ -103,7 +103,7 @@ def _number(path: Path) -> str:
     return path.read_text().strip()
 
 
-def test_what_nodes_saw_is_told_once_per_node_and_kind(tmp_path: Path) -> None:
+def test_events_of_nodes_are_reported_once_per_node_and_kind(tmp_path: Path) -> None:
     for node in ("n1", "n2"):
         writer = TraceWriter(tmp_path / "parts", "r", node, AGENT)
         writer.add("event", 1, "measure_start", "", "", None)
@@ -126,7 +126,7 @@ def test_what_nodes_saw_is_told_once_per_node_and_kind(tmp_path: Path) -> None:
     assert reasons(tmp_path / "traces", ["n3"]) == []
 
 
-def test_what_the_controller_saw_of_this_host_is_told_once(tmp_path: Path) -> None:
+def test_events_of_this_host_are_reported_once(tmp_path: Path) -> None:
     writer = TraceWriter(tmp_path / "parts", "r", CONTROLLER, AGENT)
     writer.add("event", 9, BACKGROUND, "host", "40% of all cores worked for others", 0.4)
     writer.close()

@@ -1,4 +1,4 @@
-"""What run.json says of a run: computed from traces as workers write them."""
+"""Metrics of a run in run.json, computed from traces as workers write them."""
 
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ def test_a_worker_that_gets_the_last_mark_late_is_measured_over_its_own_interval
     assert measured(tmp_path, writer)["source_tuples_per_s"] == 10
 
 
-def test_connections_that_were_turned_away_are_added_up_by_reason_over_the_whole_run(tmp_path: Path) -> None:
+def test_refused_connections_are_counted_by_reason_over_the_whole_run(tmp_path: Path) -> None:
     writers = [worker(tmp_path, "n1", 0), worker(tmp_path, "n1", 1)]
     for at, (writer, reason, count) in enumerate(
         [(writers[0], "time-out", 2.0), (writers[1], "time-out", 5.0), (writers[0], "another epoch", 1.0)]
@@ -211,5 +211,5 @@ def test_a_worker_that_was_not_there_at_a_mark_is_measured_by_what_others_noted(
 def test_a_worker_that_did_not_note_the_interval_is_an_error(tmp_path: Path) -> None:
     writer = TraceWriter(tmp_path, "r", "n3", 2)
     writer.add("throughput", START, "src[0]", "src", "spout", 100, 0, 0, None, None)
-    with pytest.raises(RunError, match="worker 2 of n3 did not note"):
+    with pytest.raises(RunError, match="worker 2 of n3 did not record"):
         measured(tmp_path, writer)

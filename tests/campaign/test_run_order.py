@@ -1,4 +1,4 @@
-"""The order of a campaign's runs: complete, stable, interleaved where asked for."""
+"""The order of a campaign's runs: complete, stable, and interleaved on request."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""A package of somebody else's, built and installed for real, is listed and used like the built-in parts."""
+"""An installed third-party package is listed and used like built-in plug-ins."""
 
 import json
 import os
@@ -76,7 +76,7 @@ main()
 """
 
 
-def test_a_scheduler_that_never_answers_is_told_of_and_ended_by_an_interrupt(site: Path, topology: Path) -> None:
+def test_an_endless_scheduler_is_reported_and_ended_by_an_interrupt(site: Path, topology: Path) -> None:
     asked = ("place", "--cluster", "loopback", "--topology", str(topology), "--scheduler", "sample-endless")
     environment = {**os.environ, "PYTHONPATH": str(site)}
     command = [sys.executable, "-P", "-c", IMPATIENT, *asked]
@@ -90,7 +90,7 @@ def test_a_scheduler_that_never_answers_is_told_of_and_ended_by_an_interrupt(sit
 
 
 @pytest.mark.parametrize("place", ["before", "behind"])
-def test_a_traceback_is_shown_wherever_debug_stands(topology: Path, place: str) -> None:
+def test_debug_before_or_after_the_command_shows_a_traceback(topology: Path, place: str) -> None:
     asked = ["place", "--cluster", "loopback", "--topology", str(topology), "--scheduler", "evn"]
     at = {"before": 0, "behind": len(asked)}[place]
     assert "Traceback" not in millrace(*asked).stderr
@@ -105,9 +105,7 @@ def test_a_traceback_is_shown_wherever_debug_stands(topology: Path, place: str) 
         ("sample-nothing", "has no paper, needs, Params, place"),
     ],
 )
-def test_a_part_that_cannot_be_used_says_why_and_hides_nothing(
-    site: Path, topology: Path, name: str, reason: str
-) -> None:
+def test_a_broken_plug_in_has_a_reason_and_hides_no_other(site: Path, topology: Path, name: str, reason: str) -> None:
     listed = {e["name"]: e for e in json.loads(millrace("list", "schedulers", "--json", path=site).stdout)}
     assert reason in listed[name]["error"]
     assert reason in " ".join(millrace("list", "schedulers", path=site).stdout.split())

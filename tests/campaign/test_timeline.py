@@ -1,4 +1,4 @@
-"""Scripted events: what an agenda may ask for, and what it is told when that cannot be."""
+"""Scripted events: valid entries of an agenda, and errors about impossible ones."""
 
 import pytest
 

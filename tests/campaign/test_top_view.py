@@ -1,4 +1,4 @@
-"""What `millrace top` draws: everything that fits, in the order asked for, and never more than the terminal holds."""
+"""The screen of `millrace top`: content, order, and the limits of the terminal's size."""
 
 import io
 from pathlib import Path
@@ -97,11 +97,11 @@ def test_what_is_not_known_is_a_dash_and_never_0() -> None:
         (CampaignCondition.ENDED, "the campaign has ended; results: results/race/latest"),
     ],
 )
-def test_it_says_what_is_the_matter(condition: CampaignCondition, words: str) -> None:
+def test_the_condition_of_the_campaign_is_shown(condition: CampaignCondition, words: str) -> None:
     assert any(words in line for line in drawn(snapshot(watched(None, condition))))
 
 
-def test_a_campaign_that_has_said_nothing_yet_is_preparing() -> None:
+def test_a_campaign_without_a_state_is_preparing() -> None:
     silent = Watched(Path("results/race/x"), CampaignCondition.PREPARING, None, 0.0)
     assert any("preparing" in line for line in drawn(snapshot(silent)))
     assert any("preparing" in line for line in drawn(screen(silent, "r", 80, 24)))

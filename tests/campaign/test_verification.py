@@ -1,4 +1,4 @@
-"""What a verdict is worth: a comparison of nothing fails a run that has emitted something to compare."""
+"""A run that emitted tuples fails if no row of its answer was compared."""
 
 from collections.abc import Sequence
 

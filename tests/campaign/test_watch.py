@@ -1,4 +1,4 @@
-"""Which campaign is meant, and what is the matter with it."""
+"""Selection of a campaign, and its condition."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def a_dead_process() -> ProcessIdentity:
         ({"stage": "failed", "age_s": 60}, CampaignCondition.ENDED),
     ],
 )
-def test_a_campaign_that_lives_is_silent_only_when_it_should_have_said_something(
+def test_a_running_campaign_is_silent_only_with_an_overdue_update(
     tmp_path: Path, changes: dict[str, Any], condition: CampaignCondition
 ) -> None:
     assert look_at(write(tmp_path / "c", **changes)).condition is condition
@@ -67,7 +67,7 @@ def test_a_campaign_that_lives_is_silent_only_when_it_should_have_said_something
         ({"stage": "finished", "age_s": 60}, CampaignCondition.ENDED),
     ],
 )
-def test_a_campaign_whose_process_is_gone_has_died_unless_it_had_ended(
+def test_a_campaign_without_a_process_has_died_unless_it_had_ended(
     tmp_path: Path, changes: dict[str, Any], condition: CampaignCondition
 ) -> None:
     process = to_plain(a_dead_process())
@@ -76,7 +76,7 @@ def test_a_campaign_whose_process_is_gone_has_died_unless_it_had_ended(
     assert watched.age_s == pytest.approx(60, abs=5)
 
 
-def test_nothing_is_said_of_a_process_on_another_machine_but_that_it_is_silent(tmp_path: Path) -> None:
+def test_a_campaign_on_another_machine_is_silent_and_not_dead(tmp_path: Path) -> None:
     process = {**to_plain(identify(os.getpid())), "boot": "of another machine"}
     assert look_at(write(tmp_path / "c", process=process, stage="measuring")).condition is CampaignCondition.RUNNING
     assert (
@@ -85,7 +85,7 @@ def test_nothing_is_said_of_a_process_on_another_machine_but_that_it_is_silent(t
     )
 
 
-def test_the_campaign_that_runs_is_meant_and_prepares_until_it_says_something_itself(tmp_path: Path) -> None:
+def test_the_running_campaign_is_selected_and_prepares_until_its_first_update(tmp_path: Path) -> None:
     older = write(tmp_path / "results" / "other" / "20260101T000000Z", stage="finished")
     (older.parent / "latest").symlink_to(older.name)
     assert selected_campaign(None) == older
@@ -112,7 +112,7 @@ def test_of_several_campaigns_one_must_be_named(tmp_path: Path) -> None:
     assert selected_campaign(tmp_path / "second") == tmp_path / "second"
 
 
-def test_an_emulated_cluster_that_is_up_is_no_campaign(tmp_path: Path) -> None:
+def test_an_emulated_cluster_is_no_campaign(tmp_path: Path) -> None:
     cluster, campaign = tmp_path / "cluster", tmp_path / "campaign"
     with CleanupLog(cluster) as state:
         state.group(tmp_path / "no-group-of-this-host")
@@ -124,13 +124,13 @@ def test_an_emulated_cluster_that_is_up_is_no_campaign(tmp_path: Path) -> None:
             assert selected_campaign(None) == campaign
 
 
-def test_what_a_live_file_says_cannot_steer_the_terminal(tmp_path: Path) -> None:
+def test_a_live_file_cannot_control_the_terminal(tmp_path: Path) -> None:
     watched = look_at(write(tmp_path / "c", stage="measuring\x1b]0;title\x07", run="x\nrun 1/1 ok"))
     assert watched.live is not None
     assert (watched.live["stage"], watched.live["run"]) == ("measuring\\x1b]0;title\\x07", "x\\nrun 1/1 ok")
 
 
-def test_without_any_campaign_the_message_says_where_one_was_looked_for() -> None:
+def test_without_any_campaign_the_message_has_the_searched_places() -> None:
     with pytest.raises(InputError, match=r"none in results/; give the folder that contains live\.json"):
         selected_campaign(None)
 
