@@ -1,6 +1,5 @@
-"""What happens on a node: the node agent, its worker processes, the data plane, sensors and traces.
+"""The programs on a node: the node agent, its worker processes, the data plane, sensors and traces.
 
-The agent (`python -P -m agents`) speaks one JSON object per line on standard input and output
-(`protocol`). Workers (`agents.worker`) run executors and talk to one another over TCP. Nothing here knows which
-algorithm chose the placement.
+The agent (`python -P -m agents`) exchanges one JSON object per line on standard input and output (`protocol`). Workers
+(`agents.worker`) run executors and exchange tuples over TCP. This package is independent of the scheduling algorithm.
 """

@@ -1,4 +1,4 @@
-"""`python -P -m agents`: a node agent, spoken to over standard input and output."""
+"""`python -P -m agents`: a node agent, controlled over standard input and output."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""What a host can do: findings in words, and the files that they are read from.
+"""Access to the files of a host, and findings about its capabilities.
 
-A probe is a function from `HostFiles` to a `Finding`. It reads and never writes, and it does not raise: whatever goes
-wrong is its finding. Nothing but the standard library is imported: this file also runs on hosts without Millrace.
+A probe is a function from `HostFiles` to a `Finding`. It only reads, and does not raise: errors become findings. This
+file imports the standard library only, because it also runs on hosts without Millrace.
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 Status = Literal["ok", "absent", "denied", "unreadable"]
-"""`absent`: this host has no such thing; `denied`: it has, but not for us; `unreadable`: it answers with nonsense."""
+"""`absent`: not on this host; `denied`: no permission; `unreadable`: invalid contents."""
 
 
 _PAGE = 4096
@@ -19,11 +19,11 @@ _PAGE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a probe found.
+    """Result of a probe.
 
     Attributes:
-        status: whether it can be used by this process.
-        reason: what was found, or what is in the way, in words.
+        status: whether this process can use the probed feature.
+        reason: description of the feature or of the obstacle.
     """
 
     status: Status
@@ -31,13 +31,13 @@ class Finding:
 
 
 class Held:
-    """A file that is kept open, and read again and again from its beginning."""
+    """A file that is kept open, and read repeatedly from its beginning."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def read(self) -> bytes:
-        """What is in it now, up to a page.
+        """Return the current contents, at most one page.
 
         Raises:
             OSError: it cannot be read.
@@ -45,22 +45,22 @@ class Held:
         return os.pread(self._descriptor, _PAGE, 0)
 
     def close(self) -> None:
-        """Let it go."""
+        """Close the file."""
         os.close(self._descriptor)
 
 
 class HostFiles:
     """The files of a host below `root`, which stands for `/`, and its clocks.
 
-    A root other than `/` holds the recorded `/sys` and `/proc` of some machine. Paths are given from the root,
-    without a leading slash.
+    A root other than `/` contains the recorded `/sys` and `/proc` of a machine. Paths are relative to the root, without
+    a leading slash.
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root
 
     def read(self, path: str) -> str:
-        """The text of a file, without blanks around it.
+        """Return the text of a file, without surrounding whitespace.
 
         Raises:
             OSError: it cannot be read.
@@ -68,35 +68,35 @@ class HostFiles:
         return (self.root / path).read_text(encoding="utf-8", errors="replace").strip()
 
     def read_if_there(self, path: str) -> str | None:
-        """The text of a file, or None when it cannot be read."""
+        """Return the text of a file, or None if it cannot be read."""
         try:
             return self.read(path)
         except OSError:
             return None
 
     def names(self, path: str) -> list[str]:
-        """The names in a folder, in order; none when there is no such folder."""
+        """Return the sorted names in a folder; none if there is no such folder."""
         try:
             return sorted(entry.name for entry in (self.root / path).iterdir())
         except OSError:
             return []
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file or folder, as far as this process may see."""
+        """Return whether there is such a file or folder that this process can see."""
         try:
             return (self.root / path).exists()
         except OSError:
             return False
 
     def is_writable(self, path: str) -> bool:
-        """Whether this process may write there; never on a file system that is mounted read-only."""
+        """Return whether this process may write the file; false on a file system that is mounted read-only."""
         return os.access(self.root / path, os.W_OK)
 
     def write(self, path: str, text: str) -> None:
-        """Write a file that is there already, in one system call, as the kernel's files want it.
+        """Write an existing file in one system call, as kernel files require.
 
         Raises:
-            OSError: it is not there, may not be written, or the kernel does not take the value.
+            OSError: it does not exist, may not be written, or the kernel rejects the value.
         """
         descriptor = os.open(self.root / path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
         try:
@@ -105,7 +105,7 @@ class HostFiles:
             os.close(descriptor)
 
     def hold(self, path: str) -> Held:
-        """Open a file that will be read often.
+        """Open a file for repeated reading.
 
         Raises:
             OSError: it cannot be opened.
@@ -113,25 +113,25 @@ class HostFiles:
         return Held(self.root / path)
 
     def monotonic_ns(self) -> int:
-        """The monotonic clock, which stands still while the host is suspended."""
+        """Return the monotonic clock, which stops while the host is suspended."""
         return time.monotonic_ns()
 
     def boottime_ns(self) -> int:
-        """The clock since boot, which goes on while the host is suspended."""
+        """Return the clock since boot, which continues while the host is suspended."""
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
     def cpu_flags(self) -> list[str]:
-        """What the first CPU can do, in the kernel's words; none where it does not say so."""
+        """Return the feature flags of the first CPU, as named by the kernel; none if it lists none."""
         lines = (self.read_if_there("proc/cpuinfo") or "").splitlines()
         return next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
 
     @property
     def is_virtual(self) -> bool:
-        """Whether the CPU says that it is one of a virtual machine."""
+        """Whether the CPU reports a hypervisor."""
         return "hypervisor" in self.cpu_flags()
 
     def check_number(self, path: str) -> Finding | None:
-        """None when the file holds a whole number; otherwise what is wrong with it."""
+        """Return None if the file contains an integer; otherwise the problem."""
         try:
             text = self.read(path)
             int(text)

@@ -167,7 +167,7 @@ _ROW_GROUP = 100_000
 """Rows after which a Parquet file starts a new row group."""
 
 
-def settle_without_pandas() -> None:
+def skip_pandas_import() -> None:
     """Let pyarrow decide, in this process, that there is no pandas; others may still import it.
 
     pyarrow imports pandas when it makes its first array, wherever pandas happens to be installed: a second of CPU time

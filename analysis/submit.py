@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _MASTER = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|spark://.+|yarn|k8s://.+")
 _LOGGING = Path(__file__).parent / "jobs" / "log4j2.properties"
 _PATIENCE_S = 5.0
+_DEATH_S = 1.0
+"""How long what was killed may take to be gone, which in some containers nobody sees to."""
 _KEPT_LINES = 400
 
 
@@ -129,14 +132,26 @@ def _started(command: list[str], environment: dict[str, str]) -> Iterator[tuple[
         yield process, iter(process.stdout or ())
         process.wait()
     finally:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if process.poll() is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, number)
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(_PATIENCE_S)
+        # Java may end before the program that it has started.
+        with suppress(ProcessLookupError):
+            for number, seconds in ((signal.SIGTERM, _PATIENCE_S), (signal.SIGKILL, _DEATH_S)):
+                os.killpg(process.pid, number)
+                _await_end_of_group(process, seconds)
         if process.stdout is not None:
             process.stdout.close()
+
+
+def _await_end_of_group(process: subprocess.Popen[str], seconds: float) -> None:
+    """Return after `seconds`.
+
+    Raises:
+        ProcessLookupError: the process and all that it has started have ended.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        process.poll()
+        os.killpg(process.pid, 0)
+        time.sleep(0.01)
 
 
 def _failure(job: Job, status: int, lines: list[str]) -> MillraceError:

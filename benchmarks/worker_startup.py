@@ -22,7 +22,7 @@ from agents.agent.spawner import Spawner
 from agents.sensors.cpu import process_cpu_ns
 
 REPETITIONS = 11
-IMPORTS = "import agents.worker.__main__; from agents.trace import settle_without_pandas; settle_without_pandas()"
+IMPORTS = "import agents.worker.__main__; from agents.trace import skip_pandas_import; skip_pandas_import()"
 SAY_RSS = "print(*(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmRSS')))"
 
 

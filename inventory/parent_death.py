@@ -6,14 +6,21 @@ import signal
 import sys
 from collections.abc import Callable
 
+LEAVING_S = 10
+
 _PR_SET_PDEATHSIG = 1
 
 
 def leave_on_sigterm() -> None:
-    """Raise SystemExit at the first SIGTERM, so that blocks clean up; ignore further ones."""
+    """Raise SystemExit at the first SIGTERM, so that blocks clean up; ignore further ones.
+
+    A process that has not ended after `LEAVING_S` is ended by the system.
+    """
 
     def leave(number: int, _frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(LEAVING_S)
         sys.exit(128 + number)
 
     signal.signal(signal.SIGTERM, leave)

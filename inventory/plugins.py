@@ -8,6 +8,9 @@ from typing import Any
 
 from inventory.errors import InputError, UnfitError, nearest
 
+OWN = frozenset(("agents", "analysis", "campaign", "controller", "inventory", "millrace", "scheduler", "workloads"))
+"""Names of Millrace's own top-level packages, which no other distribution may use."""
+
 
 @cache
 def plugins(group: str) -> Mapping[str, EntryPoint]:
@@ -29,17 +32,33 @@ def load_plugin(group: str, name: str) -> Any:
     """Import and return the plug-in registered as `name`.
 
     Raises:
-        InputError: no such name; the message names the nearest one.
-        UnfitError: the plug-in is registered but cannot be imported.
+        InputError: no such name; the message gives the nearest one.
+        UnfitError: the plug-in is registered but cannot be imported, or its distribution has a package that is named
+            like one of Millrace's own.
     """
     kind = group.rpartition(".")[2].removesuffix("s")
     entry = plugins(group).get(name)
     if entry is None:
         raise InputError(f"unknown {kind} {name!r}{nearest(name, plugins(group))}")
+    taken = _own_names_in(entry)
+    if taken:
+        raise UnfitError(
+            f"the {kind} {name!r} ({entry.value}) cannot be loaded: its distribution has a top-level package "
+            f"{taken[0]!r}, the name of one of Millrace's own; rename that package"
+        )
     try:
         return entry.load()
     except Exception as fault:
         raise UnfitError(f"the {kind} {name!r} ({entry.value}) cannot be loaded: {fault}") from fault
+
+
+def _own_names_in(entry: EntryPoint) -> list[str]:
+    """Return Millrace's own package names that the plug-in's distribution uses for packages of its own."""
+    distribution = entry.dist
+    if distribution is None or distribution.metadata["Name"] == "millrace":
+        return []
+    files = distribution.files or ()  # of an editable installation, the entry point alone gives its package
+    return sorted({_package(entry.module), *(file.parts[0].removesuffix(".py") for file in files)} & OWN)
 
 
 def raised_at(fault: BaseException, kind: type) -> str:

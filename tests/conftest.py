@@ -70,9 +70,9 @@ def _sshd() -> str | None:
 
 
 def _emulation() -> str | None:
-    from controller.emulation.cluster import why_not
+    from controller.emulation.cluster import unsupported_reason
 
-    return why_not()
+    return unsupported_reason()
 
 
 def _vm() -> str | None:

@@ -143,3 +143,10 @@ def test_the_tutorial_says_where_the_demo_places_word_count(capsys: pytest.Captu
         )
         assert found
         assert sentence.format(words[found[1]]) + " nodes, and " + found[2] in told
+
+
+def test_every_folder_of_the_code_is_on_the_map() -> None:
+    packages = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    folders = {path.parent.relative_to(ROOT).as_posix() for name in packages for path in (ROOT / name).rglob("*.py")}
+    mapped = set(re.findall(r"^\| `([\w/]+)/` \|", (DOCS / "architecture.md").read_text(), re.MULTILINE))
+    assert mapped == folders

@@ -138,7 +138,8 @@ class Topology(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     @cached_property
     def executors(self) -> tuple[Executor, ...]:
         """All executors; the position in this tuple is the executor's number."""
-        return tuple(Executor(c.id, index) for c in self.components for index in range(c.parallelism))
+        # From a list: workers make a topology per move, and tuples made from generators leave memory behind.
+        return tuple([Executor(c.id, index) for c in self.components for index in range(c.parallelism)])
 
     @cached_property
     def number_of(self) -> dict[Executor, int]:

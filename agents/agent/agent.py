@@ -1,22 +1,22 @@
-"""The node agent: what the controller tells it, and when it ends.
+"""The node agent: its commands, its reports, and its end.
 
     Hello ->                            at once, with facts
-    <- Welcome                          who it is; its data address and folder are tried
-    <- MeterIdle, -> Idled              the node is metered without workers, before a run or after it
-    <- SetCpus, RestoreCpus, -> CpusSet  the node's CPUs are set for a run, and put back after it
-    <- Start                            a run begins: another one, if any is left, ends first; or it begins again, with
-                                        the workers that live
+    <- Welcome                          node id; the data address and the folder are checked
+    <- MeterIdle, -> Idled              power of the node without workers, before or after a run
+    <- SetCpus, RestoreCpus, -> CpusSet  the node's CPUs are set for a run, and restored after it
+    <- Start                            a run starts after any previous one has ended; or a new epoch of the same run,
+                                        which keeps live workers
     <- Grow                             the run gets more workers
-    <- Connect, Go, Prepare, Cut,       passed on to the run's workers, whose reports are passed back
+    <- Connect, Go, Prepare, Cut,       forwarded to the run's workers, whose reports are forwarded back
        Abandon, TimeSlot, Clock,
        Mark, Stop
-    <- Sampling, -> Profiled            the stacks of the workers are sampled, and no longer
+    <- Sampling, -> Profiled            sampling of the workers' stacks starts or ends
     <- Finish, -> Finished              the run ends; the next `Start` has a higher epoch
-    <- Bye                              the agent ends with status 0
+    <- Bye                              the agent exits with status 0
     <- Heartbeat, -> Pulse              at any time
 
-It also ends, with status 1 and nothing left behind, when its input ends, when no heartbeat came for
-`protocol.SILENCE_S`, when it gets nonsense or another version of the protocol, and on SIGTERM, SIGHUP and SIGINT.
+It also exits, with status 1 and after the same cleanup, when its input ends, when no heartbeat arrives for
+`protocol.SILENCE_S`, on invalid input or another version of the protocol, and on SIGTERM, SIGHUP and SIGINT.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from agents import protocol
 from agents.agent.node_run import NodeRun
 from agents.agent.spawner import Spawner
 from agents.cpu.affinity import Affinity
-from agents.cpu.control import put_back, told
+from agents.cpu.control import describe_unrestored, put_back
 from agents.cpu.node_cpus import NodeCpus
 from agents.host.facts import gather
 from agents.host_files import HostFiles
@@ -69,7 +69,6 @@ from agents.protocol import (
     Stop,
     TimeSlot,
     Welcome,
-    stdio,
 )
 from agents.protocol.line_reader import Lines
 from agents.protocol.node_folders import NodeFolder, plain_name
@@ -81,7 +80,7 @@ from inventory.foreign import printable, printable_lines
 from inventory.parent_death import live_on
 
 _GRACE_S = 0.2
-"""After a silence, what lies in the pipe is read first: it was not the controller who slept if we did."""
+"""After a silence, the pipe is read once more, in case this process was suspended and not the controller."""
 
 _RunCommand = Grow | Connect | Go | Prepare | Cut | Abandon | TimeSlot | Clock | Stop | Mark | Sampling | Finish
 
@@ -89,15 +88,15 @@ _log = logging.getLogger(__name__)
 
 
 class Agent(asyncio.Protocol):
-    """The receiving end of the control channel, and all that follows from it."""
+    """The agent: handles the commands on its control channel."""
 
     def __init__(self, send: Callable[[Message], None], silence_s: float, spawner: Spawner) -> None:
         """Wait for a controller.
 
         Args:
-            send: takes reports to the controller.
-            silence_s: how long to live without a heartbeat.
-            spawner: makes workers.
+            send: sends reports to the controller.
+            silence_s: how long to run without a heartbeat.
+            spawner: spawns workers.
         """
         self._send, self._silence_s, self._spawner = send, silence_s, spawner
         self._loop = asyncio.get_running_loop()
@@ -107,15 +106,16 @@ class Agent(asyncio.Protocol):
         self._cpus: NodeCpus | None = None
         self._affinity = Affinity()
         self._epoch = 0
-        self._heard_s = time.monotonic()
+        self._last_heartbeat_s = time.monotonic()
         self._tasks: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[int] = self._loop.create_future()
 
-    async def live(self) -> int:
-        """Work until something ends the agent, clean up, and return the exit status."""
+    async def run(self) -> int:
+        """Run until the agent is to end, clean up, and return the exit status."""
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop, f"got {number.name}")
-        # From here on the end of the input is noticed; the kernel watches a thread, which may end before its process.
+        # The end of the input is noticed from here on. The parent-death signal follows the parent's thread, which may
+        # end before its process.
         live_on()
         watch = self._loop.create_task(self._watch_silence())
         self._send(Hello(version=VERSION, pid=os.getpid(), python=platform.python_version(), facts=gather()))
@@ -127,13 +127,13 @@ class Agent(asyncio.Protocol):
             watch.cancel()
             if status and self._run is not None:
                 self._run.kill()
-            # First, so that nothing waits for a worker that is no use any more.
+            # First, so that nothing waits for a worker that is no longer needed.
             await self._spawner.close()
             if self._run is not None:
                 await self._run.end()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             if self._cpus is not None:
-                # Last: until here workers may be at work.
+                # Last, because workers may run until here.
                 await asyncio.to_thread(self._cpus.restore)
 
     def stop(self, reason: str, status: int = 1) -> None:
@@ -143,44 +143,44 @@ class Agent(asyncio.Protocol):
             self._over.set_result(status)
 
     def data_received(self, data: bytes) -> None:
-        """Obey what has arrived; nonsense ends the agent."""
+        """Handle received commands; invalid input ends the agent."""
         try:
             for line in self._lines.feed(data):
                 if not self._over.done():
-                    self._obey(protocol.decode_command(line))
+                    self._handle(protocol.decode_command(line))
         except RunError as fault:
             self._fail(str(fault))
             self.stop(str(fault))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The controller is gone."""
+        """End the agent, because the controller is gone."""
         self.stop("standard input has ended")
 
-    def _obey(self, command: protocol.Command) -> None:
+    def _handle(self, command: protocol.Command) -> None:
         received_ns = time.monotonic_ns()
         match command:
             case Heartbeat(sent_ns=sent_ns):
-                self._heard_s = time.monotonic()
+                self._last_heartbeat_s = time.monotonic()
                 self._send(Pulse(sent_ns=sent_ns, received_ns=received_ns, answered_ns=time.monotonic_ns()))
             case Bye():
-                self.stop("told to", 0)
+                self.stop("the controller has sent Bye", 0)
             case Welcome():
-                self._greet(command)
+                self._accept_welcome(command)
             case _ if self._welcome is None:
                 raise RunError(f"{type(command).__name__} before Welcome")
             case Start():
-                self._begin(self._welcome, command)
+                self._start_run(self._welcome, command)
             case MeterIdle():
-                self._do(self._meter_idle(self._welcome, command))
+                self._spawn_task(self._meter_idle(self._welcome, command))
             case SetCpus():
-                self._do(self._set_cpus(self._cpus_of(self._welcome), command))
+                self._spawn_task(self._set_cpus(self._cpus_of(self._welcome), command))
             case RestoreCpus():
-                self._do(self._restore_cpus(self._cpus_of(self._welcome)))
+                self._spawn_task(self._restore_cpus(self._cpus_of(self._welcome)))
             case _:
-                self._obey_for_run(command)
+                self._handle_for_run(command)
 
-    def _greet(self, welcome: Welcome) -> None:
-        """Take our name, and find out at once what would make every run fail.
+    def _accept_welcome(self, welcome: Welcome) -> None:
+        """Take the node's id, and check the preconditions of every run.
 
         Raises:
             RunError: this node cannot be used.
@@ -190,45 +190,45 @@ class Agent(asyncio.Protocol):
         if self._welcome is not None:
             raise RunError("a second Welcome")
         plain_name("node id", welcome.node)
-        _try_address(welcome.address)
+        _check_address(welcome.address)
         log = NodeFolder(Path(welcome.folder)).log
         try:
-            stdio.log_to(log)
+            log_to(log)
         except OSError as fault:
             raise RunError(f"the folder {welcome.folder} cannot be used: {fault}") from None
         self._welcome = welcome
-        self._do(self._spawner.warm())
+        self._spawn_task(self._spawner.warm())
         _log.info("agent of %s, process %s, campaign %s", welcome.node, os.getpid(), welcome.campaign or "not named")
 
-    def _begin(self, welcome: Welcome, start: Start) -> None:
+    def _start_run(self, welcome: Welcome, start: Start) -> None:
         epoch = start.spec.epoch
         if epoch <= self._epoch:
             _log.info("a Start of epoch %s is ignored, this is %s", epoch, self._epoch)
             return
         self._epoch = epoch
-        if self._run is None or not self._run.goes_on_with(start.spec):
-            self._run = NodeRun(welcome, start.spec, self._send, self._spawner, self._do, self._run)
+        if self._run is None or not self._run.continues(start.spec):
+            self._run = NodeRun(welcome, start.spec, self._send, self._spawner, self._spawn_task, self._run)
         self._run.start(start)
 
-    def _obey_for_run(self, command: _RunCommand) -> None:
+    def _handle_for_run(self, command: _RunCommand) -> None:
         run = self._run
         if run is None or command.epoch != run.epoch:
             if command.epoch > self._epoch:
                 raise RunError(f"{type(command).__name__} of epoch {command.epoch}, which was never started here")
             _log.info("%s of epoch %s is ignored, this is %s", type(command).__name__, command.epoch, self._epoch)
         elif isinstance(command, Finish):
-            self._do(self._finish(run, command.epoch))
+            self._spawn_task(self._finish(run, command.epoch))
         elif isinstance(command, Grow):
             run.grow(command)
         elif isinstance(command, Mark):
             run.mark(command)
         elif isinstance(command, Sampling):
-            self._do(run.sample_stacks(command.on))
+            self._spawn_task(run.sample_stacks(command.on))
         else:
             run.pass_on(command)
 
     async def _meter_idle(self, welcome: Welcome, command: MeterIdle) -> None:
-        # Meters take a moment to load, which runs without them have no use for.
+        # Loading the meters takes time, and most runs do not need them here.
         from agents.agent.idle_baseline import StoppedError, measure_idle
         from agents.power.settings import completed, settings_of
 
@@ -261,7 +261,7 @@ class Agent(asyncio.Protocol):
         self._send(answer)
 
     def _processes(self) -> list[int]:
-        """Ids of all that should run on the same CPUs; from any thread."""
+        """Return the ids of the processes that get the run's CPU affinity; callable from any thread."""
         server = self._spawner.process
         workers = self._run.processes if self._run else []
         return [os.getpid(), *([server] if server else []), *workers]
@@ -272,16 +272,16 @@ class Agent(asyncio.Protocol):
 
     async def _watch_silence(self) -> None:
         while True:
-            left_s = self._heard_s + self._silence_s - time.monotonic()
+            left_s = self._last_heartbeat_s + self._silence_s - time.monotonic()
             if left_s > 0:
                 await asyncio.sleep(left_s)
                 continue
             await asyncio.sleep(_GRACE_S)
-            if time.monotonic() - self._heard_s > self._silence_s:
+            if time.monotonic() - self._last_heartbeat_s > self._silence_s:
                 self.stop(f"no heartbeat for {self._silence_s:g} s")
                 return
 
-    def _do(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    def _spawn_task(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -302,7 +302,7 @@ class Agent(asyncio.Protocol):
 
 
 class Formatter(logging.Formatter):
-    """One line for each message, whoever's words are in it; only a traceback has more."""
+    """Formatter that writes each message as one printable line; only tracebacks have more lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
         return printable(super().formatMessage(record))
@@ -311,7 +311,7 @@ class Formatter(logging.Formatter):
         return printable_lines(super().formatException(ei))
 
 
-def _try_address(address: str) -> None:
+def _check_address(address: str) -> None:
     try:
         with socket.create_server((address, 0)):
             pass
@@ -320,38 +320,71 @@ def _try_address(address: str) -> None:
 
 
 def _put_back_cpus(host: HostFiles) -> None:
-    """Put back CPU settings that a dead campaign has left here; those of one that lives are left alone."""
+    """Restore CPU settings that a dead campaign has left here; those of a live campaign remain."""
     try:
         answer = put_back(host, f"agent {os.getpid()}", patience_s=0)
     except UnfitError as fault:
         _log.warning("%s", fault)
     else:
         if answer.settings:
-            _log.warning("a dead campaign had left CPU settings behind: %s", "put back" if answer.ok else told(answer))
+            _log.warning(
+                "a dead campaign had left CPU settings behind: %s",
+                "restored" if answer.ok else describe_unrestored(answer),
+            )
 
 
-def live(silence_s: float, spawner: Spawner) -> int:
-    """Be an agent on standard input and output; return the exit status.
+def run_agent(silence_s: float, spawner: Spawner) -> int:
+    """Run an agent on standard input and output; return the exit status.
 
     Args:
-        silence_s: how long to live without a heartbeat.
-        spawner: makes workers.
+        silence_s: how long to run without a heartbeat.
+        spawner: spawns workers.
     """
-    source, target = stdio.keep_protocol()
+    source, target = keep_protocol()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Formatter("%(asctime)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     _put_back_cpus(MeteredHost.here())
-    return asyncio.run(_speak(source, target, silence_s, spawner))
+    return asyncio.run(_serve(source, target, silence_s, spawner))
 
 
-async def _speak(source: int, target: int, silence_s: float, spawner: Spawner) -> int:
+def keep_protocol() -> tuple[int, int]:
+    """Move the protocol's pipes away from file descriptors 0 and 1; return (input, output).
+
+    Afterwards everything printed, by Python or by a C library, goes to standard error, and standard input is empty.
+    Children do not inherit the returned descriptors.
+    """
+    source, target = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    sys.stdout.flush()
+    os.dup2(2, 1)
+    return source, target
+
+
+def log_to(path: Path) -> None:
+    """Append everything printed from now on (descriptors 1 and 2) to a file.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    os.close(handle)
+
+
+async def _serve(source: int, target: int, silence_s: float, spawner: Spawner) -> int:
     output = Output(target)
     agent = Agent(output.send, silence_s, spawner)
     output.on_lost = lambda: agent.stop("standard output is closed")
     with os.fdopen(source, "rb", buffering=0) as pipe:
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: agent, pipe)
-        status = await agent.live()
+        status = await agent.run()
         await output.flush()
         transport.close()
         return status

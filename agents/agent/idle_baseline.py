@@ -1,4 +1,4 @@
-"""What a host draws without work: metered for a while in six parts, and once more when it was not at rest."""
+"""Idle power of a host, measured in six intervals, and measured again if the host was not idle."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -15,10 +15,10 @@ from agents.protocol import IdleBaseline
 from agents.sensors.cpu import core_busy_ns
 
 PARTS = 6
-"""Of half a minute, so that each is five seconds."""
+"""Number of intervals; five seconds each in a measurement of half a minute."""
 
 MOST_DIFFERENCE, MOST_LOAD = 0.05, 0.02
-"""Of a part's power from that of the whole; and the share of all cores that may be busy."""
+"""Largest relative difference between an interval's power and the mean, and largest busy fraction of all cores."""
 
 ATTEMPTS = 2
 
@@ -26,7 +26,7 @@ _LOOK_S = 0.05
 
 
 class StoppedError(Exception):
-    """Nobody wants to know any more."""
+    """The measurement was cancelled."""
 
 
 def measure_idle(
@@ -36,16 +36,17 @@ def measure_idle(
     measure_s: float,
     stopped: Callable[[], bool] = lambda: False,
 ) -> IdleBaseline:
-    """Let the host settle, and meter it; at once when it has no measured source.
+    """Wait for the host to settle, and measure its power; return at once when it has no measured source.
 
     Args:
-        host: whose power.
+        host: to measure.
         settings: the operator's.
-        settle_s, measure_s: how long; the second again when it has to be measured once more.
-        stopped: whether to leave off.
+        settle_s: time to settle.
+        measure_s: duration of each measurement.
+        stopped: returns whether to cancel.
 
     Raises:
-        StoppedError: told to leave off.
+        StoppedError: the measurement was cancelled.
     """
     metering = Metering(host, settings)
     samples: list[Sample] = []
@@ -85,11 +86,11 @@ def _measure(
         sampler.force()
     after_ns = core_busy_ns()
     length_ns = edges[-1] - edges[0]
-    _wait_for_words(metering, samples, edges[-1], stopped)
+    _wait_for_samples(metering, samples, edges[-1], stopped)
     series = _series(samples)
     if not series:
-        return IdleBaseline(attempts=attempt, reason="no domain that is known to be the whole node has said anything")
-    found = {domain.name: energy(told, edges[0], edges[-1]) for domain, told in series.items()}
+        return IdleBaseline(attempts=attempt, reason="no domain that covers the whole node has delivered a sample")
+    found = {domain.name: energy(each, edges[0], edges[-1]) for domain, each in series.items()}
     reason = "; ".join(f"{name}: {each.reason}" for name, each in found.items() if each.reason)
     if reason:
         return IdleBaseline(attempts=attempt, reason=reason)
@@ -111,24 +112,24 @@ def _measure(
 
 
 def _mean(series: Sequence[Sequence[Sample]], begin_ns: int, end_ns: int) -> float | None:
-    """Watts of all terms together; None where one is missing."""
+    """Return the sum of all terms in watts; None if one is missing."""
     joules = [energy(samples, begin_ns, end_ns).joules for samples in series]
     known = [each for each in joules if each is not None]
     return sum(known) / (end_ns - begin_ns) * 1e9 if len(known) == len(joules) else None
 
 
-def _wait_for_words(metering: Metering, samples: Sequence[Sample], end_ns: int, stopped: Callable[[], bool]) -> None:
-    """An operator's program speaks of a moment only when it is over."""
+def _wait_for_samples(metering: Metering, samples: Sequence[Sample], end_ns: int, stopped: Callable[[], bool]) -> None:
+    """Wait until every term has a sample at or after `end_ns`, because external meters report with a delay."""
     give_up_ns = metering.host.monotonic_ns() + round(metering.patience_s * 1e9)
     while metering.host.monotonic_ns() < give_up_ns:
-        last = {domain: told[-1].t_ns for domain, told in _series(samples).items()}
+        last = {domain: each[-1].t_ns for domain, each in _series(samples).items()}
         if last and min(last.values()) >= end_ns:
             return
         _wait(metering.host, _LOOK_S, stopped)
 
 
 def _series(samples: Sequence[Sample]) -> dict[Domain, list[Sample]]:
-    """The terms of the total with their samples so far."""
+    """Return the terms of the total with their samples so far."""
     found: dict[Domain, list[Sample]] = {}
     for sample in list(samples):
         if sample.domain.in_total:

@@ -1,4 +1,4 @@
-"""Prepared inputs: a node uses only copies whose checksum is the controller's."""
+"""Prepared inputs: a node only uses copies whose checksum matches the controller's."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -11,19 +11,18 @@ from inventory.errors import RunError
 _PIECE = 1024 * 1024
 
 _Version = tuple[int, int, int, int]
-"""What changes when a file is written or replaced: inode, size, times of modification and change."""
+"""Attributes that change when a file is written or replaced: inode, size, times of modification and change."""
 
 
 class InputFiles:
-    """The inputs of a run on this node; a copy is read once, and again only when the file is not the same any more."""
+    """The inputs of a run on this node; a copy is read once, and again only after the file has changed."""
 
     def __init__(self, folder: NodeFolder) -> None:
-        """Check nothing yet."""
         self._folder = folder
         self._found: dict[Path, tuple[_Version, str]] = {}
 
     def check(self, inputs: Iterable[InputFile], go_on: Callable[[], bool]) -> None:
-        """Compare copies with their checksums; stop early, without an answer, unless `go_on()`.
+        """Compare copies with their checksums; return early, without a result, once `go_on()` is false.
 
         Raises:
             RunError: a copy is missing, cannot be read or differs.

@@ -1,8 +1,7 @@
-"""A run on one node, from its first start to its end: inputs checked, workers there as wanted, sensors running.
+"""A run on one node, from its first start to its end: checked inputs, workers as requested, sensors.
 
-What is wanted is told by `Start` and `Grow`, at any moment, while workers may die at any moment too. So nothing is done
-step by step from command to command: one task compares the workers that are wanted with those that are there, and does
-what is missing, until nothing is (`_tend`). Whatever happens meanwhile makes it compare again.
+`Start` and `Grow` request workers at any time, and workers may die at any time. So one task reconciles the running
+workers with the requested ones (`_reconcile`), and every change makes it compare them again.
 """
 
 import asyncio
@@ -43,19 +42,19 @@ from agents.trace import AGENT, TraceWriter
 from inventory.errors import RunError
 
 _SAMPLER_S, _KILLED_SAMPLER_S = 3.0, 0.5
-"""How long the last sample may take before the agent goes on without it; the same when nobody will read it."""
+"""How long the last sample may take before the agent continues without it; the same when the controller is gone."""
 
 _VITALS_S = 1.0
-"""From one `Vitals` to the next."""
+"""Interval of `Vitals`."""
 
 _FRESH_S = 3.0
-"""Rates that are older are not told any more."""
+"""Older rates are no longer reported."""
 
 _log = logging.getLogger(__name__)
 
 
 class NodeRun:
-    """Started once and again, ended once; a node without workers of the run has its sensors running."""
+    """A run on one node: started once per epoch, ended once; sensors also run on a node without workers."""
 
     def __init__(
         self,
@@ -63,53 +62,59 @@ class NodeRun:
         spec: RunSpec,
         send: Callable[[Message], None],
         spawner: Spawner,
-        do: Callable[[Coroutine[None, None, None]], asyncio.Task[None]],
+        start_task: Callable[[Coroutine[None, None, None]], asyncio.Task[None]],
         previous: "NodeRun | None" = None,
     ) -> None:
-        """Do nothing until `start`.
+        """Create a run, which does nothing until `start`.
 
         Args:
-            welcome: who this node is.
+            welcome: id, address and folder of this node.
             spec: of the first start.
-            send: takes reports; called from the event loop's thread only.
-            spawner: makes workers.
-            do: makes a task, and takes care of what it raises.
-            previous: a run that ends before this one has workers.
+            send: sends reports; called from the event loop's thread only.
+            spawner: spawns workers.
+            start_task: creates a task and handles its exceptions.
+            previous: a run that is ended before this one spawns workers.
         """
-        self._welcome, self._send, self._spawner, self._do, self._previous = welcome, send, spawner, do, previous
+        self._welcome, self._send, self._spawner, self._start_task, self._previous = (
+            welcome,
+            send,
+            spawner,
+            start_task,
+            previous,
+        )
         self._node_folder = NodeFolder(Path(welcome.folder))
         self._inputs = InputFiles(self._node_folder)
         self._spec = spec
         self._wanted: dict[int, Start | Grow] = {}
-        self._children: dict[int, WorkerProcess] = {}
+        self._workers: dict[int, WorkerProcess] = {}
         self._leaving: dict[int, WorkerProcess] = {}
         self._sampler: Sampler | None = None
-        self._watch: InterferenceMonitor | None = None
+        self._monitor: InterferenceMonitor | None = None
         self._profiling: Profiling | None = None
-        self._tending: asyncio.Task[None] | None = None
+        self._reconciling: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
-        self._beating: asyncio.Task[None] | None = None
+        self._sending_vitals: asyncio.Task[None] | None = None
         self._vitals: tuple[float, Vitals] | None = None
         self._changed = self._killed = False
 
     @property
     def epoch(self) -> int:
-        """Of the last start."""
+        """The current epoch."""
         return self._spec.epoch
 
-    def goes_on_with(self, spec: RunSpec) -> bool:
-        """Whether this is the run of `spec`, and has not been told to end."""
+    def continues(self, spec: RunSpec) -> bool:
+        """Return whether this is the run of `spec` and is not being ended."""
         return self._ending is None and self._spec.run == spec.run
 
     def start(self, start: Start) -> None:
-        """Begin a new epoch: live workers are kept when they are wanted, others end, missing ones are spawned.
+        """Start a new epoch: keep requested live workers, end others, and spawn missing ones.
 
-        What goes wrong is reported as `Failed`, here and later.
+        Errors are reported as `Failed`, here and later.
         """
         self._spec = start.spec
         self._wanted = {}
-        if self._beating is None:
-            self._beating = self._do(self._beat())
+        if self._sending_vitals is None:
+            self._sending_vitals = self._start_task(self._send_vitals())
         try:
             if self._sampler is None:
                 self._folder.make()
@@ -118,118 +123,118 @@ class NodeRun:
             self._failed(f"the run cannot be started on {self._welcome.node}: {fault}")
         else:
             self._wanted = dict.fromkeys(self._slots(start.spec), start)
-        self._tend_soon()
+        self._reconcile_soon()
 
     def grow(self, grow: Grow) -> None:
-        """Spawn the workers that are new in this epoch."""
+        """Spawn the workers that `grow` adds to this epoch."""
         self._spec = grow.spec
         for slot in self._slots(grow.spec):
             self._wanted.setdefault(slot, grow)
-        self._tend_soon()
+        self._reconcile_soon()
 
     def pass_on(self, message: Message) -> None:
-        """Give a command of this epoch to every worker."""
-        for child in self._children.values():
-            if child.epoch == self.epoch:
-                child.tell(message)
+        """Forward a command of this epoch to all workers."""
+        for worker in self._workers.values():
+            if worker.epoch == self.epoch:
+                worker.send(message)
 
     @property
     def processes(self) -> list[int]:
-        """Ids of the workers that live."""
-        return [child.pid for child in list(self._children.values()) if child.alive]
+        """Process ids of the live workers."""
+        return [worker.pid for worker in list(self._workers.values()) if worker.alive]
 
     def cpus_are_set(self) -> AbstractContextManager[None]:
-        """While the block lasts, settings of CPUs change because this run wants it."""
-        return nullcontext() if self._watch is None else self._watch.set_by_us()
+        """Return a context in which changes of CPU settings do not count as interference."""
+        return nullcontext() if self._monitor is None else self._monitor.set_by_us()
 
     def mark(self, message: Mark) -> None:
-        """Write the event, take a sample, tell the workers."""
-        if self._watch is not None:
-            self._watch.mark(message.kind)
+        """Write the event, take a sample, and forward the mark to the workers."""
+        if self._monitor is not None:
+            self._monitor.mark(message.kind)
         if self._sampler is not None:
             self._sampler.mark(message.kind)
         self.pass_on(message)
 
     async def sample_stacks(self, on: bool) -> None:
-        """Sample the stacks of all workers from now on, or end that and say what there is."""
+        """Start sampling the stacks of all workers, or end it and report the profiles."""
         if on and self._profiling is None:
             self._profiling = Profiling(self._folder.profiles, self._node_folder.path, self._welcome.node)
-            for child in self._children.values():
-                self._profiling.watch(child.slot, child.pid)
+            for worker in self._workers.values():
+                self._profiling.watch(worker.slot, worker.pid)
         elif not on:
             self._send(Profiled(epoch=self.epoch, profiles=await self._end_profiling()))
 
     async def end(self, wait_s: float = 0.0) -> None:
-        """End workers and sensors, close the trace files; may be asked for several times and at any moment.
+        """End workers and sensors, and close the trace files; may be called several times and at any time.
 
         Args:
-            wait_s: how long rows about the last mark may be waited for; the first call counts.
+            wait_s: how long to wait for rows about the last mark; the first call counts.
         """
         if self._ending is None:
             self._ending = asyncio.ensure_future(self._end(wait_s))
-            if self._beating is not None:
-                self._beating.cancel()
+            if self._sending_vitals is not None:
+                self._sending_vitals.cancel()
         await asyncio.shield(self._ending)
 
     def kill(self) -> None:
-        """Let `end`, asked for before or after this, wait for nothing that only a controller would want."""
+        """Kill all workers, so that a call of `end`, before or after this one, does not wait for their results."""
         self._killed = True
         if self._previous is not None:
             self._previous.kill()
-        for child in (*self._children.values(), *self._leaving.values()):
-            child.kill()
+        for worker in (*self._workers.values(), *self._leaving.values()):
+            worker.kill()
         if self._sampler is not None:
             self._sampler.give_up()
 
-    def _tend_soon(self) -> None:
+    def _reconcile_soon(self) -> None:
         self._changed = True
-        if self._ending is None and (self._tending is None or self._tending.done()):
-            self._tending = self._do(self._tend())
+        if self._ending is None and (self._reconciling is None or self._reconciling.done()):
+            self._reconciling = self._start_task(self._reconcile())
 
-    async def _tend(self) -> None:
+    async def _reconcile(self) -> None:
         if self._previous is not None:
             await self._previous.end()
             self._previous = None
-        while self._goes_on(changed=True):
+        while self._still(changed=True):
             self._changed = False
             try:
-                await self._settle()
+                await self._update_workers()
             except (RunError, OSError) as fault:
-                if self._goes_on(changed=False):
+                if self._still(changed=False):
                     self._failed(f"the run cannot be started on {self._welcome.node}: {fault}")
 
-    def _goes_on(self, *, changed: bool) -> bool:
+    def _still(self, *, changed: bool) -> bool:
         return self._ending is None and self._changed is changed
 
-    async def _settle(self) -> None:
-        """Make the workers what they should be; stop half-way when that changes."""
+    async def _update_workers(self) -> None:
+        """End, start and spawn workers as requested; return early when the request changes."""
         if self._wanted:
-            await asyncio.to_thread(self._inputs.check, self._spec.inputs, lambda: self._goes_on(changed=False))
-        if not self._goes_on(changed=False):
+            await asyncio.to_thread(self._inputs.check, self._spec.inputs, lambda: self._still(changed=False))
+        if not self._still(changed=False):
             return
-        for slot, child in list(self._children.items()):
-            if slot not in self._wanted or (child.failed_in is not None and child.failed_in < self.epoch):
-                del self._children[slot]
-                self._leaving[slot] = child
-                self._do(child.end())
-            elif child.epoch < self.epoch:
-                child.begin(self._wanted[slot])
-        for slot in sorted(self._wanted.keys() - self._children.keys()):
-            if self._goes_on(changed=False):
+        for slot, worker in list(self._workers.items()):
+            if slot not in self._wanted or (worker.failed_in is not None and worker.failed_in < self.epoch):
+                del self._workers[slot]
+                self._leaving[slot] = worker
+                self._start_task(worker.end())
+            elif worker.epoch < self.epoch:
+                worker.start_epoch(self._wanted[slot])
+        for slot in sorted(self._wanted.keys() - self._workers.keys()):
+            if self._still(changed=False):
                 await self._spawn(slot)
 
     async def _spawn(self, slot: int) -> None:
         if slot in self._leaving:
             await self._leaving[slot].end()
             del self._leaving[slot]
-        child = await WorkerProcess.spawn(slot, self._folder, self._spawner, self._report, self._child_failed)
-        self._children[slot] = child
-        self._event("worker_started", f"worker {slot}", "", float(child.pid))
+        worker = await WorkerProcess.spawn(slot, self._folder, self._spawner, self._report, self._worker_failed)
+        self._workers[slot] = worker
+        self._event("worker_started", f"worker {slot}", "", float(worker.pid))
         if self._profiling is not None:
-            self._profiling.watch(slot, child.pid)
-        child.tell(structs.replace(self._welcome, slot=slot))
-        if self._goes_on(changed=False):
-            child.begin(self._wanted[slot])
+            self._profiling.watch(slot, worker.pid)
+        worker.send(structs.replace(self._welcome, slot=slot))
+        if self._still(changed=False):
+            worker.start_epoch(self._wanted[slot])
 
     def _start_sampler(self, sensors: tuple[str, ...]) -> Sampler:
         welcome = self._welcome
@@ -239,12 +244,12 @@ class NodeRun:
             address=welcome.address,
             shared=shared,
             agent=os.getpid(),
-            workers=lambda: {child.slot: child.pid for child in list(self._children.values()) if child.alive},
+            workers=lambda: {worker.slot: worker.pid for worker in list(self._workers.values()) if worker.alive},
             power=None if shared else welcome.power,
             meter_lag=welcome.meter_lag,
         )
         loop = asyncio.get_running_loop()
-        watch = self._watch = InterferenceMonitor(
+        monitor = self._monitor = InterferenceMonitor(
             MeteredHost.here(), host.shared, lambda: [host.agent, *host.workers().values()]
         )
         writer = TraceWriter(self._folder.traces, self._spec.run, welcome.node, AGENT)
@@ -253,7 +258,7 @@ class NodeRun:
             loop.call_soon_threadsafe(self._failed, reason)
 
         def on_rows(rows: Sequence[Row]) -> None:
-            for event in watch.look():
+            for event in monitor.look():
                 sampler.event(*event)
             vitals = vitals_of(self.epoch, rows)
             if vitals is not None:
@@ -266,8 +271,8 @@ class NodeRun:
     def _note_vitals(self, vitals: Vitals) -> None:
         self._vitals = time.monotonic(), vitals
 
-    async def _beat(self) -> None:
-        """Report every second, whatever workers and sensors do: a node that reports nothing is given up."""
+    async def _send_vitals(self) -> None:
+        """Report every second, even if workers and sensors do not, because a silent node counts as lost."""
         while True:
             noted_s, vitals = self._vitals or (0.0, Vitals(epoch=self.epoch))
             fresh = time.monotonic() - noted_s < _FRESH_S
@@ -279,14 +284,14 @@ class NodeRun:
         return () if profiling is None else await profiling.end()
 
     async def _end(self, wait_s: float) -> None:
-        if self._tending is not None:
-            await asyncio.wait([self._tending])
+        if self._reconciling is not None:
+            await asyncio.wait([self._reconciling])
         await self._end_profiling()
-        # The last sample is taken while the workers still live, so that their CPU time is in it.
-        ends = [child.end() for child in (*self._children.values(), *self._leaving.values())]
+        # The last sample is taken while the workers are still alive, so that it includes their CPU time.
+        ends = [worker.end() for worker in (*self._workers.values(), *self._leaving.values())]
         *_, sampled = await asyncio.gather(*ends, self._stop_sampler(wait_s))
-        if sampled and self._watch is not None:
-            self._watch.close()
+        if sampled and self._monitor is not None:
+            self._monitor.close()
         if not sampled:
             self._failed(f"a sensor does not return: the last samples of {self._welcome.node} are missing")
 
@@ -294,21 +299,21 @@ class NodeRun:
         patience_s = _KILLED_SAMPLER_S if self._killed else _SAMPLER_S
         return self._sampler is None or await asyncio.to_thread(self._sampler.stop, patience_s, wait_s)
 
-    def _report(self, child: WorkerProcess, report: WorkerReport) -> None:
-        # How far a source has come counts in every later epoch.
-        if isinstance(report, Progress) or (report.epoch == self.epoch and self._children.get(child.slot) is child):
+    def _report(self, worker: WorkerProcess, report: WorkerReport) -> None:
+        # The position of a source counts in every later epoch.
+        if isinstance(report, Progress) or (report.epoch == self.epoch and self._workers.get(worker.slot) is worker):
             self._send(report)
 
-    def _child_failed(self, child: WorkerProcess, failed: Failed) -> None:
-        if self._children.get(child.slot) is not child:
-            _log.info("worker %s, which is not wanted any more: %s", child.slot, failed.reason)
+    def _worker_failed(self, worker: WorkerProcess, failed: Failed) -> None:
+        if self._workers.get(worker.slot) is not worker:
+            _log.info("worker %s, which is no longer requested: %s", worker.slot, failed.reason)
             return
         self._event("worker_failed", f"worker {failed.slot}", failed.reason)
         if failed.epoch == self.epoch:
             self._send(failed)
         else:
-            # It did not come as far as this epoch: another one takes its place.
-            self._tend_soon()
+            # It failed before it reached this epoch, so another one replaces it.
+            self._reconcile_soon()
 
     def _event(self, kind: str, subject: str, detail: str, value: float | None = None) -> None:
         if self._sampler is not None:
@@ -327,7 +332,7 @@ class NodeRun:
 
 
 def vitals_of(epoch: int, rows: Iterable[Row]) -> Vitals | None:
-    """What one sample says of the CPU time of the node and its workers; None when it says nothing of it."""
+    """Return the CPU use of the node and its workers in one sample; None if the sample has no CPU rows."""
     cores: dict[tuple[str, str], float] = {}
     for row in rows:
         if row.table == "cpu":

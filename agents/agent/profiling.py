@@ -1,11 +1,10 @@
-"""Stacks of the workers, sampled from outside by py-spy: what a worker does with its CPU time, function by function.
+"""Stacks of the workers, sampled by py-spy: the CPU time of a worker by function.
 
-A py-spy per worker reads the worker's memory a hundred times a second, without stopping it, whenever it is at work or
-waits for a processor.
-A file holds one line per stack, `outermost;...;innermost count`, as flame graph tools take it. A stack that changes
-while it is read may come out short; that is the price of not holding up what is being measured.
+One py-spy process per worker reads the worker's memory a hundred times a second while the worker runs or waits for a
+CPU. It does not pause the worker, so a stack that changes during the read may be truncated. A file has one line per
+stack, `outermost;...;innermost count`, the input format of flame graph tools.
 
-Where there is no py-spy, or the kernel does not let it read, there are reasons in place of files; no run fails of it.
+Where py-spy is missing or the kernel denies access, a reason is reported in place of a file; runs do not fail.
 """
 
 import asyncio
@@ -26,22 +25,22 @@ RATE = 100
 PATIENCE_S = 10.0
 """How long py-spy may take to write its file."""
 
-_MOST_SHOWN = 300
+_MAX_SHOWN = 300
 
 _log = logging.getLogger(__name__)
 
 
 def find_py_spy() -> str | None:
-    """The program, beside our own Python or on the path."""
+    """Return the path of py-spy, beside this Python or on the path; None if it is not installed."""
     beside = Path(sysconfig.get_path("scripts")) / "py-spy"
     return str(beside) if os.access(beside, os.X_OK) else shutil.which("py-spy")
 
 
 class Profiling:
-    """From `Sampling` on to `Sampling` off, on one node."""
+    """Sampling of the stacks of a node's workers, from `Sampling` on to `Sampling` off."""
 
     def __init__(self, folder: Path, below: Path, node: str) -> None:
-        """Sample nothing yet; files go to `folder`, and are named in reports relative to `below`."""
+        """Prepare sampling; files are written to `folder`, and reported relative to `below`."""
         self._folder, self._below, self._node = folder, below, node
         self._watching: list[tuple[int, Path, asyncio.Future[Process]]] = []
 
@@ -53,7 +52,7 @@ class Profiling:
         self._watching.append((slot, file, asyncio.ensure_future(self._start(pid, file))))
 
     async def end(self) -> tuple[Profile, ...]:
-        """Stop sampling; return what there is, and why there is no more."""
+        """Stop sampling; return a profile, or the reason why there is none, for each worker."""
         watching, self._watching = self._watching, []
         return tuple(await asyncio.gather(*(self._finish(*each) for each in watching)))
 
@@ -63,7 +62,7 @@ class Profiling:
             raise OSError("py-spy is not installed")
         self._folder.mkdir(exist_ok=True)
         options = ("--nonblocking", "--function", "--format", "raw", "--rate", str(RATE))
-        # A session of its own: Ctrl-C on a terminal is for the controller alone. It ends with the worker.
+        # A session of its own, because Ctrl-C on a terminal is for the controller alone. It ends with the worker.
         return await asyncio.create_subprocess_exec(
             *(program, "record", *options, "--pid", str(pid), "--output", str(file)),
             stdin=DEVNULL,
@@ -81,14 +80,15 @@ class Profiling:
             process.send_signal(signal.SIGINT)
         try:
             async with asyncio.timeout(PATIENCE_S):
-                _, said = await process.communicate()
+                _, output = await process.communicate()
         except TimeoutError:
             process.kill()
             await process.wait()
             return Profile(slot, reason=f"py-spy did not end within {PATIENCE_S:g} s")
         if process.returncode != 0 or not file.exists():
-            _log.info("py-spy of worker %s ended with %s: %s", slot, process.returncode, said.decode(errors="replace"))
-            return Profile(slot, reason=_why(process.returncode, said.decode(errors="replace")))
+            text = output.decode(errors="replace")
+            _log.info("py-spy of worker %s ended with %s: %s", slot, process.returncode, text)
+            return Profile(slot, reason=_failure_reason(process.returncode, text))
         return Profile(slot, str(file.relative_to(self._below)), _samples(file))
 
 
@@ -97,10 +97,10 @@ def _samples(file: Path) -> int:
         return sum(int(line.rpartition(" ")[2]) for line in lines if line.strip())
 
 
-def _why(status: int | None, said: str) -> str:
+def _failure_reason(status: int | None, output: str) -> str:
     if status == -signal.SIGINT:
-        return "it was over before py-spy had begun"
-    if "permission denied" in said.lower():
+        return "sampling ended before py-spy had started"
+    if "permission denied" in output.lower():
         return "the kernel does not let py-spy read the worker's memory (ptrace)"
-    line = next((line for line in said.splitlines() if line.strip()), "it said nothing")
-    return f"py-spy: {line.removeprefix('Error: ')[:_MOST_SHOWN]}"
+    line = next((line for line in output.splitlines() if line.strip()), "it printed nothing")
+    return f"py-spy: {line.removeprefix('Error: ')[:_MAX_SHOWN]}"

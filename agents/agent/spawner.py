@@ -1,4 +1,4 @@
-"""The agent's side of the fork server: it is started, asked for workers, and replaced when it dies or hangs."""
+"""The agent's side of the fork server: starting it, requesting workers, and replacing it when it dies or hangs."""
 
 import asyncio
 import ctypes
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import NamedTuple, Self
 
-from agents.worker.process.fork_server import MOST_BYTES, NOT, REQUEST
+from agents.worker.process.fork_server import FAILED, MAX_ANSWER_BYTES, REQUEST
 from inventory.errors import RunError
 
 WORKER = (sys.executable, "-P", "-m", "agents.worker")
@@ -19,7 +19,7 @@ WORKER = (sys.executable, "-P", "-m", "agents.worker")
 
 START_S = 60.0
 ANSWER_S = 20.0
-"""How long a fork server may take to be ready, and to answer."""
+"""Time-outs for the start of a fork server, and for its answers."""
 
 _ATTEMPTS = 3
 _PR_SET_CHILD_SUBREAPER = 36
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class Spawned(NamedTuple):
-    """A new child process, and descriptors of ours: both ends of its pipes, and `exit`, readable when it has ended."""
+    """A new child process: the agent's ends of its pipes, and `exit`, a descriptor that is readable after its end."""
 
     pid: int
     stdin: int
@@ -36,7 +36,7 @@ class Spawned(NamedTuple):
     exit: int
 
     def reap(self) -> int | None:
-        """Close what its end leaves open, but for `stdin`; return how it ended, as `subprocess` does, if known."""
+        """Close all descriptors except `stdin`; return the status as `subprocess` does, None if unknown."""
         os.close(self.exit)
         os.close(self.stdout)
         try:
@@ -47,14 +47,14 @@ class Spawned(NamedTuple):
 
 
 class Spawner:
-    """Makes child processes, one at a time."""
+    """Spawns worker processes, one at a time."""
 
     def __init__(self, command: Sequence[str] = WORKER, first: tuple[int, socket.socket] | None = None) -> None:
-        """Start nothing yet.
+        """Create a spawner.
 
         Args:
             command: starts a fork server.
-            first: one that is there already, from `fork_server.split_off`; reaped here.
+            first: a running server, from `fork_server.start_fork_server`; reaped here.
         """
         self._command = command
         self._server = None if first is None else _Server(*first)
@@ -63,11 +63,11 @@ class Spawner:
 
     @property
     def process(self) -> int | None:
-        """Id of the server that lives; None without one."""
+        """Process id of the running server; None without one."""
         return None if self._server is None or self._server.ended else self._server.pid
 
     async def warm(self) -> None:
-        """Have a server ready; when none can be started, the next `spawn` says why."""
+        """Start a server in advance; if that fails, the next `spawn` raises the reason."""
         async with self._one_at_a_time:
             with suppress(OSError):
                 await self._ready()
@@ -93,7 +93,7 @@ class Spawner:
         raise AssertionError
 
     async def close(self) -> None:
-        """End the server; nothing can be spawned any more. Workers live on."""
+        """End the server, after which `spawn` fails; workers continue."""
         self._closed = True
         if self._server is not None:
             self._server.kill()
@@ -102,36 +102,36 @@ class Spawner:
                 await self._server.end()
 
     async def _attempt(self, log: int, folder: int) -> Spawned:
-        # Every attempt has pipes of its own: a worker of which nobody heard finds the end of its input.
+        # Every attempt has its own pipes, so that a worker from a failed attempt finds the end of its input and exits.
         server = await self._ready()
         with ExitStack() as theirs, ExitStack() as ours:
-            stdin, feeding = os.pipe()
+            stdin, writing = os.pipe()
             theirs.callback(os.close, stdin)
-            ours.callback(os.close, feeding)
-            hearing, stdout = os.pipe()
+            ours.callback(os.close, writing)
+            reading, stdout = os.pipe()
             theirs.callback(os.close, stdout)
-            ours.callback(os.close, hearing)
+            ours.callback(os.close, reading)
             pid = await server.fork(stdin, stdout, log, folder)
-            process = Spawned(pid, feeding, hearing, os.pidfd_open(pid))
+            process = Spawned(pid, writing, reading, os.pidfd_open(pid))
             ours.pop_all()
         return process
 
     async def _ready(self) -> "_Server":
         if self._closed:
-            raise ConnectionAbortedError("is not wanted any more")
+            raise ConnectionAbortedError("has been closed")
         if self._server is None or self._server.ended:
             self._server = _Server.start(self._command)
         if not self._server.ready:
-            await self._server.hear(START_S)
+            await self._server.receive(START_S)
             self._server.ready = True
         return self._server
 
 
 class _Server:
-    """One process that forks workers (`agents.worker.process.fork_server`); a child of ours."""
+    """A child process that forks workers (`agents.worker.process.fork_server`)."""
 
     def __init__(self, pid: int, channel: socket.socket) -> None:
-        """Own its end and `channel`, the socket to it, from now on."""
+        """Take ownership of the process and of `channel`, the socket to it."""
         self.pid, self._channel = pid, channel
         self._exit = os.pidfd_open(pid)
         self._status: int | None = None
@@ -140,7 +140,7 @@ class _Server:
 
     @classmethod
     def start(cls, command: Sequence[str]) -> Self:
-        """Start one, which says when it is ready.
+        """Start a server, which sends a message once it is ready.
 
         Raises:
             OSError: it cannot be started.
@@ -156,36 +156,36 @@ class _Server:
         return cls(pid, ours)
 
     async def fork(self, *descriptors: int) -> int:
-        """Have a worker forked that gets these descriptors; return its process id.
+        """Request a worker with these descriptors; return its process id.
 
         Raises:
-            ConnectionError, TimeoutError: as `hear`.
-            RunError: it cannot fork.
+            ConnectionError, TimeoutError: as `receive`.
+            RunError: the server cannot fork.
         """
-        # An orphan is adopted by the nearest reaper above it; at other times orphans are not our business.
-        _adopt(True)
+        # The agent is a subreaper only during a fork, so that it does not adopt orphans of other processes.
+        _adopt_orphans(True)
         try:
             with suppress(ConnectionError):
                 socket.send_fds(self._channel, [REQUEST], descriptors)
-            answer = await self.hear(ANSWER_S)
+            answer = await self.receive(ANSWER_S)
         finally:
-            _adopt(False)
-        if answer.startswith(NOT):
-            raise RunError(f"a worker cannot be forked: {answer.removeprefix(NOT).decode(errors='replace')}")
+            _adopt_orphans(False)
+        if answer.startswith(FAILED):
+            raise RunError(f"a worker cannot be forked: {answer.removeprefix(FAILED).decode(errors='replace')}")
         return int(answer)
 
-    async def hear(self, patience_s: float) -> bytes:
-        """What it says next; when it says nothing it is ended.
+    async def receive(self, patience_s: float) -> bytes:
+        """Return the next message of the server; end the server when there is none.
 
         Raises:
             ConnectionError: it has ended.
-            TimeoutError: it did not say anything in time.
+            TimeoutError: it did not send a message in time.
         """
         answer = b""
         try:
             async with asyncio.timeout(patience_s):
                 with suppress(ConnectionError):
-                    answer = await asyncio.get_running_loop().sock_recv(self._channel, MOST_BYTES)
+                    answer = await asyncio.get_running_loop().sock_recv(self._channel, MAX_ANSWER_BYTES)
         except TimeoutError:
             raise TimeoutError(f"did not answer for {patience_s:g} s") from None
         finally:
@@ -196,13 +196,13 @@ class _Server:
         return answer
 
     def kill(self) -> None:
-        """Kill it; whoever hears it hears that."""
+        """Send SIGKILL; a pending `receive` raises the exit."""
         if not self.ended:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._exit, signal.SIGKILL)
 
     async def end(self) -> None:
-        """Kill it and reap it; nobody may be hearing it."""
+        """Kill and reap the server; no `receive` may be pending."""
         if self.ended:
             return
         self.kill()
@@ -224,5 +224,5 @@ async def _readable(descriptor: int) -> None:
         loop.remove_reader(descriptor)
 
 
-def _adopt(orphans: bool) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(orphans), 0, 0, 0)
+def _adopt_orphans(enabled: bool) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(enabled), 0, 0, 0)

@@ -1,9 +1,9 @@
-"""Worker processes: spawned into sessions of their own, listened to, and ended in one order.
+"""Worker processes: spawned into sessions of their own, monitored, and ended in a fixed sequence.
 
-A worker asks the kernel to be killed when its agent dies, and ends at the end of its standard input; so a kill -9 of
-the agent leaves nothing. An agent that lives ends a worker with `Finish` and end of file, then SIGTERM, then SIGKILL,
-each for the whole process group; with SIGKILL at once when the controller is gone. One that hangs is killed, which
-makes it one that has died.
+A worker sets its parent-death signal to SIGKILL, and exits at the end of its standard input, so no worker survives a
+kill -9 of the agent. The agent ends a worker with `Finish` and end of file, then SIGTERM, then SIGKILL, each for the
+whole process group; with SIGKILL at once when the controller is gone. A worker that hangs is killed and reported as
+died.
 """
 
 import array
@@ -13,18 +13,18 @@ import logging
 import os
 import signal
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 from agents import protocol
-from agents.agent.hang_detector import LOOK_S, HangDetector
 from agents.agent.spawner import Spawned, Spawner
 from agents.protocol import Drained, Failed, Finish, Grow, Message, Start, WorkerReport
 from agents.protocol.line_reader import Lines
 from agents.protocol.node_folders import RunFolder
 from agents.protocol.writer import Output
+from agents.sensors.cpu import process_cpu_ns
 from inventory.errors import RunError
 
 FINISH_S = 2.0
@@ -34,17 +34,68 @@ KILL_S = 1.0
 
 _READ_BYTES = 256 * 1024
 _LOG_TAIL_BYTES = 4096
-_MOST_SHOWN = 300
+_MAX_SHOWN = 300
+
+LOOK_S = 1.0
+"""Interval between two checks for a hang."""
+
+MAX_LOOKS: Mapping[str, int] = {"T": 15, "S": 300}
+"""State in `/proc` (stopped, or waiting for an event) -> consecutive checks after which a process counts as hung."""
 
 _log = logging.getLogger(__name__)
 
 
+class HangDetector:
+    """Detects a process that hangs: it sends nothing, uses no CPU time, and nothing prevents it from running.
+
+    A worker reports every second, whatever else it does. One that was stopped (SIGSTOP), or whose operator waits for
+    an event that never comes, reports no more. A waiting process may only be slow, so it gets longer. Overload is not
+    a hang: a process without its turn on a CPU is runnable, one that waits for a disk or for swapped memory is in
+    uninterruptible sleep, and one that computes for an hour uses CPU time. A traced process (debugger) does not hang.
+
+    Checks are counted rather than seconds: an agent that was itself suspended has made one check only.
+    """
+
+    def __init__(self, pid: int) -> None:
+        """Watch a process that was active just now."""
+        self._pid = pid
+        self._active = True
+        self._used_ns: int | None = None
+        self._looks = 0
+
+    def note_output(self) -> None:
+        """Note that the process has sent something."""
+        self._active = True
+
+    def look(self) -> str | None:
+        """Check once more; return a description when the process hangs, else None."""
+        # A process that has sent something, the usual case, costs no system call.
+        used_ns = None if self._active else process_cpu_ns(self._pid)
+        state = "" if used_ns is None or used_ns != self._used_ns else _state(self._pid)
+        self._looks = self._looks + 1 if state in MAX_LOOKS else 0
+        self._used_ns, self._active = used_ns, False
+        if state not in MAX_LOOKS or self._looks < MAX_LOOKS[state]:
+            return None
+        how = "it is stopped" if state == "T" else "it waits"
+        return f"{how}, and has sent nothing and used no CPU time for {self._looks * LOOK_S:g} s"
+
+
+def _state(pid: int) -> str:
+    """Return the state of a process as one letter; empty when there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    # The process name before the closing bracket may contain anything.
+    return stat.rpartition(")")[2].split()[0]
+
+
 class WorkerProcess:
-    """One worker process, from spawn to reaping.
+    """One worker process, from spawning to reaping.
 
     Attributes:
-        epoch: of the start that it was told last; 0 before the first.
-        failed_in: epoch in which it failed, by its own account or by ending; None when it did not.
+        epoch: the last epoch started; 0 before the first.
+        failed_in: epoch in which it reported a failure or died; None when it did neither.
     """
 
     def __init__(
@@ -55,25 +106,25 @@ class WorkerProcess:
         report: Callable[["WorkerProcess", WorkerReport], None],
         fail: Callable[["WorkerProcess", Failed], None],
     ) -> None:
-        """Listen to it.
+        """Monitor a spawned process.
 
         Args:
             slot: its slot.
-            process: what was spawned; reaped here.
+            process: the spawned process; reaped here.
             log: file of its standard error.
-            report: takes what it says, but for `Failed`.
-            fail: takes its `Failed`, or one that says how it ended without having been told to; at most one.
+            report: called with its reports other than `Failed`.
+            fail: called with its `Failed`, or with one that describes an unexpected exit; at most once.
         """
         self.slot, self._process, self._log_path = slot, process, log
         self._report, self._fail = report, fail
         self.epoch = 0
         self.failed_in: int | None = None
         self._lines = Lines()
-        self._over = asyncio.Event()
-        self._told_to_end = self._drained = False
+        self._exited = asyncio.Event()
+        self._ending = self._drained = False
         self._input = Output(process.stdin)
         loop = asyncio.get_running_loop()
-        loop.add_reader(process.exit, self._conclude)
+        loop.add_reader(process.exit, self._on_exit)
         loop.add_reader(process.stdout, self._read)
         self._hang_detector = HangDetector(process.pid)
         self._next_look = loop.call_later(LOOK_S, self._look)
@@ -87,7 +138,7 @@ class WorkerProcess:
         report: Callable[["WorkerProcess", WorkerReport], None],
         fail: Callable[["WorkerProcess", Failed], None],
     ) -> Self:
-        """Start a worker's process in the run's folder; arguments as above.
+        """Start a worker's process in the run's folder; arguments as in `__init__`.
 
         Raises:
             OSError, RunError: it cannot be started.
@@ -104,34 +155,34 @@ class WorkerProcess:
     @property
     def alive(self) -> bool:
         """Whether the process runs."""
-        return not self._over.is_set()
+        return not self._exited.is_set()
 
     @property
     def pid(self) -> int:
         """Its process id."""
         return self._process.pid
 
-    def begin(self, first: Start | Grow) -> None:
-        """Let it begin an epoch."""
+    def start_epoch(self, first: Start | Grow) -> None:
+        """Start an epoch in the worker."""
         self.epoch = first.spec.epoch
         self._drained = False
-        self.tell(first)
+        self.send(first)
 
-    def tell(self, message: Message) -> None:
-        """Send a command; a worker that is gone or about to be gets none."""
-        if self.alive and not self._told_to_end:
+    def send(self, message: Message) -> None:
+        """Send a command, unless the worker has exited or is being ended."""
+        if self.alive and not self._ending:
             self._input.send(message)
 
     def kill(self) -> None:
-        """End the process without ceremony: nobody is left who wants to know what it has done; `end` reaps it."""
-        self._told_to_end = True
+        """Kill the process at once, because the controller is gone; `end` reaps it."""
+        self._ending = True
         if self.alive:
             self._signal(signal.SIGKILL)
 
     async def end(self) -> None:
-        """End the process and reap it; what is left of its group is killed."""
-        self.tell(Finish(epoch=self.epoch))
-        self._told_to_end = True
+        """End the process and reap it; kill the rest of its process group."""
+        self.send(Finish(epoch=self.epoch))
+        self._ending = True
         for patience_s, number in ((FINISH_S, signal.SIGTERM), (TERMINATE_S, signal.SIGKILL), (KILL_S, None)):
             if not self.alive:
                 return
@@ -139,9 +190,9 @@ class WorkerProcess:
                 async with asyncio.timeout(patience_s):
                     await self._input.flush()
                     self._input.close()
-                    await self._over.wait()
+                    await self._exited.wait()
             if number is not None and self.alive:
-                _log.warning("worker %s (process %s) gets %s", self.slot, self.pid, number.name)
+                _log.warning("sending %s to worker %s (process %s)", number.name, self.slot, self.pid)
                 self._signal(number)
 
     def _read(self) -> None:
@@ -149,12 +200,12 @@ class WorkerProcess:
         data = os.read(stdout, _READ_BYTES)
         if not data:
             asyncio.get_running_loop().remove_reader(stdout)
-        self._hang_detector.spoke()
-        self._hear(data)
+        self._hang_detector.note_output()
+        self._handle_output(data)
 
     def _look(self) -> None:
-        # Before it has been told to begin it has nothing to say; one that is to end has its time for that.
-        hangs = self._hang_detector.look() if self.epoch and not self._told_to_end else None
+        # A worker sends nothing before its first epoch, and the end of a worker has time-outs of its own.
+        hangs = self._hang_detector.look() if self.epoch and not self._ending else None
         if hangs is None:
             self._next_look = asyncio.get_running_loop().call_later(LOOK_S, self._look)
         else:
@@ -162,47 +213,47 @@ class WorkerProcess:
             self._failed(self.epoch, reason, died=True)
             self._signal(signal.SIGKILL)
 
-    def _hear(self, data: bytes) -> None:
-        """Pass on reports; nonsense ends the worker."""
+    def _handle_output(self, data: bytes) -> None:
+        """Pass on reports; invalid output ends the worker."""
         try:
             for line in self._lines.feed(data):
                 if self.failed_in is None:
-                    self._heard(protocol.decode_report(line))
+                    self._handle_report(protocol.decode_report(line))
         except RunError as fault:
             self._failed(self.epoch, str(fault))
             self._signal(signal.SIGKILL)
 
-    def _heard(self, report: protocol.Report) -> None:
+    def _handle_report(self, report: protocol.Report) -> None:
         if not isinstance(report, WorkerReport):
-            raise RunError(f"a worker has no business to send {type(report).__name__}")
+            raise RunError(f"a worker cannot send {type(report).__name__}")
         if report.epoch > self.epoch or report.slot != self.slot:
-            raise RunError(f"the worker speaks of epoch {report.epoch}, slot {report.slot}")
+            raise RunError(f"the worker has sent a report for epoch {report.epoch}, slot {report.slot}")
         if isinstance(report, Failed):
             self._failed(report.epoch, report.reason)
         else:
             self._drained |= isinstance(report, Drained) and report.epoch == self.epoch
             self._report(self, report)
 
-    def _conclude(self) -> None:
+    def _on_exit(self) -> None:
         process, loop = self._process, asyncio.get_running_loop()
         for watched in (process.exit, process.stdout):
             loop.remove_reader(watched)
         self._next_look.cancel()
-        # All that it said is in the pipe by now; helpers that an operator started may hold that open for ever.
-        self._hear(_what_waits(process.stdout))
-        # They are killed before the worker is reaped: later the group's number could be a stranger's.
+        # All its output is in the pipe by now; child processes of an operator may keep the pipe open.
+        self._handle_output(_read_available(process.stdout))
+        # The group is killed before the worker is reaped, because its number could be reused afterwards.
         self._signal(signal.SIGKILL)
         status = process.reap()
         self._input.close()
-        self._over.set()
-        if status or not self._told_to_end:
+        self._exited.set()
+        if status or not self._ending:
             reason = f"worker {self.slot} (process {process.pid}) {ending(status)}{self._last_line()}"
             self._failed(self.epoch, reason, died=True)
 
     def _failed(self, epoch: int, reason: str, *, died: bool = False) -> None:
-        # Peers that end at different moments lose their links: after `Finish` that is no news, unless the
-        # answer was complete and something went wrong with closing it.
-        if self.failed_in is not None or (self._told_to_end and not self._drained):
+        # Peers that exit at different times lose their links, so failures after `Finish` are expected. Only a failure
+        # after a complete answer is reported, because closing went wrong.
+        if self.failed_in is not None or (self._ending and not self._drained):
             _log.info("worker %s: %s", self.slot, reason)
             return
         self.failed_in = epoch
@@ -215,25 +266,25 @@ class WorkerProcess:
                 lines = log.read().decode(errors="replace").split("\n")
         except OSError:
             return ""
-        said = [line.strip() for line in lines if line.strip()]
-        return f"; the last line of its log: {said[-1][:_MOST_SHOWN]}" if said else ""
+        lines = [line.strip() for line in lines if line.strip()]
+        return f"; the last line of its log: {lines[-1][:_MAX_SHOWN]}" if lines else ""
 
     def _signal(self, number: signal.Signals) -> None:
-        # A worker that has only just been forked may not lead its group yet.
+        # A worker that has just been forked may not lead its process group yet.
         for kill in (os.killpg, os.kill):
             with suppress(ProcessLookupError, PermissionError):
                 kill(self.pid, number)
 
 
-def _what_waits(pipe: int) -> bytes:
-    """What can be read from a pipe at once."""
+def _read_available(pipe: int) -> bytes:
+    """Return the bytes that can be read from a pipe without blocking."""
     waiting = array.array("i", [0])
     fcntl.ioctl(pipe, termios.FIONREAD, waiting)
     return os.read(pipe, waiting[0]) if waiting[0] else b""
 
 
 def ending(status: int | None) -> str:
-    """How a process ended, in words, from its return code as `subprocess` gives it.
+    """Return a description of how a process ended, given its return code as in `subprocess`.
 
     >>> ending(-9), ending(3)
     ('was killed by SIGKILL', 'ended with status 3')

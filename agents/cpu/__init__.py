@@ -1,9 +1,9 @@
-"""CPU settings of a host: cores on line, governor, clock range, turbo, EPP, SMT and driver mode.
+"""CPU settings of a host: cores online, governor, clock range, turbo, EPP, SMT and driver mode.
 
-A `CpuWish` says what is wanted, `plan` what would change and what is impossible, `apply` writes and reads back,
-`restore` puts back what a `Snapshot` holds. Each kernel feature is a file. `python -P -m agents.cpu` offers the same as
-JSON on standard input and output, for provisioning.
+A `CpuRequest` holds the requested settings. `plan` checks it without writing, `apply` writes it and reads it back, and
+`restore` writes the values of a `Snapshot` back. There is one module per kernel feature. `python -P -m agents.cpu`
+provides the same functions as JSON on standard input and output, for provisioning.
 
-Everything here, `agents.host_files` and `inventory.errors` use the standard library only: together they are a program
-that any host with a Python can run from one zip archive.
+This package, `agents.host_files` and `inventory.errors` use the standard library only, so that any host with Python can
+run them from one zip archive.
 """

@@ -4,16 +4,16 @@ Request, all keys optional: `{"wish": {...}, "root": "/", "check": false, "befor
 
 | verb | answer |
 |---|---|
-| `facts` | `{"facts": {...}, "before": {...}}`; `before` is what `restore` and `apply` take |
+| `facts` | `{"facts": {...}, "before": {...}}`; `before` is the input of `restore` and `apply` |
 | `plan` | `{ok, changed, settings, refused}`; nothing is written |
-| `apply` | as `plan`, but written and read back, and `before`, grown by files that appeared; `check`: only `plan` |
-| `restore` | `{ok, changed, settings, refused}`: what differed from `before`; `check` writes nothing |
+| `apply` | as `plan`, but written and read back; `before` includes new files; with `check` the same as `plan` |
+| `restore` | `{ok, changed, settings, refused}`: the differences from `before`; `check` writes nothing |
 | `verify` | `{ok, checks: [{what, asked, got, unit, ok, reason}]}`: the settings, and the clock of busy cores |
 
-The caller keeps what was found before it applies anything. `restore` without `before` puts back what a dead
-campaign has left in the host's journal. A setting is `{what, path, before, asked, got, ok, reason}`, a refusal
-`{what, asked, possible, reason, message}`. Exit status: 0, 1 when something came out otherwise than asked, 2 for a
-wrong request, 3 when the wish is impossible here; a request that fails is answered with `{"error": "..."}`.
+The caller must save `before` before it applies anything. `restore` without `before` restores the host's journal, which
+a dead campaign has left behind. A setting is `{what, path, before, asked, got, ok, reason}`, a refusal `{what, asked,
+possible, reason, message}`. Exit status: 0; 1 when a setting did not take effect as requested; 2 for an invalid
+request; 3 when a requested setting is impossible on this host. A request that fails gets `{"error": "..."}`.
 """
 
 import json
@@ -22,24 +22,24 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agents.cpu.answer import CpuAnswer
-from agents.cpu.apply import SettingsKeeper, apply
+from agents.cpu.apply import SavedSettings, apply
 from agents.cpu.control import put_back
 from agents.cpu.facts import facts
 from agents.cpu.journal import read_journal
-from agents.cpu.plan import found, plan
+from agents.cpu.plan import plan, take_snapshot
+from agents.cpu.request import CpuRequest
 from agents.cpu.restore import differences, restore
+from agents.cpu.result import CpuResult
 from agents.cpu.snapshot import Snapshot
 from agents.cpu.verify import verify
-from agents.cpu.wish import CpuRequest
 from agents.host_files import HostFiles
 from inventory.errors import InputError, MillraceError, nearest
 
 KEYS = ("wish", "root", "check", "before", "owner")
 
 
-class Request:
-    """What was asked, read and checked."""
+class Invocation:
+    """The request on standard input, parsed and checked."""
 
     def __init__(self, document: Any) -> None:
         if not isinstance(document, dict):
@@ -51,7 +51,7 @@ class Request:
         if not self.root.is_dir():
             raise InputError(f"request: root: {str(self.root)!r} is not a folder")
         self.host = HostFiles(self.root)
-        self.wish = CpuRequest.from_document(document.get("wish") or {})
+        self.request = CpuRequest.from_document(document.get("wish") or {})
         self.check = document.get("check") is True
         before = document.get("before")
         self.before = None if before is None else Snapshot.from_document(before)
@@ -59,45 +59,45 @@ class Request:
 
     @property
     def known(self) -> Snapshot | None:
-        """How the host was before anything was set, by the caller's word or the journal's."""
+        """The host's settings before any change, from the request or from the journal."""
         if self.before is not None:
             return self.before
         journal = read_journal(self.root)
         return journal.before if journal and journal.before.is_of_this_boot(self.host) else None
 
 
-def _facts(request: Request) -> dict[str, Any]:
-    known = request.known
-    before = found(request.host)
-    return {"facts": facts(request.host, known.cores if known else ()), "before": before.to_document()}
+def _facts(invocation: Invocation) -> dict[str, Any]:
+    known = invocation.known
+    before = take_snapshot(invocation.host)
+    return {"facts": facts(invocation.host, known.cores if known else ()), "before": before.to_document()}
 
 
-def _plan(request: Request) -> dict[str, Any]:
-    return plan(request.wish, request.host, request.known).to_document()
+def _plan(invocation: Invocation) -> dict[str, Any]:
+    return plan(invocation.request, invocation.host, invocation.known).to_document()
 
 
-def _apply(request: Request) -> dict[str, Any]:
-    if request.check:
-        return _plan(request)
-    if request.before is None:
-        raise InputError("request: before: missing; keep what `facts` answers, so that it can be put back")
-    keeper = SettingsKeeper(request.before)
-    return {**apply(request.wish, request.host, keeper).to_document(), "before": keeper.before.to_document()}
+def _apply(invocation: Invocation) -> dict[str, Any]:
+    if invocation.check:
+        return _plan(invocation)
+    if invocation.before is None:
+        raise InputError("request: before: missing; save the output of `facts`, so that it can be restored")
+    saved = SavedSettings(invocation.before)
+    return {**apply(invocation.request, invocation.host, saved).to_document(), "before": saved.before.to_document()}
 
 
-def _restore(request: Request) -> dict[str, Any]:
-    if request.check:
-        return (differences(request.known, request.host) if request.known else CpuAnswer()).to_document()
-    if request.before is None:
-        return put_back(request.host, request.owner).to_document()
-    return restore(request.before, request.host).to_document()
+def _restore(invocation: Invocation) -> dict[str, Any]:
+    if invocation.check:
+        return (differences(invocation.known, invocation.host) if invocation.known else CpuResult()).to_document()
+    if invocation.before is None:
+        return put_back(invocation.host, invocation.owner).to_document()
+    return restore(invocation.before, invocation.host).to_document()
 
 
-def _verify(request: Request) -> dict[str, Any]:
-    return verify(request.wish, request.host, request.known)
+def _verify(invocation: Invocation) -> dict[str, Any]:
+    return verify(invocation.request, invocation.host, invocation.known)
 
 
-VERBS: Mapping[str, Callable[[Request], dict[str, Any]]] = {
+VERBS: Mapping[str, Callable[[Invocation], dict[str, Any]]] = {
     "facts": _facts,
     "plan": _plan,
     "apply": _apply,
@@ -107,7 +107,7 @@ VERBS: Mapping[str, Callable[[Request], dict[str, Any]]] = {
 
 
 def main() -> int:
-    """Answer the one request; return the exit status."""
+    """Handle the request; return the exit status."""
     verb = sys.argv[1] if len(sys.argv) == 2 else ""
     try:
         if verb not in VERBS:
@@ -116,13 +116,13 @@ def main() -> int:
             document = json.loads(sys.stdin.read() or "{}")
         except ValueError as fault:
             raise InputError(f"request: not JSON: {fault}") from None
-        answer = VERBS[verb](Request(document))
+        response = VERBS[verb](Invocation(document))
     except MillraceError as fault:
-        answer = {"error": str(fault)}
+        response = {"error": str(fault)}
         status = fault.exit_status
     else:
-        status = 3 if answer.get("refused") else 0 if answer.get("ok", True) else 1
-    json.dump(answer, sys.stdout)
+        status = 3 if response.get("refused") else 0 if response.get("ok", True) else 1
+    json.dump(response, sys.stdout)
     sys.stdout.write("\n")
     return status
 

@@ -1,7 +1,7 @@
-"""The CPUs that an agent and its workers may use: those that the agent had at its start, also after CPUs were off.
+"""CPU affinity of an agent and its workers, restored after CPUs were offline.
 
-A CPU that goes off does not take its processes with it, but not all comes back when it does: who was bound to it alone
-may use all others from then on, and a control group of version 1 (`cpuset`) forgets it, for all processes in it.
+Processes survive when a CPU goes offline, but their affinity does not fully come back with the CPU: a process that was
+bound to that CPU alone may use all others from then on, and a cgroup v1 `cpuset` drops the CPU for all its processes.
 """
 
 import os
@@ -16,8 +16,8 @@ _PROC, _ONLINE = Path("/proc"), Path("/", FOLDER, "online")
 _FIELD = "Cpus_allowed_list:"
 
 
-class Bound(NamedTuple):
-    """A process that lacked CPUs that work: which it could use before, should, and can now."""
+class BoundProcess(NamedTuple):
+    """A process that was not allowed to use some online CPUs: its CPUs before, as wanted, and now."""
 
     process: int
     before: frozenset[int]
@@ -26,33 +26,33 @@ class Bound(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether it has them back."""
+        """Whether the process may use all wanted CPUs again."""
         return self.wanted <= self.now
 
 
 class Affinity:
-    """What this process may use now is what it and others should have later."""
+    """Affinity of this process at construction, to be restored later for it and other processes."""
 
     def __init__(self) -> None:
         self._wanted = _allowed(_PROC / str(os.getpid())) or frozenset()
 
-    def give_back(self, processes: Iterable[int]) -> list[Bound]:
-        """Let processes use what they should, of the CPUs that work; CPUs that they have besides stay.
+    def restore_all(self, processes: Iterable[int]) -> list[BoundProcess]:
+        """Allow processes the saved CPUs that are online, in addition to those that they may use already.
 
         Args:
-            processes: their ids; those that are gone are left out.
+            processes: process ids; processes that have ended are skipped.
 
         Returns:
-            Those that lacked some.
+            The processes that lacked some of these CPUs.
         """
         try:
             wanted = self._wanted & frozenset(parse_list(_ONLINE.read_text().strip()))
         except (OSError, ValueError):
             return []
-        return [bound for process in processes for bound in _give_back(process, wanted)]
+        return [bound for process in processes for bound in _restore_affinity(process, wanted)]
 
 
-def _give_back(process: int, wanted: frozenset[int]) -> Iterator[Bound]:
+def _restore_affinity(process: int, wanted: frozenset[int]) -> Iterator[BoundProcess]:
     folder = _PROC / str(process)
     before = _allowed(folder)
     tasks: list[Path] = []
@@ -67,11 +67,11 @@ def _give_back(process: int, wanted: frozenset[int]) -> Iterator[Bound]:
                 os.sched_setaffinity(int(task.name), allowed | wanted)
     now = _allowed(folder)
     if lacked and before is not None and now is not None:
-        yield Bound(process, before, wanted, now)
+        yield BoundProcess(process, before, wanted, now)
 
 
 def _allowed(folder: Path) -> frozenset[int] | None:
-    """What a task may use, CPUs that are off included; None when it is gone."""
+    """Return the CPUs that a task may use, offline ones included; None when it has ended."""
     try:
         lines = (folder / "status").read_text().splitlines()
         return frozenset(parse_list(next(line for line in lines if line.startswith(_FIELD)).split()[1]))
@@ -79,6 +79,6 @@ def _allowed(folder: Path) -> frozenset[int] | None:
         return None
 
 
-def as_list(cpus: Iterable[int]) -> str:
-    """CPUs as the kernel lists them, one by one: `0,2,3`."""
+def format_cpus(cpus: Iterable[int]) -> str:
+    """Format CPUs as the kernel lists them, one by one: `0,2,3`."""
     return ",".join(map(str, sorted(cpus)))

@@ -1,102 +1,108 @@
-"""Fulfil a wish: write, read back, and say what took effect."""
+"""Apply a request: write it, read it back, and report what took effect."""
 
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from agents.cpu import driver, hotplug
-from agents.cpu.answer import CpuAnswer, Setting
-from agents.cpu.plan import FEATURES, found, plan
+from agents.cpu.feature import SettingChange, read_view, write_change
+from agents.cpu.plan import FEATURES, plan, take_snapshot
+from agents.cpu.request import CpuRequest
+from agents.cpu.result import CpuResult, Setting
 from agents.cpu.snapshot import Snapshot
-from agents.cpu.step import Step, look, take
 from agents.cpu.topology import Core, switch
-from agents.cpu.wish import CpuRequest
 from agents.host_files import HostFiles
 
 MASK_WAIT_S = 2.0
-"""How long the kernel's mask of CPUs on line may lag behind the switches."""
+"""How long the kernel's mask of online CPUs may lag behind the `online` files."""
 
 
-class SettingsKeeper:
-    """What was found on a host, growing by the files that appear while it is set.
+class SavedSettings:
+    """Original settings of a host, extended by files that appear while settings change.
 
     Args:
-        before: how the host was found.
-        save: called with the grown snapshot before such a file is written; it must not return before that is safe.
+        before: snapshot of the host before any change.
+        save: called with the extended snapshot before a new file is written; it must return only once it is on disk.
     """
 
     def __init__(self, before: Snapshot, save: Callable[[Snapshot], None] = lambda _: None) -> None:
         self.before = before
         self._save = save
 
-    def notice(self, host: HostFiles) -> None:
-        """Keep what has appeared: policies of CPUs that came on line, before anything changes them."""
+    def add_new_files(self, host: HostFiles) -> None:
+        """Save the values of files that have appeared: policies of CPUs that came online, before they are changed."""
         if driver.is_switched(self.before, host):
-            # What came with another driver mode goes with it.
+            # Files that came with another driver mode disappear with it.
             return
-        now = found(host).values
+        now = take_snapshot(host).values
         appeared = {path: value for path, value in now.items() if self.before.value(path) is None}
         if appeared:
             self.before = self.before.with_later(appeared)
             self._save(self.before)
 
     def may_write(self, path: str, host: HostFiles) -> bool:
-        """Make sure that the old value is kept; False for a file that could not be read."""
+        """Ensure that the old value of a file is saved; return False for a file that could not be read."""
         if path in self.before.unreadable:
             return False
         if self.before.value(path) is None:
-            self.notice(host)
+            self.add_new_files(host)
         return self.before.value(path) is not None or driver.is_switched(self.before, host)
 
 
-def apply(wish: CpuRequest, host: HostFiles, keeper: SettingsKeeper) -> CpuAnswer:
-    """Fulfil a wish, unless something of it is impossible: then nothing is written.
+def apply(request: CpuRequest, host: HostFiles, saved: SavedSettings) -> CpuResult:
+    """Apply a request; write nothing when any of its settings is impossible.
 
-    A write that fails does not stop the others; it is in the answer.
+    A write that fails does not stop the others; the result reports it.
     """
-    refused = plan(wish, host, keeper.before).refused
+    refused = plan(request, host, saved.before).refused
     if refused:
-        return CpuAnswer(refused=refused)
+        return CpuResult(refused=refused)
     taken: dict[str, Setting] = {}
-    view = look(host, keeper.before.cores)
-    # CPUs that the kernel did not describe show their cores once they are on: hotplug comes twice.
+    view = read_view(host, saved.before.cores)
+    # The kernel describes the cores of CPUs only once they are online, so hotplug runs twice.
     for feature in [again for each in FEATURES for again in ([each, each] if each is hotplug else [each])]:
-        settings = write(feature.steps(wish, view), host, keeper)
+        settings = write(feature.changes(request, view), host, saved)
         for setting in settings:
             earlier = taken.get(setting.path)
             taken[setting.path] = replace(setting, before=earlier.before) if earlier else setting
         if any(setting.got != setting.before for setting in settings):
-            view = look(host, keeper.before.cores)
-            keeper.notice(host)
+            view = read_view(host, saved.before.cores)
+            saved.add_new_files(host)
     for cpu in view.topology.unknown:
-        # What is still of no known core is a sibling that SMT keeps off: nobody asked for it.
+        # A CPU that still belongs to no known core is a sibling kept offline by SMT; it was not requested.
         taken.pop(switch(cpu), None)
     all_settings = list(taken.values())
-    if wish.cores is not None:
-        all_settings.append(_cores(wish.cores, host, keeper.before.cores))
-    return CpuAnswer(any(s.got != s.before for s in taken.values()), tuple(all_settings))
+    if request.cores is not None:
+        all_settings.append(_cores(request.cores, host, saved.before.cores))
+    return CpuResult(any(s.got != s.before for s in taken.values()), tuple(all_settings))
 
 
-def write(steps: list[Step], host: HostFiles, keeper: SettingsKeeper) -> list[Setting]:
-    """Take steps whose old values are kept."""
+def write(changes: list[SettingChange], host: HostFiles, saved: SavedSettings) -> list[Setting]:
+    """Write changes to files whose old values are saved."""
     return [
-        take(step, host)
-        if keeper.may_write(step.path, host)
+        write_change(change, host)
+        if saved.may_write(change.path, host)
         else Setting(
-            step.what, step.path, step.before, step.asked, None, False, "it could not be read, so that it is left alone"
+            change.what,
+            change.path,
+            change.before,
+            change.asked,
+            None,
+            False,
+            "it could not be read and is left unchanged",
         )
-        for step in steps
+        for change in changes
     ]
 
 
 def _cores(asked: int, host: HostFiles, known: tuple[Core, ...]) -> Setting:
-    """The number of cores that came of it; the kernel's mask has the last word."""
+    """Return the number of online cores after the change, checked against the kernel's mask."""
     deadline = time.monotonic() + MASK_WAIT_S
-    topology = look(host, known).topology
-    while (mask := hotplug.mask(host)) is not None and mask != topology.online and time.monotonic() < deadline:
+    topology = read_view(host, known).topology
+    while (mask := hotplug.online_mask(host)) is not None and mask != topology.online and time.monotonic() < deadline:
         time.sleep(0.02)
     got = len(topology.cores_online)
     if mask is not None and mask != topology.online:
-        reason = f"the kernel's list of CPUs on line is {sorted(mask)}, the switches say {sorted(topology.online)}"
+        reason = f"the kernel lists CPUs {sorted(mask)} as online, their `online` files {sorted(topology.online)}"
         return Setting("cores", "", "", str(asked), None, False, reason)
-    return Setting("cores", "", "", str(asked), str(got), got == asked, "" if got == asked else f"{got} are on line")
+    return Setting("cores", "", "", str(asked), str(got), got == asked, "" if got == asked else f"{got} are online")

@@ -1,7 +1,7 @@
-"""The clock that busy cores really have, which can be another than the files say.
+"""Measured clock of busy cores, which can differ from the cpufreq files.
 
-Cores spin while the processor counts their cycles (perf). Where it does not, the kernel's own estimate is read while
-they spin. A node with files of its own for `/sys` says in them what its clock is.
+Cores spin while the processor counts their cycles (perf). Where cycles cannot be counted, the kernel's estimate is read
+while they spin. For a node with its own copy of `/sys`, the clock is read from these files.
 """
 
 import os
@@ -18,7 +18,7 @@ from agents.perf_event import open_event
 
 SPIN_S = 1.0
 SETTLE_S = 0.1
-"""What governors and processors need to notice that a core is busy."""
+"""Time for governors and processors to react to a busy core."""
 
 HARDWARE, CYCLES = 0, 0
 """`PERF_TYPE_HARDWARE` and `PERF_COUNT_HW_CPU_CYCLES`; halted cycles are not counted."""
@@ -28,19 +28,19 @@ ESTIMATES = ("cpuinfo_avg_freq", "scaling_cur_freq")
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The clock of one busy CPU: in Hz, None when nothing tells; and what told it, or why nothing does."""
+    """Clock of one busy CPU in Hz, None when unknown; and its source, or the reason why it is unknown."""
 
     hz: float | None
     source: str
 
 
 def busy_clocks(host: HostFiles, cpus: Sequence[int], is_real: bool) -> dict[int, Clock]:
-    """Spin on these CPUs for a second, all at once, and tell the clock of each.
+    """Spin on these CPUs for a second, all at once, and return the clock of each.
 
     Args:
         host: the host that runs this process.
         cpus: one CPU per core.
-        is_real: whether its files are those of the machine's kernel, whose cycles then count.
+        is_real: whether its files are those of the machine's kernel, so that perf cycles apply.
     """
     counters: dict[int, int] = {}
     refused = "the files are this node's own"
@@ -59,7 +59,7 @@ def busy_clocks(host: HostFiles, cpus: Sequence[int], is_real: bool) -> dict[int
             if cpu in counters:
                 (cycles,) = struct.unpack("q", os.read(counters[cpu], 8))
                 hz = cycles / (time.monotonic() - begins[cpu])
-                # Virtual machines offer counters that stand still.
+                # Virtual machines may offer counters that never advance.
                 clocks[cpu] = Clock(hz, "perf cycles") if cycles else _estimate(host, cpu, "no cycle was counted")
             else:
                 clocks[cpu] = _estimate(host, cpu, refused)
@@ -77,7 +77,7 @@ def _estimate(host: HostFiles, cpu: int, refused: str) -> Clock:
 
 @contextmanager
 def _spinning(cpus: Sequence[int]) -> Iterator[None]:
-    """One process per CPU that does nothing but spin, pinned to it."""
+    """Run one spinning process per CPU, pinned to it."""
     children = []
     try:
         for cpu in cpus:
@@ -94,7 +94,7 @@ def _spinning(cpus: Sequence[int]) -> Iterator[None]:
 
 
 def _spin(cpu: int) -> None:
-    # It ends by itself, should its parent be killed.
+    # End without help if the parent is killed.
     end = time.monotonic() + 10 * SPIN_S
     try:
         os.sched_setaffinity(0, {cpu})

@@ -1,4 +1,4 @@
-"""The CPU settings of a host in the hands of one campaign: changed during runs, and put back whatever happens."""
+"""Exclusive control of a host's CPU settings by one campaign, with guaranteed restoration."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,39 +7,39 @@ from types import TracebackType
 from typing import Self
 
 from agents.cpu import frequency
-from agents.cpu.answer import CpuAnswer, Refusal
-from agents.cpu.apply import SettingsKeeper, apply, write
+from agents.cpu.apply import SavedSettings, apply, write
+from agents.cpu.feature import read_view
 from agents.cpu.guardian import PROGRAM, Guardian
 from agents.cpu.journal import CpuJournal, Lock, journal_path, read_journal, remove_journal, write_journal
-from agents.cpu.plan import closed_to_us, found, plan
+from agents.cpu.plan import plan, take_snapshot, why_not_settable
+from agents.cpu.request import CpuRequest
 from agents.cpu.restore import restore
+from agents.cpu.result import CpuResult, Refusal
 from agents.cpu.snapshot import Snapshot
-from agents.cpu.step import look
-from agents.cpu.wish import CpuRequest
 from agents.host_files import HostFiles
 from inventory.errors import RunError, UnfitError
 
 
 class CpuControl:
-    """Verbs that set a host's CPUs, and `restore`; a context manager that restores at its end.
+    """Context manager that changes a host's CPU settings and restores them at its end.
 
-    The first change takes the host's lock, puts back what a dead campaign has left, writes the journal and starts the
-    guardian; who changes nothing leaves no trace.
+    The first change takes the host's lock, restores what a dead campaign has left behind, writes the journal and starts
+    the guardian. Without a change, nothing is created.
 
     >>> with CpuControl(HostFiles(), "campaign energy of alice") as control:  # doctest: +SKIP
-    ...     control.apply(CpuWish(cores=2, governor="performance", turbo=False))
+    ...     control.apply(CpuRequest(cores=2, governor="performance", turbo=False))
     ...     control.set_frequency(1_800_000_000)
 
     Args:
         host: the host.
-        owner: who is named to a second campaign that wants the same.
+        owner: name shown to a second campaign that requests the same host.
         guardian: command of the guardian process.
     """
 
     def __init__(self, host: HostFiles, owner: str, guardian: tuple[str, ...] = PROGRAM) -> None:
         self._host, self._owner, self._program = host, owner, guardian
-        self._held: tuple[Lock, SettingsKeeper, Guardian] | None = None
-        self._wish = CpuRequest()
+        self._held: tuple[Lock, SavedSettings, Guardian] | None = None
+        self._request = CpuRequest()
 
     def __enter__(self) -> Self:
         return self
@@ -47,75 +47,77 @@ class CpuControl:
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        answer = self.restore()
-        if not answer.ok and fault is None:
-            raise RunError(told(answer))
+        result = self.restore()
+        if not result.ok and fault is None:
+            raise RunError(describe_unrestored(result))
 
-    def apply(self, wish: CpuRequest) -> CpuAnswer:
-        """Fulfil a wish and say what took effect; when something of it is impossible nothing is written.
+    def apply(self, request: CpuRequest) -> CpuResult:
+        """Apply a request and return what took effect; write nothing when any setting is impossible.
 
         Raises:
-            UnfitError: another campaign holds the host, or what was found cannot be kept safe.
+            UnfitError: another campaign holds the host, or the original settings cannot be saved.
         """
-        earlier = self._wish if wish.driver_mode is None else replace(self._wish, governor=None, epp=None)
-        whole = CpuRequest(**(earlier.to_document() | wish.to_document()))
+        earlier = self._request if request.driver_mode is None else replace(self._request, governor=None, epp=None)
+        whole = CpuRequest(**(earlier.to_document() | request.to_document()))
         refused = plan(whole, self._host, self._before).refused
         if refused:
-            return CpuAnswer(refused=refused)
-        answer = apply(whole, self._host, self._keeper())
-        self._wish = whole
-        return answer
+            return CpuResult(refused=refused)
+        result = apply(whole, self._host, self._save_settings())
+        self._request = whole
+        return result
 
-    def set_frequency(self, hz: int) -> CpuAnswer:
-        """Fix the clock of all CPUs on line: both limits, the governor stays.
+    def set_frequency(self, hz: int) -> CpuResult:
+        """Fix the clock of all online CPUs by setting both limits; the governor does not change.
 
-        A clock that a driver rounds or clamps is in the answer as it came out, `ok` only when it is within one step of
-        its table or 50 MHz.
+        The result holds the clock as rounded or clamped by the driver; it is `ok` only within one step of the driver's
+        table or 50 MHz.
 
         Raises:
             UnfitError: as `apply`.
         """
         return self.set_range(hz, hz)
 
-    def set_range(self, low_hz: int, high_hz: int) -> CpuAnswer:
-        """Set both clock limits of all CPUs on line.
+    def set_range(self, low_hz: int, high_hz: int) -> CpuResult:
+        """Set both clock limits of all online CPUs.
 
         Raises:
             UnfitError: as `apply`.
         """
-        view = look(self._host)
-        closed = closed_to_us(self._host)
+        view = read_view(self._host)
+        closed = why_not_settable(self._host)
         if not view.policies:
             reason = frequency.probe(self._host).reason
             closed = Refusal("clock", f"{low_hz / 1e9:g} to {high_hz / 1e9:g} GHz", "", reason)
         if closed:
-            return CpuAnswer(refused=(closed,))
-        bounds = frequency.reach(view.policies)
+            return CpuResult(refused=(closed,))
+        bounds = frequency.clock_bounds(view.policies)
         if bounds:
-            # CPUs that come on line later get what the others have got.
+            # CPUs that come online later get the same limits.
             asked = {"min_ghz": low_hz // 1000, "max_ghz": high_hz // 1000}
             got = {name: min(max(khz, bounds[name][0]), bounds[name][1]) / 1e6 for name, khz in asked.items()}
-            self._wish = CpuRequest(**(self._wish.to_document() | got))
-        steps = [step for p in view.policies for step in frequency.range_steps(p, low_hz // 1000, high_hz // 1000)]
-        settings = write(steps, self._host, self._keeper())
-        return CpuAnswer(any(s.got != s.before for s in settings), tuple(settings))
+            self._request = CpuRequest(**(self._request.to_document() | got))
+        changes = [
+            change for p in view.policies for change in frequency.range_changes(p, low_hz // 1000, high_hz // 1000)
+        ]
+        settings = write(changes, self._host, self._save_settings())
+        return CpuResult(any(s.got != s.before for s in settings), tuple(settings))
 
-    def set_governor(self, name: str) -> CpuAnswer:
-        """Set the governor of all CPUs on line.
+    def set_governor(self, name: str) -> CpuResult:
+        """Set the governor of all online CPUs.
 
         Raises:
             UnfitError: as `apply`.
         """
         return self.apply(CpuRequest(governor=name))
 
-    def restore(self) -> CpuAnswer:
-        """Put everything back and let go of the host; nothing happens when nothing was changed."""
+    def restore(self) -> CpuResult:
+        """Restore everything and release the host's lock; do nothing when nothing was changed."""
         if self._held is None:
-            return CpuAnswer()
-        lock, keeper, guardian = self._held
-        self._held, self._wish = None, CpuRequest()
+            return CpuResult()
+        lock, saved, guardian = self._held
+        self._held, self._request = None, CpuRequest()
         try:
-            return _put_back(keeper.before, self._host)
+            return _put_back(saved.before, self._host)
         finally:
             guardian.dismiss()
             lock.close()
@@ -124,39 +126,39 @@ class CpuControl:
     def _before(self) -> Snapshot | None:
         return self._held[1].before if self._held else None
 
-    def _keeper(self) -> SettingsKeeper:
-        """What was found, safe on disk and with a guardian that lives."""
+    def _save_settings(self) -> SavedSettings:
+        """Return the original settings, saved on disk and watched by a live guardian."""
         root = self._host.root
         if self._held is None:
             lock = Lock(root, self._owner)
             try:
                 _put_back_leftovers(self._host)
-                before = found(self._host)
+                before = take_snapshot(self._host)
                 write_journal(root, CpuJournal(self._owner, before))
-                keeper = SettingsKeeper(before, lambda grown: write_journal(root, CpuJournal(self._owner, grown)))
-                self._held = lock, keeper, Guardian(root, lock, self._program)
+                saved = SavedSettings(before, lambda grown: write_journal(root, CpuJournal(self._owner, grown)))
+                self._held = lock, saved, Guardian(root, lock, self._program)
             except BaseException:
                 lock.close()
                 raise
-        lock, keeper, guardian = self._held
+        lock, saved, guardian = self._held
         if not guardian.is_alive:
-            self._held = lock, keeper, Guardian(root, lock, self._program)
-        return keeper
+            self._held = lock, saved, Guardian(root, lock, self._program)
+        return saved
 
 
-def put_back(host: HostFiles, owner: str, patience_s: float | None = None) -> CpuAnswer:
-    """Put back what a dead campaign has left on this host; its guardian has usually done it already.
+def put_back(host: HostFiles, owner: str, patience_s: float | None = None) -> CpuResult:
+    """Restore the settings that a dead campaign has left changed; usually its guardian has done so already.
 
     Raises:
-        HeldError: a campaign that lives holds the host, also after `patience_s`.
-        UnfitError: the journal cannot be read, or this user may not put anything back.
+        HeldError: a live campaign holds the host, also after `patience_s`.
+        UnfitError: the journal cannot be read, or this user may not restore anything.
     """
     with _left_behind(host, owner, patience_s) as journal:
-        return _put_back(journal.before, host) if journal else CpuAnswer()
+        return _put_back(journal.before, host) if journal else CpuResult()
 
 
 def left_behind(host: HostFiles, owner: str) -> CpuJournal | None:
-    """What `put_back` would put back; None when there is nothing.
+    """Return what `put_back` would restore; None when there is nothing.
 
     Raises:
         HeldError, UnfitError: see `put_back`.
@@ -177,23 +179,23 @@ def _left_behind(host: HostFiles, owner: str, patience_s: float | None) -> Itera
         lock.close()
 
 
-def told(answer: CpuAnswer) -> str:
-    """What could not be put back, in words."""
-    left = [f"/{s.path} is {s.got!r}, was {s.asked!r}" for s in answer.settings if not s.ok]
-    return f"CPU settings could not be put back: {'; '.join(left)}"
+def describe_unrestored(result: CpuResult) -> str:
+    """Return a message that lists the settings that could not be restored."""
+    left = [f"/{s.path} is {s.got!r}, was {s.asked!r}" for s in result.settings if not s.ok]
+    return f"CPU settings could not be restored: {'; '.join(left)}"
 
 
-def _put_back(before: Snapshot, host: HostFiles) -> CpuAnswer:
-    answer = restore(before, host)
-    if answer.ok:
+def _put_back(before: Snapshot, host: HostFiles) -> CpuResult:
+    result = restore(before, host)
+    if result.ok:
         remove_journal(host.root)
-    return answer
+    return result
 
 
 def _put_back_leftovers(host: HostFiles) -> None:
     journal = read_journal(host.root)
     if journal is None:
         return
-    answer = _put_back(journal.before, host)
-    if not answer.ok:
-        raise UnfitError(f"{journal.owner} has left this host changed. {told(answer)}")
+    result = _put_back(journal.before, host)
+    if not result.ok:
+        raise UnfitError(f"{journal.owner} has left this host changed. {describe_unrestored(result)}")

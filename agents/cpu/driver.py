@@ -1,16 +1,16 @@
-"""The mode of the cpufreq driver (`intel_pstate/status`, `amd_pstate/status`), and what each driver means.
+"""Mode of the cpufreq driver (`intel_pstate/status`, `amd_pstate/status`), and properties of each driver.
 
 Sources: Linux, Documentation/admin-guide/pm/{cpufreq,intel_pstate,amd-pstate}.rst.
 """
 
 from collections.abc import Mapping
 
-from agents.cpu.answer import Refusal
+from agents.cpu.feature import SettingChange, View, differing, settable
 from agents.cpu.policies import Policy
+from agents.cpu.request import CpuRequest
+from agents.cpu.result import Refusal
 from agents.cpu.snapshot import Snapshot
-from agents.cpu.step import Step, View, differing, settable
 from agents.cpu.topology import FOLDER
-from agents.cpu.wish import CpuRequest
 from agents.host_files import Finding, HostFiles
 from inventory.errors import nearest
 
@@ -18,13 +18,13 @@ MODES: Mapping[str, tuple[str, ...]] = {
     f"{FOLDER}/intel_pstate/status": ("active", "passive"),
     f"{FOLDER}/amd_pstate/status": ("active", "passive", "guided"),
 }
-"""File -> modes. `off` and `disable` unload the driver and are never asked for."""
+"""File -> modes. `off` and `disable` unload the driver and are never requested."""
 
 GENERIC = ("conservative", "ondemand", "performance", "powersave", "schedutil", "userspace")
-"""Governors of the kernel, which drivers that choose no clock themselves leave the choice to."""
+"""The kernel's governors, which choose the clock for drivers that do not choose it themselves."""
 
 OWN = ("performance", "powersave")
-"""What drivers offer that choose the clock themselves: hints to them, not the generic governors of these names."""
+"""Governors of drivers that choose the clock themselves: hints, not the generic governors of the same names."""
 
 OF_OWN_CHOICE = ("intel_pstate", "amd-pstate-epp")
 """The drivers of mode `active`."""
@@ -37,63 +37,65 @@ NOTES: Mapping[str, str] = {
     "amd-pstate-epp": "the processor chooses the clock: `powersave` is dynamic, `performance` locks the EPP",
     "amd-pstate": "any clock in the range; in mode `guided` the processor chooses within it",
 }
-"""Driver -> what to know of it when clocks are set."""
+"""Driver -> note for users who set clocks."""
 
 
 def probe(host: HostFiles) -> Finding:
-    """Whether the driver has modes."""
+    """Check whether the driver has modes."""
     return settable(host, paths(host), "the cpufreq driver has no modes (only intel_pstate and amd_pstate do)")
 
 
 def paths(host: HostFiles) -> list[str]:
-    """The status files there are; both drivers may be built in, and one of them is `off`."""
+    """Return the existing status files; both drivers may be built in, with one of them `off`."""
     return [path for path in MODES if host.read_if_there(path) in MODES[path]]
 
 
-def refusals(wish: CpuRequest, view: View) -> list[Refusal]:
-    """A mode that the driver does not have."""
-    if wish.driver_mode is None:
+def refusals(request: CpuRequest, view: View) -> list[Refusal]:
+    """Refuse a mode that the driver does not have."""
+    if request.driver_mode is None:
         return []
     found = probe(view.host)
     if found.status != "ok":
-        return [Refusal("driver_mode", wish.driver_mode, "", found.reason)]
+        return [Refusal("driver_mode", request.driver_mode, "", found.reason)]
     modes = {mode for path in paths(view.host) for mode in MODES[path]}
-    if wish.driver_mode in modes:
+    if request.driver_mode in modes:
         return []
-    near = nearest(wish.driver_mode, modes)
-    return [Refusal("driver_mode", wish.driver_mode, ", ".join(sorted(modes)), f"there is no such mode{near}")]
+    near = nearest(request.driver_mode, modes)
+    return [Refusal("driver_mode", request.driver_mode, ", ".join(sorted(modes)), f"there is no such mode{near}")]
 
 
-def steps(wish: CpuRequest, view: View) -> list[Step]:
-    """The mode itself; all policies begin anew with it."""
-    if wish.driver_mode is None:
+def changes(request: CpuRequest, view: View) -> list[SettingChange]:
+    """Return the change of the mode, which resets all policies."""
+    if request.driver_mode is None:
         return []
     return [
-        Step("driver mode", path, view.host.read_if_there(path) or "", wish.driver_mode, wish.driver_mode)
+        SettingChange(
+            "driver mode", path, view.host.read_if_there(path) or "", request.driver_mode, request.driver_mode
+        )
         for path in paths(view.host)
     ]
 
 
-def steps_back(before: Snapshot, view: View) -> list[Step]:
-    """The mode that was; it comes before all that the policies of that mode hold."""
+def changes_back(before: Snapshot, view: View) -> list[SettingChange]:
+    """Return the change back to the old mode; it must precede the restoration of policies."""
     return differing("driver mode", list(MODES), before, view)
 
 
 def is_switched(before: Snapshot, host: HostFiles) -> bool:
-    """Whether another mode is in force than was found."""
+    """Return whether the mode differs from the original one."""
     return any(path in before.values and before.values[path] != host.read_if_there(path) for path in MODES)
 
 
-def governors(wish: CpuRequest, policy: Policy, view: View) -> tuple[str, ...]:
-    """The governors that a policy will offer once the wished driver mode is in force."""
-    switching = wish.driver_mode is not None and any(
-        view.host.read_if_there(p) != wish.driver_mode for p in paths(view.host)
+def governors(request: CpuRequest, policy: Policy, view: View) -> tuple[str, ...]:
+    """Return the governors that a policy will offer in the requested driver mode."""
+    switching = request.driver_mode is not None and any(
+        view.host.read_if_there(p) != request.driver_mode for p in paths(view.host)
     )
     if not switching:
         return policy.governors
-    return OWN if wish.driver_mode == "active" else GENERIC
+    return OWN if request.driver_mode == "active" else GENERIC
 
 
-def chooses_itself(wish: CpuRequest, policy: Policy) -> bool:
-    """Whether the processor, not the governor, will choose the policy's clock."""
-    return policy.driver in OF_OWN_CHOICE if wish.driver_mode is None else wish.driver_mode == "active"
+def chooses_itself(request: CpuRequest, policy: Policy) -> bool:
+    """Return whether the processor, not the governor, will choose the policy's clock."""
+    return policy.driver in OF_OWN_CHOICE if request.driver_mode is None else request.driver_mode == "active"

@@ -1,11 +1,11 @@
-"""What a host's CPUs are and can do, for inventories and records of runs."""
+"""Facts about a host's CPUs, for inventories and run records."""
 
 from collections.abc import Iterable
 from typing import Any
 
 from agents.cpu import driver, epp, frequency, governor, hotplug, smt, turbo
+from agents.cpu.feature import read_view
 from agents.cpu.policies import Policy
-from agents.cpu.step import look
 from agents.cpu.topology import Core
 from agents.host_files import HostFiles
 
@@ -21,12 +21,12 @@ PROBES = {
 
 
 def facts(host: HostFiles, known: tuple[Core, ...] = ()) -> dict[str, Any]:
-    """Facts as JSON: clocks in Hz, null for what the kernel does not say.
+    """Return facts as JSON: clocks in Hz, null for values that the kernel does not report.
 
-    `frequencies_hz` is what a clock can be fixed at on every CPU: the table of the driver, else both ends of the range.
-    `unavailable` holds, for every setting that this process cannot make, the reason.
+    `frequencies_hz` lists the clocks that every CPU can be fixed at: the driver's table, else both ends of the range.
+    `unavailable` maps every setting that this process cannot change to the reason.
     """
-    view = look(host, known)
+    view = read_view(host, known)
     topology = view.topology
     modes = {path.split("/")[-2]: host.read_if_there(path) or "" for path in driver.paths(host)}
     drivers = sorted({policy.driver for policy in view.policies})
@@ -75,11 +75,11 @@ def _policy(policy: Policy) -> dict[str, Any]:
 
 
 def _common(choices: Iterable[tuple[str, ...]]) -> list[str]:
-    """What all policies offer."""
+    """Return the choices that all policies offer."""
     sets = [set(choice) for choice in choices]
     return sorted(set.intersection(*sets)) if sets else []
 
 
 def _same(values: list[str | None]) -> str | None:
-    """The one value of all policies; None when they differ or there is none."""
+    """Return the value that all policies share; None when they differ or there is none."""
     return values[0] if len(set(values)) == 1 else None

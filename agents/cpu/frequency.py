@@ -1,16 +1,16 @@
-"""The clock range of every policy (`scaling_min_freq`, `scaling_max_freq`); a fixed clock is a range of one.
+"""Clock range of every policy (`scaling_min_freq`, `scaling_max_freq`); a fixed clock is a range with equal ends.
 
-This works with every driver and needs no governor `userspace`. Files are in kHz, wishes in GHz, verbs in Hz.
+This works with every driver, without the governor `userspace`. Files use kHz, requests GHz, methods Hz.
 """
 
 from itertools import pairwise
 
 from agents.cpu import turbo
-from agents.cpu.answer import Refusal
+from agents.cpu.feature import SettingChange, View
 from agents.cpu.policies import POLICIES, Policy, no_policy
+from agents.cpu.request import CpuRequest
+from agents.cpu.result import Refusal
 from agents.cpu.snapshot import Snapshot
-from agents.cpu.step import Step, View
-from agents.cpu.wish import CpuRequest
 from agents.host_files import Finding, HostFiles
 
 LOW, HIGH = "scaling_min_freq", "scaling_max_freq"
@@ -19,11 +19,11 @@ TOLERANCE_KHZ = 50_000
 
 
 UNKNOWN_KHZ = 100_000_000
-"""Above any clock."""
+"""A value above any clock."""
 
 
 def probe(host: HostFiles) -> Finding:
-    """CPU clock and governor."""
+    """Check whether CPU clocks can be set."""
     policies = [name for name in host.names(POLICIES) if name.startswith("policy")]
     if not policies:
         return Finding("absent", f"{no_policy(host)}: the clock cannot be set")
@@ -38,7 +38,7 @@ def probe(host: HostFiles) -> Finding:
 
 
 def paths(host: HostFiles) -> list[str]:
-    """Two files per policy."""
+    """Return two files per policy."""
     return [
         path
         for name in host.names(POLICIES)
@@ -47,19 +47,19 @@ def paths(host: HostFiles) -> list[str]:
     ]
 
 
-def refusals(wish: CpuRequest, view: View) -> list[Refusal]:
-    """Clocks that the hardware does not have."""
-    asked = {"min_ghz": wish.min_ghz, "max_ghz": wish.max_ghz}
+def refusals(request: CpuRequest, view: View) -> list[Refusal]:
+    """Refuse clocks that the hardware does not have."""
+    asked = {"min_ghz": request.min_ghz, "max_ghz": request.max_ghz}
     given = {name: ghz for name, ghz in asked.items() if ghz is not None}
     if not given:
         return []
     if not view.policies:
         return [Refusal(name, f"{ghz:g}", "", probe(view.host).reason) for name, ghz in given.items()]
-    bounds = reach(view.policies)
+    bounds = clock_bounds(view.policies)
     if bounds is None:
-        return [Refusal(name, f"{ghz:g}", "", "the driver does not say its range") for name, ghz in given.items()]
-    if wish.turbo and turbo.state(view.host) is False:
-        # What turbo adds is not in the files as long as it is off.
+        return [Refusal(name, f"{ghz:g}", "", "the driver does not report its range") for name, ghz in given.items()]
+    if request.turbo and turbo.state(view.host) is False:
+        # The files do not show turbo clocks while turbo is off.
         bounds = {name: (low, UNKNOWN_KHZ) for name, (low, _) in bounds.items()}
     found = []
     for name, ghz in given.items():
@@ -68,14 +68,14 @@ def refusals(wish: CpuRequest, view: View) -> list[Refusal]:
             near = low if _khz(ghz) < low else high
             reason = f"out of range; nearest: {near / 1e6:g} GHz"
             found.append(Refusal(name, f"{ghz:g} GHz", f"{low / 1e6:g} to {high / 1e6:g} GHz", reason))
-    return found or _crossing(wish, view)
+    return found or _inverted_range(request, view)
 
 
-def reach(policies: tuple[Policy, ...]) -> dict[str, tuple[int, int]] | None:
-    """Least and most, in kHz, that `min_ghz` and `max_ghz` can be on this host; None when the driver does not say.
+def clock_bounds(policies: tuple[Policy, ...]) -> dict[str, tuple[int, int]] | None:
+    """Return bounds in kHz of `min_ghz` and `max_ghz` on this host; None when the driver does not report them.
 
-    Every CPU must reach the lower limit and keep the upper one; a limit beyond the slower CPUs of a mixed host is none
-    for them.
+    Every CPU must be able to reach the lower limit and to stay below the upper one. On a host with CPUs of different
+    speeds, an upper limit above the range of the slower CPUs has no effect on them.
     """
     ranges = [(p.lowest, p.highest) for p in policies if p.lowest is not None and p.highest is not None]
     if not ranges:
@@ -84,41 +84,41 @@ def reach(policies: tuple[Policy, ...]) -> dict[str, tuple[int, int]] | None:
     return {"min_ghz": (min(lows), min(highs)), "max_ghz": (max(lows), max(highs))}
 
 
-def steps(wish: CpuRequest, view: View) -> list[Step]:
-    """The range of every policy that works; what is not wished for stays."""
-    if wish.min_ghz is None and wish.max_ghz is None:
+def changes(request: CpuRequest, view: View) -> list[SettingChange]:
+    """Return the changes of every online policy's range; limits that are not requested do not change."""
+    if request.min_ghz is None and request.max_ghz is None:
         return []
     found = []
     for policy in view.policies:
-        low = policy.low if wish.min_ghz is None else _clamped(policy, _khz(wish.min_ghz))
-        high = policy.high if wish.max_ghz is None else _clamped(policy, _khz(wish.max_ghz))
+        low = policy.low if request.min_ghz is None else _clamped(policy, _khz(request.min_ghz))
+        high = policy.high if request.max_ghz is None else _clamped(policy, _khz(request.max_ghz))
         if low is not None and high is not None:
-            both = range_steps(policy, low, high)
-            wished = {LOW: wish.min_ghz is not None, HIGH: wish.max_ghz is not None}
-            found += [step for step in both if wished[step.path.split("/")[-1]]]
+            both = range_changes(policy, low, high)
+            wished = {LOW: request.min_ghz is not None, HIGH: request.max_ghz is not None}
+            found += [change for change in both if wished[change.path.split("/")[-1]]]
     return found
 
 
-def range_steps(policy: Policy, low: int, high: int) -> list[Step]:
-    """Set both ends, in kHz, in the order in which the lower is never above the upper.
+def range_changes(policy: Policy, low: int, high: int) -> list[SettingChange]:
+    """Return changes of both limits, in kHz, in an order in which the lower is never above the upper.
 
-    What is written is within the hardware's range and in its table; what was asked stays in the step, so that a
-    clock that cannot be is reported as not taken.
+    The written value is within the hardware's range and in its table. The requested value stays in the change, so that
+    an impossible clock is reported as not in effect.
     """
     ends = [_end(policy, LOW, policy.low, low), _end(policy, HIGH, policy.high, high)]
     lower_first = policy.low is not None and int(ends[1].write) < policy.low
     return ends if lower_first else ends[::-1]
 
 
-def steps_back(before: Snapshot, view: View) -> list[Step]:
-    """The ranges that were, each in its safe order."""
+def changes_back(before: Snapshot, view: View) -> list[SettingChange]:
+    """Return the changes back to the old ranges, each in a safe order."""
     found = []
     for policy in view.policies:
         ends = {file: before.value(policy.file(file)) for file in (LOW, HIGH)}
         now = {LOW: policy.low, HIGH: policy.high}
         order = (LOW, HIGH) if _above(policy.low, ends[HIGH]) else (HIGH, LOW)
         found += [
-            Step(f"{_WORDS[file]} of {policy.name}", policy.file(file), str(now[file]), old, old)
+            SettingChange(f"{_WORDS[file]} of {policy.name}", policy.file(file), str(now[file]), old, old)
             for file in order
             if (old := ends[file]) is not None and now[file] is not None and str(now[file]) != old
         ]
@@ -126,7 +126,7 @@ def steps_back(before: Snapshot, view: View) -> list[Step]:
 
 
 def choices_hz(policies: tuple[Policy, ...]) -> list[int]:
-    """The clocks that all policies can be fixed at: their table, or both ends of their range; none when not known."""
+    """Return the clocks that all policies can be fixed at: their table, or both ends of their range; may be empty."""
     tables = [set(policy.table) for policy in policies]
     if tables and all(tables):
         return sorted(khz * 1000 for khz in set.intersection(*tables))
@@ -140,18 +140,18 @@ def choices_hz(policies: tuple[Policy, ...]) -> list[int]:
 _WORDS = {LOW: "lower clock limit", HIGH: "upper clock limit"}
 
 
-def _end(policy: Policy, file: str, now: int | None, asked: int) -> Step:
+def _end(policy: Policy, file: str, now: int | None, asked: int) -> SettingChange:
     write = _clamped(policy, asked)
     if policy.table:
         write = min(policy.table, key=lambda khz: (abs(khz - write), khz))
     before = "" if now is None else str(now)
     grain = 0 if policy.table else TOLERANCE_KHZ
     what = f"{_WORDS[file]} of {policy.name}"
-    return Step(what, policy.file(file), before, str(asked), str(write), _within(policy, asked), grain)
+    return SettingChange(what, policy.file(file), before, str(asked), str(write), _within(policy, asked), grain)
 
 
 def _within(policy: Policy, asked: int) -> int:
-    """How far the clock may be from what was asked: 50 MHz, or the step of the table that it lies in the midst of."""
+    """Return the tolerance of the requested clock: 50 MHz, or the gap between the table entries around it."""
     gaps = [upper - lower for lower, upper in pairwise(policy.table) if lower < asked < upper]
     return max([TOLERANCE_KHZ, *gaps])
 
@@ -162,14 +162,14 @@ def _clamped(policy: Policy, khz: int) -> int:
     return khz if policy.highest is None else min(khz, policy.highest)
 
 
-def _crossing(wish: CpuRequest, view: View) -> list[Refusal]:
-    """A lower limit above the upper one, which may be the one in force."""
+def _inverted_range(request: CpuRequest, view: View) -> list[Refusal]:
+    """Refuse a lower limit above the upper one, which may be the current one."""
     for policy in view.policies:
-        low = policy.low if wish.min_ghz is None else _khz(wish.min_ghz)
-        high = policy.high if wish.max_ghz is None else _khz(wish.max_ghz)
+        low = policy.low if request.min_ghz is None else _khz(request.min_ghz)
+        high = policy.high if request.max_ghz is None else _khz(request.max_ghz)
         if low is None or high is None or low <= high:
             continue
-        if wish.max_ghz is None or wish.min_ghz is not None:
+        if request.max_ghz is None or request.min_ghz is not None:
             reason = f"{policy.name} goes up to {high / 1e6:g} GHz; max_ghz must be raised as well"
             return [Refusal("min_ghz", f"{low / 1e6:g} GHz", f"up to {high / 1e6:g} GHz", reason)]
         reason = f"{policy.name} goes down to {low / 1e6:g} GHz; min_ghz must be lowered as well"

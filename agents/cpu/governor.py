@@ -1,15 +1,15 @@
-"""The cpufreq governor of every policy (`scaling_governor`), and the clock that the governor `userspace` holds.
+"""cpufreq governor of every policy (`scaling_governor`), and the clock set for the governor `userspace`.
 
-We never ask for such a clock (`scaling_setspeed`): a range of one does the same with every driver. But an operator may
-have, and the kernel forgets it with the governor.
+Millrace never sets that clock (`scaling_setspeed`): a range with equal ends has the same effect with every driver. But
+an operator may have set it, and the kernel drops it when the governor changes.
 """
 
 from agents.cpu import driver
-from agents.cpu.answer import Refusal
+from agents.cpu.feature import SettingChange, View, differing, settable
 from agents.cpu.policies import POLICIES, no_policy
+from agents.cpu.request import CpuRequest
+from agents.cpu.result import Refusal
 from agents.cpu.snapshot import Snapshot
-from agents.cpu.step import Step, View, differing, settable
-from agents.cpu.wish import CpuRequest
 from agents.host_files import Finding, HostFiles
 from inventory.errors import nearest
 
@@ -18,46 +18,48 @@ HOLDING = "userspace"
 
 
 def probe(host: HostFiles) -> Finding:
-    """Whether governors can be chosen."""
+    """Check whether governors can be set."""
     return settable(host, _governors(host), f"{no_policy(host)}: there is no governor")
 
 
 def paths(host: HostFiles) -> list[str]:
-    """One file per policy, and one more where a clock is held."""
+    """Return one file per policy, and one more for the governor `userspace`."""
     return _governors(host) + _speeds(host)
 
 
-def refusals(wish: CpuRequest, view: View) -> list[Refusal]:
-    """A governor that some policy lacks."""
-    if wish.governor is None:
+def refusals(request: CpuRequest, view: View) -> list[Refusal]:
+    """Refuse a governor that some policy does not offer."""
+    if request.governor is None:
         return []
     if not view.policies:
-        return [Refusal("governor", wish.governor, "", probe(view.host).reason)]
+        return [Refusal("governor", request.governor, "", probe(view.host).reason)]
     for policy in view.policies:
-        choices = driver.governors(wish, policy, view)
-        if wish.governor not in choices:
-            reason = f"{policy.name} (driver {policy.driver}) has no such governor{nearest(wish.governor, choices)}"
-            return [Refusal("governor", wish.governor, ", ".join(choices), reason)]
+        choices = driver.governors(request, policy, view)
+        if request.governor not in choices:
+            reason = f"{policy.name} (driver {policy.driver}) has no such governor{nearest(request.governor, choices)}"
+            return [Refusal("governor", request.governor, ", ".join(choices), reason)]
     return []
 
 
-def steps(wish: CpuRequest, view: View) -> list[Step]:
-    """The governor of every policy that works, each policy once."""
-    if wish.governor is None:
+def changes(request: CpuRequest, view: View) -> list[SettingChange]:
+    """Return the change of every online policy's governor."""
+    if request.governor is None:
         return []
     return [
-        Step(f"governor of {policy.name}", policy.file(FILE), policy.governor or "", wish.governor, wish.governor)
+        SettingChange(
+            f"governor of {policy.name}", policy.file(FILE), policy.governor or "", request.governor, request.governor
+        )
         for policy in view.policies
     ]
 
 
-def steps_back(before: Snapshot, view: View) -> list[Step]:
-    """The governors that were."""
+def changes_back(before: Snapshot, view: View) -> list[SettingChange]:
+    """Return the changes back to the old governors."""
     return differing("governor", _governors(view.host), before, view)
 
 
-def speeds_back(before: Snapshot, view: View) -> list[Step]:
-    """The clocks that were held, once their governor and a range that they lie in are back."""
+def held_clocks_back(before: Snapshot, view: View) -> list[SettingChange]:
+    """Return the changes back to `userspace` clocks, once their governor and range are restored."""
     return differing("held clock", _speeds(view.host), before, view)
 
 

@@ -1,7 +1,7 @@
-"""A process that puts CPU settings back when the one that changed them has died, also by kill -9.
+"""Process that restores CPU settings when the process that changed them has died, also by SIGKILL.
 
-It is in a session of its own and holds the host's lock and the read end of a pipe. The other end closes when its maker
-ends for whatever reason: then it restores from the journal. Where there is no journal any more there is nothing to do.
+It runs in its own session and holds the host's lock and the read end of a pipe. The other end closes when its parent
+ends for any reason. Then it restores the settings from the journal, if there still is one.
 """
 
 import os
@@ -18,23 +18,23 @@ from inventory.errors import UnfitError
 PROGRAM = (sys.executable, "-P", "-m", "agents.cpu.guardian")
 READY = b"ready\n"
 PATIENCE_S = 10.0
-"""How long a guardian may take to start, and to end when it is dismissed."""
+"""Timeout for a guardian to start, and to end when it is dismissed."""
 
 
 class Guardian:
-    """A guardian of this process; it watches from when this returns.
+    """Guardian of this process, watching once the constructor returns.
 
     Args:
         root: the host's root.
-        lock: the host's lock, which the guardian holds on to until it has done its work.
-        program: command that runs `main`, to which the root is added.
+        lock: the host's lock, which the guardian holds until it ends.
+        program: command that runs `watch`; the root is appended.
 
     Raises:
-        UnfitError: it does not start.
+        UnfitError: the guardian does not start.
     """
 
     def __init__(self, root: Path, lock: Lock, program: tuple[str, ...] = PROGRAM) -> None:
-        # Nothing of ours is inherited by which somebody who ends all processes of a campaign would find it.
+        # Inherit nothing that marks this process as part of the campaign, so that no clean-up kills it.
         packages = str(Path(__file__).parents[2])
         try:
             self._process = subprocess.Popen(
@@ -48,7 +48,7 @@ class Guardian:
                 pass_fds=(lock.descriptor,),
             )
         except OSError as fault:
-            raise UnfitError(f"{program[0]}: {fault.strerror}: CPU settings are left alone") from None
+            raise UnfitError(f"{program[0]}: {fault.strerror}: CPU settings are left unchanged") from None
         said = self._process.stdout
         ready = said.readline() if said else b""
         if said:
@@ -56,15 +56,15 @@ class Guardian:
         if ready != READY:
             self._process.kill()
             self.dismiss()
-            raise UnfitError("the guardian of CPU settings does not start; they are left alone")
+            raise UnfitError("the guardian of CPU settings does not start; they are left unchanged")
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still watches."""
+        """Whether the guardian is running."""
         return self._process.poll() is None
 
     def dismiss(self) -> None:
-        """Let it go; it restores what is still in the journal and ends."""
+        """Close the pipe; the guardian restores what is still in the journal and ends."""
         if self._process.stdin:
             self._process.stdin.close()
         try:
@@ -75,12 +75,12 @@ class Guardian:
 
 
 def watch(host: HostFiles) -> int:
-    """Wait for the end of standard input, then restore; return the exit status: 1 when something differs still.
+    """Wait for the end of standard input, then restore; return the exit status: 1 when a setting still differs.
 
-    The journal stays until everything is as it was, so that a later attempt can be made.
+    The journal is kept until everything is restored, so that a later attempt is possible.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # Whoever ends a whole session or service ends our maker with it, and then there is work to do.
+        # A signal to the whole session or service also ends the parent, and then the settings must be restored.
         signal.signal(number, signal.SIG_IGN)
     os.write(1, READY)
     os.close(1)

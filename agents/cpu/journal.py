@@ -1,4 +1,4 @@
-"""What a run has found on a host, on disk before anything is written; and the lock that keeps a second run out."""
+"""Journal of a host's original CPU settings, on disk before any change; and the lock that excludes a second run."""
 
 import fcntl
 import json
@@ -17,19 +17,19 @@ PATIENCE_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class CpuJournal:
-    """Who has set a host's CPUs, and how they were before."""
+    """Owner of a host's changed CPU settings, and the settings before."""
 
     owner: str
     before: Snapshot
 
 
 def journal_path(root: Path) -> Path:
-    """Where the journal of a host lies; one at a time."""
+    """Return the path of a host's only journal."""
     return root / FOLDER / JOURNAL
 
 
 def read_journal(root: Path) -> CpuJournal | None:
-    """The journal that a run has left or holds; None when there is none.
+    """Read a host's journal; return None when there is none.
 
     Raises:
         UnfitError: it cannot be read.
@@ -43,12 +43,12 @@ def read_journal(root: Path) -> CpuJournal | None:
     except OSError as fault:
         raise UnfitError(f"{path}: cannot be read: {fault.strerror}") from None
     except (ValueError, KeyError, TypeError, InputError) as fault:
-        # It is renamed into place, so that no crash leaves half of one.
+        # The journal is renamed into place, so that a crash never leaves a partial one.
         raise UnfitError(f"{path}: not a journal of CPU settings ({fault}); remove it if it is not needed") from None
 
 
 def write_journal(root: Path, journal: CpuJournal) -> None:
-    """Put a journal in place, safe on disk when this returns.
+    """Write a journal; it is on disk when this returns.
 
     Raises:
         UnfitError: it cannot be written.
@@ -68,16 +68,16 @@ def write_journal(root: Path, journal: CpuJournal) -> None:
         finally:
             os.close(folder)
     except OSError as fault:
-        raise UnfitError(f"{path}: cannot be written: {fault.strerror}; CPU settings are left alone") from None
+        raise UnfitError(f"{path}: cannot be written: {fault.strerror}; CPU settings are left unchanged") from None
 
 
 def remove_journal(root: Path) -> None:
-    """Remove the journal of what has been put back."""
+    """Remove the journal after everything is restored."""
     journal_path(root).unlink(missing_ok=True)
 
 
 class HeldError(UnfitError):
-    """Somebody else, the `holder`, is setting this host's CPUs."""
+    """Raised when the CPU settings of a host are locked by `holder`."""
 
     def __init__(self, holder: str) -> None:
         super().__init__(f"the CPU settings of this host are held by {holder}")
@@ -85,16 +85,16 @@ class HeldError(UnfitError):
 
 
 class Lock:
-    """The right to set this host's CPUs, held until every process that has the descriptor has closed it.
+    """Lock on this host's CPU settings, held until every process that has the descriptor has closed it.
 
     Args:
         root: the host's root.
-        owner: who is named to others that want it.
-        patience_s: how long somebody else's lock is waited for; the guardian of a campaign that has just died needs a
+        owner: name shown to others that request the lock.
+        patience_s: timeout for a lock held by another owner; the guardian of a campaign that has just died needs a
             moment. None: `PATIENCE_S`.
 
     Raises:
-        HeldError: somebody else holds it.
+        HeldError: another owner holds it.
         UnfitError: the folder cannot be written.
     """
 
@@ -106,7 +106,7 @@ class Lock:
         except OSError as fault:
             raise UnfitError(f"{path}: cannot be written: {fault.strerror}; CPU settings need root") from None
         if not self._take(PATIENCE_S if patience_s is None else patience_s):
-            holder = os.pread(self.descriptor, 4096, 0).decode(errors="replace") or "somebody who has just begun"
+            holder = os.pread(self.descriptor, 4096, 0).decode(errors="replace") or "an owner that has just started"
             os.close(self.descriptor)
             raise HeldError(holder)
         os.ftruncate(self.descriptor, 0)
@@ -125,5 +125,5 @@ class Lock:
                 return True
 
     def close(self) -> None:
-        """Let go."""
+        """Release the lock."""
         os.close(self.descriptor)

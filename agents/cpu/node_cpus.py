@@ -1,6 +1,6 @@
-"""The CPUs of this agent's node: set as the controller asks, and put back when it says so or the agent ends.
+"""CPU settings of this agent's node: changed and restored by commands, and restored when the agent ends.
 
-After either the agent and its workers may use the CPUs again that they had.
+After either, the CPU affinity of the agent and its workers is restored as well.
 """
 
 import logging
@@ -8,29 +8,29 @@ from collections.abc import Callable, Iterable
 
 from msgspec import structs
 
-from agents.cpu.affinity import Affinity, as_list
-from agents.cpu.answer import CpuAnswer
+from agents.cpu.affinity import Affinity, format_cpus
 from agents.cpu.control import CpuControl
 from agents.cpu.journal import Lock
 from agents.cpu.plan import plan
-from agents.cpu.wish import CpuRequest
+from agents.cpu.request import CpuRequest
+from agents.cpu.result import CpuResult
 from agents.host_files import HostFiles
 from agents.protocol import CpuSetting, CpusSet, SetCpus
 from inventory.errors import MillraceError
 
-_KEPT_BACK = "its control group (cpuset) does not have them any more"
+_KEPT_BACK = "its control group (cpuset) no longer contains them"
 
 _log = logging.getLogger(__name__)
 
 
 class NodeCpus:
-    """Answers the commands about CPUs. One call at a time; each may take seconds.
+    """Handler of the CPU commands. Calls must not overlap; each may take seconds.
 
     Args:
         host: the node's files.
-        owner: who is named to a second campaign that wants the same.
-        affinity: of the agent at its start.
-        processes: gives the ids of the agent, its workers, and who makes them.
+        owner: name shown to a second campaign that requests the same node.
+        affinity: CPU affinity of the agent at its start.
+        processes: returns the process ids of the agent, its workers, and the process that forks them.
     """
 
     def __init__(self, host: HostFiles, owner: str, affinity: Affinity, processes: Callable[[], Iterable[int]]) -> None:
@@ -39,61 +39,61 @@ class NodeCpus:
         self._control = CpuControl(host, owner)
 
     def set(self, command: SetCpus) -> CpusSet:
-        """Do what the command says, or say why that is impossible."""
+        """Carry out a command; the reply reports settings that are impossible."""
         if command.check:
-            return _answered(lambda: self._check(command))
-        answer = _answered(lambda: self._set(command))
-        return structs.replace(answer, settings=answer.settings + self._give_back())
+            return _as_message(lambda: self._check(command))
+        result = _as_message(lambda: self._set(command))
+        return structs.replace(result, settings=result.settings + self._restore_affinity())
 
     def restore(self) -> CpusSet:
-        """Put everything back; nothing happens when nothing was set."""
+        """Restore everything; do nothing when nothing was changed."""
 
-        def restore() -> CpuAnswer:
-            answer = self._control.restore()
+        def restore() -> CpuResult:
+            result = self._control.restore()
             self._control = CpuControl(self._host, self._owner)
-            return answer
+            return result
 
-        answer = _answered(restore)
-        for setting in self._give_back():
+        result = _as_message(restore)
+        for setting in self._restore_affinity():
             _log.info("%s: %s, were %s %s", setting.setting, setting.got, setting.before, setting.reason)
-        return answer
+        return result
 
-    def _give_back(self) -> tuple[CpuSetting, ...]:
-        """What processes lacked that CPUs on line have taken along, and whether they have it again."""
+    def _restore_affinity(self) -> tuple[CpuSetting, ...]:
+        """Restore the affinity of processes after CPUs were offline; return what changed."""
         return tuple(
             CpuSetting(
                 setting=f"CPUs of process {bound.process}",
-                before=as_list(bound.before),
-                asked=as_list(bound.wanted),
-                got=as_list(bound.now),
+                before=format_cpus(bound.before),
+                asked=format_cpus(bound.wanted),
+                got=format_cpus(bound.now),
                 ok=bound.ok,
                 reason="" if bound.ok else _KEPT_BACK,
             )
-            for bound in self._affinity.give_back(self._processes())
+            for bound in self._affinity.restore_all(self._processes())
         )
 
-    def _check(self, command: SetCpus) -> CpuAnswer:
-        answer = plan(CpuRequest.from_document(command.settings), self._host)
-        if not answer.refused:
-            # Who may not take it, or finds it taken, could set nothing later.
+    def _check(self, command: SetCpus) -> CpuResult:
+        result = plan(CpuRequest.from_document(command.settings), self._host)
+        if not result.refused:
+            # Without the lock, later commands would fail.
             Lock(self._host.root, self._owner).close()
-        return answer
+        return result
 
-    def _set(self, command: SetCpus) -> CpuAnswer:
+    def _set(self, command: SetCpus) -> CpuResult:
         if command.hz is not None:
             return self._control.set_frequency(command.hz)
         return self._control.apply(CpuRequest.from_document(command.settings))
 
 
-def _answered(work: Callable[[], CpuAnswer]) -> CpusSet:
+def _as_message(work: Callable[[], CpuResult]) -> CpusSet:
     try:
-        answer = work()
+        result = work()
     except MillraceError as fault:
         return CpusSet(refused=(str(fault),))
     return CpusSet(
         settings=tuple(
             CpuSetting(setting=s.what, before=s.before, asked=s.asked, got=s.got, ok=s.ok is True, reason=s.reason)
-            for s in answer.settings
+            for s in result.settings
         ),
-        refused=tuple(str(refusal) for refusal in answer.refused),
+        refused=tuple(str(refusal) for refusal in result.refused),
     )

@@ -1,66 +1,66 @@
-"""What a wish would change on a host, and what of it is impossible. Nothing is written."""
+"""Dry run of a request: the changes it would make on a host, and the settings that are impossible."""
 
 from dataclasses import replace
 
 from agents.cpu import driver, epp, frequency, governor, hotplug, smt, turbo
-from agents.cpu.answer import CpuAnswer, Refusal, Setting
+from agents.cpu.feature import Feature, SettingChange, View, read_view
+from agents.cpu.request import CpuRequest
+from agents.cpu.result import CpuResult, Refusal, Setting
 from agents.cpu.snapshot import Snapshot, boot_id
-from agents.cpu.step import Feature, Step, View, look
 from agents.cpu.topology import with_switched
-from agents.cpu.wish import CpuRequest
 from agents.host_files import HostFiles
 
 FEATURES: tuple[Feature, ...] = (driver, smt, hotplug, turbo, governor, frequency, epp)
-"""In the order in which they are set: each may change what the later ones find."""
+"""In the order in which they are set: each may affect the later ones."""
 
 INITIAL_NAMESPACES = {"pid": "pid:[4026531836]", "user": "user:[4026531837]"}
-"""Numbers that the kernel gives to the namespaces of the host itself (Linux, include/uapi/linux/nsfs.h)."""
+"""Inode numbers of the host's initial namespaces (Linux, include/uapi/linux/nsfs.h)."""
 
 AS_ROOT = "set once, by provisioning; or by agents that are root (millrace_user: root)"
 
 
-def plan(wish: CpuRequest, host: HostFiles, before: Snapshot | None = None) -> CpuAnswer:
-    """Check a wish against a host, and predict what would be written.
+def plan(request: CpuRequest, host: HostFiles, before: Snapshot | None = None) -> CpuResult:
+    """Check a request against a host, and predict what would be written.
 
-    Policies of CPUs that would have to be turned on first are not there yet, so that they are not predicted.
+    Policies of CPUs that must be turned on first do not exist yet and are not predicted.
 
     Args:
-        wish: what is wanted.
+        request: requested settings.
         host: the host.
-        before: how it was found, when something has been set since; it knows the cores that are off.
+        before: original settings, when something has been changed since; they include the offline cores.
     """
-    view = look(host, before.cores if before else ())
-    refused = tuple(impossible(wish, view))
-    closed = closed_to_us(host)
+    view = read_view(host, before.cores if before else ())
+    refused = tuple(impossible(request, view))
+    closed = why_not_settable(host)
     settings: list[Setting] = []
     changed = False
     for feature in FEATURES:
-        steps = feature.steps(wish, view) if not refused else []
-        settings += [Setting(step.what, step.path, step.before, step.asked) for step in steps]
-        changed = changed or not all(step.is_taken for step in steps)
-        view = _after(view, steps)
+        changes = feature.changes(request, view) if not refused else []
+        settings += [Setting(change.what, change.path, change.before, change.asked) for change in changes]
+        changed = changed or not all(change.is_in_effect for change in changes)
+        view = _after(view, changes)
     if closed and (changed or refused):
-        # Files that are closed for this reason are not worth a line each.
+        # One refusal instead of one per file.
         refused = (closed,)
-    return CpuAnswer(changed and not refused, tuple(settings) if not refused else (), refused)
+    return CpuResult(changed and not refused, tuple(settings) if not refused else (), refused)
 
 
-def impossible(wish: CpuRequest, view: View) -> list[Refusal]:
-    """All that this host cannot do of a wish; who may not write is refused only where something is to be written."""
+def impossible(request: CpuRequest, view: View) -> list[Refusal]:
+    """Return all impossible settings; missing permission is a refusal only where a value must be written."""
     refused: list[Refusal] = []
     for feature in FEATURES:
-        steps = [step for step in feature.steps(wish, view) if not step.is_taken]
+        changes = [change for change in feature.changes(request, view) if not change.is_in_effect]
         finding = feature.probe(view.host)
         if finding.status != "denied":
-            refused += feature.refusals(wish, view)
-        elif steps:
-            refused.append(Refusal(steps[0].what, steps[0].asked, AS_ROOT, finding.reason))
+            refused += feature.refusals(request, view)
+        elif changes:
+            refused.append(Refusal(changes[0].what, changes[0].asked, AS_ROOT, finding.reason))
     return refused
 
 
-def found(host: HostFiles) -> Snapshot:
-    """Read everything that can be set, before anything is."""
-    view = look(host)
+def take_snapshot(host: HostFiles) -> Snapshot:
+    """Read everything that can be set, before any change."""
+    view = read_view(host)
     working = {policy.name for policy in view.policies}
     values: dict[str, str] = {}
     unreadable: list[str] = []
@@ -76,11 +76,11 @@ def found(host: HostFiles) -> Snapshot:
     return Snapshot(boot_id(host), values, {}, tuple(unreadable), view.topology.cores)
 
 
-def closed_to_us(host: HostFiles) -> Refusal | None:
-    """Why CPUs cannot be set from here at all: `/sys` is read-only, or we are in a container."""
+def why_not_settable(host: HostFiles) -> Refusal | None:
+    """Return why no CPU setting can be changed from here: `/sys` is read-only, or this is a container."""
     if "ro" in _mount_of_sys(host)[1]:
         return Refusal("host", "CPU settings", "", "/sys is mounted read-only")
-    if not is_kernels_own(host):
+    if not is_real_sysfs(host):
         return None
     for name, initial in INITIAL_NAMESPACES.items():
         try:
@@ -93,17 +93,19 @@ def closed_to_us(host: HostFiles) -> Refusal | None:
     return None
 
 
-def is_kernels_own(host: HostFiles) -> bool:
-    """Whether `/sys` is the machine's own, and not a copy that a node has for itself."""
+def is_real_sysfs(host: HostFiles) -> bool:
+    """Return whether `/sys` is the machine's own, and not a node's copy."""
     return _mount_of_sys(host)[0] == "sysfs"
 
 
-def _after(view: View, steps: list[Step]) -> View:
-    """The view once these steps are taken, as far as CPUs go off."""
+def _after(view: View, changes: list[SettingChange]) -> View:
+    """Return the view after these changes, as far as CPUs go offline or online."""
     switched = {
-        int(step.path.split("/")[-2][3:]): step.write == hotplug.ON for step in steps if step.path.endswith("/online")
+        int(change.path.split("/")[-2][3:]): change.write == hotplug.ON
+        for change in changes
+        if change.path.endswith("/online")
     }
-    if any(step.path == smt.CONTROL and step.write == "off" for step in steps):
+    if any(change.path == smt.CONTROL and change.write == "off" for change in changes):
         switched |= dict.fromkeys(smt.siblings(view.topology), False)
     online = with_switched(view.topology, switched)
     policies = tuple(policy for policy in view.policies if online.intersection(policy.cpus))
@@ -111,7 +113,7 @@ def _after(view: View, steps: list[Step]) -> View:
 
 
 def _mount_of_sys(host: HostFiles) -> tuple[str, list[str]]:
-    """Kind and options of what is mounted at /sys; of several the last, which covers the others."""
+    """Return type and options of the mount at /sys; of several the last, which covers the others."""
     kind, options = "", list[str]()
     for line in (host.read_if_there("proc/mounts") or "").splitlines():
         fields = line.split()

@@ -1,4 +1,4 @@
-"""The cpufreq policies of a host: groups of CPUs that share one clock."""
+"""cpufreq policies of a host: groups of CPUs that share one clock."""
 
 from dataclasses import dataclass
 
@@ -10,20 +10,20 @@ POLICIES = f"{FOLDER}/cpufreq"
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One policy of which at least one CPU works. Clocks are in kHz; None is what the kernel does not say.
+    """One policy with at least one online CPU. Clocks are in kHz; None when the kernel does not report a value.
 
     Attributes:
-        name: like `policy0`.
-        cpus: all its CPUs, also those that are off.
+        name: such as `policy0`.
+        cpus: all its CPUs, offline ones included.
         driver: the cpufreq driver.
-        governor: the one in force.
-        governors: those that can be chosen.
-        low, high: the range in force (`scaling_min_freq`, `scaling_max_freq`).
-        lowest, highest: what the hardware can do (`cpuinfo_min_freq`, `cpuinfo_max_freq`).
+        governor: current governor.
+        governors: available governors.
+        low, high: current range (`scaling_min_freq`, `scaling_max_freq`).
+        lowest, highest: hardware range (`cpuinfo_min_freq`, `cpuinfo_max_freq`).
         base: the highest clock without turbo.
-        table: the clocks that can be chosen, ascending; empty when any can.
-        epp: the energy-performance preference in force.
-        epps: those that can be chosen.
+        table: available clocks, ascending; empty when every clock is available.
+        epp: current energy-performance preference.
+        epps: available preferences.
     """
 
     name: str
@@ -41,14 +41,14 @@ class Policy:
     epps: tuple[str, ...]
 
     def file(self, name: str) -> str:
-        """The path of one of its files."""
+        """Return the path of one of its files."""
         return f"{POLICIES}/{self.name}/{name}"
 
 
 def read_policies(host: HostFiles, online: frozenset[int]) -> tuple[Policy, ...]:
-    """The policies that have a CPU on line, by number.
+    """Read the policies with an online CPU, in order of number.
 
-    Kernels differ in what is left of a policy whose CPUs are all off: nothing, or files that answer EBUSY.
+    When all CPUs of a policy are offline, some kernels remove its files; with others, reading them fails with EBUSY.
     """
     names = [name for name in host.names(POLICIES) if name.startswith("policy") and name[6:].isdigit()]
     found = (_read(host, name) for name in sorted(names, key=lambda name: int(name[6:])))
@@ -89,5 +89,5 @@ def _read(host: HostFiles, name: str) -> Policy | None:
 
 
 def no_policy(host: HostFiles) -> str:
-    """Say that the kernel scales no clocks here, and whether that is to be wondered at."""
+    """Return the message for a host without cpufreq, and whether that is usual there."""
     return f"no cpufreq policy (usual in virtual machines{', and this is one' if host.is_virtual else ''})"

@@ -1,4 +1,4 @@
-"""The CPU settings of a host as they were found, and what is needed to put them back."""
+"""Original CPU settings of a host, with everything needed to restore them."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Every file that can be set, with its value; JSON in a journal and in what provisioning keeps.
+    """Every file that can be set, with its value; stored as JSON in the journal and by provisioning.
 
     Attributes:
-        boot_id: the boot for which it holds; the next one begins with the kernel's own settings. None: not known.
-        values: path -> text, as found before anything was written.
-        later: path -> text of files that appeared afterwards, as found when they did: CPUs that were off have no
-            clock to set until they are on.
-        unreadable: files that were there and could not be read; they are never written.
-        cores: which CPUs are one core; the kernel says it only of CPUs that are on.
+        boot_id: the boot of the snapshot; a reboot resets all settings. None: unknown.
+        values: path -> text, before any change.
+        later: path -> text of files that appeared afterwards, when they appeared: CPUs that are offline have no
+            clock files until they come online.
+        unreadable: files that exist but could not be read; they are never written.
+        cores: the CPUs of each core; the kernel reports them only for online CPUs.
     """
 
     boot_id: str | None
@@ -33,19 +33,19 @@ class Snapshot:
     cores: tuple[Core, ...] = ()
 
     def value(self, path: str) -> str | None:
-        """What a file held when it was first seen; None when it was not."""
+        """Return the value of a file when first seen; None for a file that was never seen."""
         return self.values.get(path, self.later.get(path))
 
     def with_later(self, values: Mapping[str, str]) -> "Snapshot":
-        """The same, with files that have just appeared."""
+        """Return a copy with files that have just appeared."""
         return dataclasses.replace(self, later={**self.later, **values})
 
     def is_of_this_boot(self, host: HostFiles) -> bool:
-        """Whether the host has not been started anew since; unknown counts as the same boot."""
+        """Return whether the host has not rebooted since; an unknown boot counts as the same."""
         return self.boot_id is None or self.boot_id == boot_id(host)
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the snapshot as JSON."""
         return {
             "version": VERSION,
             "boot_id": self.boot_id,
@@ -57,10 +57,10 @@ class Snapshot:
 
     @classmethod
     def from_document(cls, document: Any, where: str = "before") -> Self:
-        """Read what `to_document` gave.
+        """Read the output of `to_document`.
 
         Raises:
-            InputError: it is not that, or names files that are none of a CPU's.
+            InputError: the document is invalid, or names files outside of the CPU folder.
         """
         try:
             if document["version"] != VERSION:
@@ -71,7 +71,7 @@ class Snapshot:
         except (KeyError, TypeError, ValueError, AttributeError) as fault:
             raise InputError(f"{where}: not the CPU settings of a host: {type(fault).__name__}: {fault}") from None
         for path, value in [*values.items(), *later.items()]:
-            # It is written to as root.
+            # These files are written by root.
             if not (isinstance(path, str) and path.startswith(FOLDER + "/")) or ".." in path.split("/"):
                 raise InputError(f"{where}: {path!r} is not a file below /{FOLDER}")
             if not isinstance(value, str):
@@ -80,5 +80,5 @@ class Snapshot:
 
 
 def boot_id(host: HostFiles) -> str | None:
-    """The kernel's random id of this boot; None where there is none to read."""
+    """Return the kernel's random id of this boot; None when it cannot be read."""
     return host.read_if_there(BOOT_ID) or None

@@ -1,6 +1,6 @@
-"""Which CPUs there are, which are on line, and which are one core of one socket.
+"""Topology of a host: its CPUs, which of them are online, and their cores and sockets.
 
-The kernel describes the topology only of CPUs that are on line: the rest is known from before, or not at all.
+The kernel describes the topology of online CPUs only; offline CPUs are known from an earlier snapshot, or not at all.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,9 +25,9 @@ class Topology:
 
     Attributes:
         present: all CPUs, ascending.
-        online: those that work.
-        fixed: those that cannot be turned off.
-        cores: what is known of cores, by their lowest CPU.
+        online: CPUs that are online.
+        fixed: CPUs that cannot be turned off.
+        cores: known cores, ordered by their lowest CPU.
     """
 
     present: tuple[int, ...]
@@ -37,13 +37,13 @@ class Topology:
 
     @property
     def unknown(self) -> tuple[int, ...]:
-        """CPUs that are off and belong to a core that the kernel does not name."""
+        """Offline CPUs of cores that the kernel does not describe."""
         known = {cpu for core in self.cores for cpu in core.cpus}
         return tuple(cpu for cpu in self.present if cpu not in known)
 
     @property
     def cores_online(self) -> tuple[Core, ...]:
-        """Cores of which at least one CPU works."""
+        """Cores with at least one online CPU."""
         return tuple(core for core in self.cores if self.online.intersection(core.cpus))
 
     @property
@@ -53,15 +53,15 @@ class Topology:
 
 
 def switch(cpu: int) -> str:
-    """The file that turns a CPU on and off."""
+    """Return the file that turns a CPU on and off."""
     return f"{FOLDER}/cpu{cpu}/online"
 
 
 def parse_list(text: str) -> tuple[int, ...]:
-    """CPUs of a kernel's list, like `0-3,8`.
+    """Parse a kernel's list of CPUs, such as `0-3,8`.
 
     Raises:
-        ValueError: it is no such list.
+        ValueError: the text is not such a list.
     """
     found: list[int] = []
     for part in filter(None, text.replace(" ", ",").split(",")):
@@ -71,12 +71,12 @@ def parse_list(text: str) -> tuple[int, ...]:
 
 
 def read_topology(host: HostFiles, known: Iterable[Core] = ()) -> Topology:
-    """Read the topology; `known` are cores as they were found earlier, which may be off by now."""
+    """Read the topology; `known` are cores found earlier, which may be offline now."""
     names = host.names(FOLDER)
     present = tuple(sorted(int(name[3:]) for name in names if name.startswith("cpu") and name[3:].isdigit()))
     mask = _list(host, f"{FOLDER}/online")
     said = {cpu: host.read_if_there(switch(cpu)) for cpu in present}
-    # A CPU without a switch of its own is on, unless the mask says otherwise.
+    # A CPU without an `online` file is online, unless the kernel's mask excludes it.
     online = {cpu for cpu in present if (said[cpu] == "1" if said[cpu] is not None else mask is None or cpu in mask)}
     fixed = {cpu for cpu in present if not host.exists(switch(cpu))}
     sockets: dict[frozenset[int], int] = {frozenset(core.cpus): core.socket for core in known}
@@ -85,7 +85,7 @@ def read_topology(host: HostFiles, known: Iterable[Core] = ()) -> Topology:
         if found is None:
             continue
         siblings, socket = found
-        # While one sibling is off the other does not name it, so that earlier knowledge is joined.
+        # The kernel does not list an offline sibling, so earlier cores are merged.
         for earlier in [other for other in sockets if other & siblings]:
             siblings |= earlier
             del sockets[earlier]
@@ -95,18 +95,18 @@ def read_topology(host: HostFiles, known: Iterable[Core] = ()) -> Topology:
 
 
 def with_switched(topology: Topology, switched: Mapping[int, bool]) -> frozenset[int]:
-    """CPUs on line once those of `switched` are on (True) or off (False)."""
+    """Return the online CPUs once those of `switched` are on (True) or off (False)."""
     return frozenset(cpu for cpu in topology.present if switched.get(cpu, cpu in topology.online))
 
 
 def _siblings(host: HostFiles, cpu: int) -> tuple[frozenset[int], int] | None:
-    """The CPUs of this CPU's core, itself included, and the socket; None where the kernel tells no topology."""
+    """Return the CPUs of this CPU's core, itself included, and its socket."""
     folder = f"{FOLDER}/cpu{cpu}/topology"
     if not host.exists(folder):
         return frozenset({cpu}), 0
     siblings = _list(host, f"{folder}/core_cpus_list") or _list(host, f"{folder}/thread_siblings_list") or ()
     socket = host.read_if_there(f"{folder}/physical_package_id") or ""
-    # Some ARM firmware answers -1: nothing is known of sockets then.
+    # Some ARM firmware reports -1 for an unknown socket.
     return frozenset({cpu, *siblings}), int(socket) if socket.isdigit() else 0
 
 

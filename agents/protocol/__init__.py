@@ -1,12 +1,11 @@
-"""The control channel: one JSON object per line, in both directions, on pipes or over SSH.
+"""The control protocol: one JSON object per line, in both directions, on pipes or over SSH.
 
-Two channels speak this protocol: controller <-> node agent, and node agent <-> each of its workers. Each
-message is one frozen struct with its `type`; `VERSION` is in the first message of each side and a side
-that meets another version stops with an error. Messages of a topology carry its `epoch`: what belongs to an
-older start is ignored.
+It is used between controller and node agent, and between a node agent and each of its workers. Each message is one
+frozen struct with its `type`. The first message of each side contains `VERSION`; a side that receives another version
+stops with an error. Messages about a topology contain its `epoch`; messages of older epochs are ignored.
 
-A channel that ends (end of file) means that the other side is gone: an agent stops its workers and exits,
-a worker exits.
+The end of a channel (end of file) means that the other side is gone: an agent then stops its workers and exits, and a
+worker exits.
 """
 
 import msgspec
@@ -159,16 +158,16 @@ _reports: msgspec.json.Decoder[Report] = msgspec.json.Decoder(Report)
 
 
 def encode(message: Message) -> bytes:
-    """One message as a line, newline included."""
+    """Encode a message as a line, including the newline."""
     return _encoder.encode(message) + b"\n"
 
 
 NONSENSE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding raises; msgspec leaves to Python's own errors what is no UTF-8, or is nested too deep."""
+"""Exceptions of decoding; for invalid UTF-8 and too deep nesting msgspec raises Python's own."""
 
 
 class _AnyVersion(Struct):
-    """What the first message of either side has in every version of the protocol."""
+    """The part of the first message that is the same in every version of the protocol."""
 
     version: Count
 
@@ -184,15 +183,15 @@ def _explain(what: str, line: bytes, fault: Exception) -> RunError:
 
 
 def other_version(theirs: int) -> RunError:
-    """The error of meeting a side with another version."""
-    return RunError(f"the other side speaks control protocol {theirs}, this one speaks {VERSION}")
+    """Return the error for another version of the protocol at the other side."""
+    return RunError(f"the other side uses control protocol {theirs}, this one uses {VERSION}")
 
 
 def decode_command(line: bytes) -> Command:
-    """Read a line that a controller (or an agent, for its worker) sent.
+    """Decode a line from a controller (or, in a worker, from its agent).
 
     Raises:
-        RunError: it is not a message of this protocol.
+        RunError: it is not a command of this protocol.
     """
     try:
         return _commands.decode(line)
@@ -201,10 +200,10 @@ def decode_command(line: bytes) -> Command:
 
 
 def decode_report(line: bytes) -> Report:
-    """Read a line that an agent (or a worker, for its agent) sent.
+    """Decode a line from an agent (or, in an agent, from a worker).
 
     Raises:
-        RunError: it is not a message of this protocol.
+        RunError: it is not a report of this protocol.
     """
     try:
         return _reports.decode(line)

@@ -44,7 +44,7 @@ class SetCpus(Message, frozen=True, tag="set_cpus"):
     """Set the node's CPUs, and keep what was found. Answered by `CpusSet`.
 
     Attributes:
-        settings: those of `agents.cpu.wish.CpuRequest` that are given.
+        settings: those of `agents.cpu.request.CpuRequest` that are given.
         hz: instead of settings: fix all clocks at that.
         check: only say which settings are impossible.
     """

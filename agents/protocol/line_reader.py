@@ -1,21 +1,21 @@
-"""Lines out of the pieces in which a pipe delivers them."""
+"""Assembly of lines from the pieces that a pipe delivers."""
 
 from agents.protocol import MAX_LINE
 from inventory.errors import RunError
 
 
 class Lines:
-    """Cuts a byte stream into lines; what it holds is bounded."""
+    """Splits a byte stream into lines; its buffer is bounded."""
 
     def __init__(self, longest: int = MAX_LINE) -> None:
         self._longest = longest
         self._held = bytearray()
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """Return the lines that `piece` completes, without their ends and without empty ones.
+        """Return the non-empty lines that `piece` completes, without newlines.
 
         Raises:
-            RunError: a line is longer than the longest allowed.
+            RunError: a line exceeds the maximum length.
         """
         *ended, rest = piece.split(b"\n")
         lines = []

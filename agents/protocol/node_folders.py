@@ -1,17 +1,17 @@
-"""Where things lie on a node.
+"""The files and folders on a node.
 
-    <node folder>/                the folder of the controller's `Welcome`
-        inputs/<file>             prepared inputs, put there by the controller before `Start`
-        logs/agent.log            what the agent and its sensors printed
+    <node folder>/                the folder in the controller's `Welcome`
+        inputs/<file>             prepared inputs, copied by the controller before `Start`
+        logs/agent.log            output of the agent and its sensors
         <run>/                    one run
             traces/               Arrow stream files of the agent and of all workers of this node
             answer/               answer parts of the sinks of this node
             checkpoints/<barrier>/<executor>   snapshots
-            logs/worker-<k>.log   what the worker of slot k printed, its tracebacks included
-            profiles/             sampled stacks, where they were asked for
+            logs/worker-<k>.log   output of the worker of slot k, including tracebacks
+            profiles/             sampled stacks, if requested
 
-A later start of the same run adds to the files of the earlier ones, so a controller that wants to forget an attempt
-gives the next one another run id.
+A later epoch of the same run adds to the files of the earlier ones. To discard an attempt, a controller uses another
+run id for the next one.
 """
 
 import hashlib
@@ -24,19 +24,19 @@ from urllib.parse import quote
 from inventory.errors import RunError
 
 _PLAIN = re.compile(r"[A-Za-z0-9_+=,@-][A-Za-z0-9_.+=,@-]{0,199}")
-"""Names that can be one path component and nothing else: no separator, no leading dot."""
+"""Names that are safe as one path component: no separator, no leading dot."""
 
 
 _LONGEST = 200
 _KEPT = 100
-"""Characters of a file name that is made from any name, and of the beginning of one that would be longer."""
+"""Most characters of a generated file name, and the characters kept of a longer one."""
 
 _LONGEST_ANYWHERE = 255
-"""Bytes of a file name that every file system takes."""
+"""Bytes of a file name that every file system supports."""
 
 
 def file_name(name: str) -> str:
-    """A file name for anything that has a name; different names get different ones, and plain ones stay as they are.
+    """Return a file name for any name; different names get different file names, and plain names stay unchanged.
 
     >>> file_name("count[3]"), file_name("../a b[0]")
     ('count[3]', '%2E.%2Fa%20b[0]')
@@ -50,10 +50,10 @@ def file_name(name: str) -> str:
 
 
 def plain_name(kind: str, name: str) -> str:
-    """Return `name` when it can safely be one path component.
+    """Return `name` if it is safe as one path component.
 
     Raises:
-        RunError: it cannot; `kind` says in the message what it is the name of.
+        RunError: it is not; the message begins with `kind`.
     """
     if not _PLAIN.fullmatch(name):
         raise RunError(f"the {kind} {name!r} cannot be a file name: letters, digits and _.+=,@- only, no leading dot")
@@ -61,7 +61,7 @@ def plain_name(kind: str, name: str) -> str:
 
 
 def component(name: str) -> str:
-    """Return `name`, which a node gave, when it is one component of a path and nothing else.
+    """Return `name`, received from a node, if it is a single path component.
 
     Raises:
         RunError: it is not.
@@ -73,7 +73,7 @@ def component(name: str) -> str:
 
 
 def below(folder: Path, path: str) -> Path:
-    """Return `folder / path` when that lies below `folder`, wherever links on the way lead.
+    """Return `folder / path` if that lies below `folder` after symbolic links are resolved.
 
     Raises:
         RunError: it does not.
@@ -89,7 +89,7 @@ def below(folder: Path, path: str) -> Path:
 
 
 def regular_files(folder: Path, pattern: str) -> list[Path]:
-    """Files of a folder in order of their names; no links, which may lead anywhere, and nothing that is no file."""
+    """Return the regular files of a folder, sorted by name, without symbolic links, which may lead anywhere."""
     found = sorted(folder.glob(pattern)) if folder.is_dir() else []
     return [path for path in found if stat.S_ISREG(path.lstat().st_mode)]
 
@@ -106,11 +106,11 @@ class NodeFolder:
         return self.path / "logs" / "agent.log"
 
     def input(self, file: str) -> Path:
-        """A prepared input by its file name."""
+        """Return the path of a prepared input by its file name."""
         return self.path / "inputs" / plain_name("input file", file)
 
     def run(self, run: str) -> "RunFolder":
-        """Folder of one run."""
+        """Return the folder of one run."""
         return RunFolder(self.path / plain_name("run", run))
 
 
@@ -122,36 +122,36 @@ class RunFolder:
 
     @property
     def traces(self) -> Path:
-        """Trace files of all processes; their names hold node and slot."""
+        """Trace files of all processes; their names contain node and slot."""
         return self.path / "traces"
 
     @property
     def profiles(self) -> Path:
-        """Sampled stacks of workers; file names hold node and slot."""
+        """Sampled stacks of workers; file names contain node and slot."""
         return self.path / "profiles"
 
     @property
     def answers(self) -> Path:
-        """Parts of the answer; file names hold table and executor."""
+        """Parts of the answer; file names contain table and executor."""
         return self.path / "answer"
 
     def log(self, slot: int) -> Path:
-        """Log of a slot's worker."""
+        """Return the log of a slot's worker."""
         return self.path / "logs" / f"worker-{slot}.log"
 
     def checkpoint(self, barrier: int) -> Path:
-        """Snapshots at a barrier, a file per executor."""
+        """Return the folder of the snapshots at a barrier, a file per executor."""
         return self.path / "checkpoints" / str(barrier)
 
     def snapshot(self, barrier: int, executor: str) -> Path:
-        """One executor's snapshot."""
+        """Return the path of an executor's snapshot."""
         return self.checkpoint(barrier) / file_name(executor)
 
     def make(self) -> None:
-        """Make what is missing.
+        """Create missing folders.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: a folder cannot be created.
         """
         for folder in (self.traces, self.path / "logs"):
             folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """The sending end of a control channel.
 
-Not asyncio's pipe transport, which takes anything readable for a sign that the pipe is closed: sshd gives its
-commands one socket for both directions.
+asyncio's pipe transport cannot be used: it treats a readable descriptor as a closed pipe, but sshd gives its commands
+one socket for both directions.
 """
 
 import asyncio
@@ -12,17 +12,17 @@ from agents import protocol
 from agents.protocol import Message, Progress, Vitals
 
 FLUSH_S = 1.0
-"""How long the last lines may take to leave."""
+"""How long writing the last lines may take."""
 
 _MOST_WAITING_BYTES = 1024 * 1024
-"""While so much waits for a reader, `Progress` and `Vitals` are dropped: what waits says more."""
+"""While more bytes are waiting for the reader, `Progress` and `Vitals` are dropped in favour of other messages."""
 
 
 class Output:
-    """Sends messages without ever waiting for the reader."""
+    """Sends messages without blocking on the reader."""
 
     def __init__(self, descriptor: int) -> None:
-        """Own `descriptor` from now on; to be made within a running event loop."""
+        """Take ownership of `descriptor`; requires a running event loop."""
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
         self._loop = asyncio.get_running_loop()
@@ -33,7 +33,7 @@ class Output:
         self.on_lost: Callable[[], None] = lambda: None
 
     def send(self, message: Message) -> None:
-        """Send a message, now or as soon as the reader takes it."""
+        """Send a message, now or as soon as the reader accepts it."""
         if self._lost or (isinstance(message, Progress | Vitals) and len(self._waiting) > _MOST_WAITING_BYTES):
             return
         idle = not self._waiting
@@ -42,7 +42,7 @@ class Output:
             self._write()
 
     async def flush(self) -> None:
-        """Wait until everything has left, at most `FLUSH_S`."""
+        """Wait until everything is written, at most `FLUSH_S`."""
         try:
             async with asyncio.timeout(FLUSH_S):
                 await self._empty.wait()
@@ -50,7 +50,7 @@ class Output:
             self._lose()
 
     def close(self) -> None:
-        """Drop what still waits, and close the descriptor."""
+        """Drop unwritten messages, and close the descriptor."""
         if not self._closed:
             self._closed = True
             self._lose()

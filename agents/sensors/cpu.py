@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
 
-from agents.cpu.plan import is_kernels_own
+from agents.cpu.plan import is_real_sysfs
 from agents.power.host import MeteredHost
 from agents.sensors.base import Host, Row, Sensor
 from agents.sensors.packages import NOWHERE, Packages, Place
@@ -72,7 +72,7 @@ def group_cpu_ns(account: Path) -> int:
 
 def group_account(host: MeteredHost) -> Path | None:
     """The account of this node's control group where the node is namespaces of its host, else None."""
-    if is_kernels_own(host):
+    if is_real_sysfs(host):
         return None
     return next((host.root / path for path in GROUP_ACCOUNTS if host.exists(path)), None)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from agents.cpu import frequency, governor, turbo
-from agents.cpu.plan import is_kernels_own
+from agents.cpu.plan import is_real_sysfs
 from agents.cpu.topology import FOLDER
 from agents.power.host import MeteredHost, Readable
 from agents.sensors.cpu import core_busy_ns, process_cpu_ns
@@ -52,7 +52,7 @@ class InterferenceMonitor:
         self._throttled = {path: file.number() for path, file in self._counters.items()}
         self._files = {path: _File(host, path, path in held) for path in settings}
         self._settings = {path: file.text() for path, file in self._files.items()}
-        self._load = None if shared or not is_kernels_own(host) else HostLoad(host)
+        self._load = None if shared or not is_real_sysfs(host) else HostLoad(host)
         self._marks: list[str] = []
         self._ours = 0
         self._just_set = False

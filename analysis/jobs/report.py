@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
+from threading import Thread
 
 # pyspark says on import which of its features that we do not use dislike our pandas.
 warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
@@ -53,11 +54,14 @@ def main(arguments: Sequence[str]) -> int:
     try:
         campaign = load_campaign(asked.campaign)
         baseline = campaign.baseline(asked.baseline)
-        # What draws is imported while Spark starts, which takes as long and leaves a core idle.
-        with replacing(asked.output) as folder, ThreadPoolExecutor(1) as beside:
-            drawing = beside.submit(import_module, "analysis.build")
+        # What draws is imported while Spark starts, which takes as long and leaves a core idle. Leaving early waits for
+        # no import, the less as an exception of SIGTERM may leave Python's import lock held.
+        drawing = Thread(target=import_module, args=("analysis.build",), daemon=True)
+        drawing.start()
+        with replacing(asked.output) as folder:
             tables = _tables(campaign)
-            drawing.result().build(campaign, tables, folder, baseline, _tell)
+            drawing.join()
+            import_module("analysis.build").build(campaign, tables, folder, baseline, _tell)
     except MillraceError as fault:
         sys.stderr.write(f"{printable_lines(f'millrace: {fault}')}\n")
         return fault.exit_status

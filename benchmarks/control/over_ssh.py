@@ -81,14 +81,14 @@ async def heartbeats(nodes: Lab) -> list[float]:
     """Seconds that each heartbeat takes."""
     with ThreadPoolExecutor() as threads:
         connection = Connection(nodes.host("n1"), threads, settings_of(nodes.host("n1")))
-        keeping = NodeLease(connection, f"campaign-{'0' * 32}", "a benchmark")
+        lease = NodeLease(connection, f"campaign-{'0' * 32}", "a benchmark")
         found = []
-        await keeping.open()
+        await lease.open()
         for _ in range(ROUND_TRIPS):
             begun = time.perf_counter()
-            await keeping.ask("beat")
+            await lease.request("beat")
             found.append(time.perf_counter() - begun)
-        await keeping.close()
+        await lease.close()
         await connection.close()
     return found
 
@@ -120,20 +120,20 @@ def timed(where, name, stage):
 
 
 def conduct(settings, **given):
-    import campaign.opening
+    import campaign.runner.open_campaign
     from inventory import ansible_hosts
 
     timed(ansible_hosts, "listing", "Ansible reads the inventory, the campaign's modules are loaded")
-    timed(campaign.opening, "plan_of", "plan, ssh -G of every node")
+    timed(campaign.runner.open_campaign, "plan_of", "plan, ssh -G of every node")
     load = run._load_the_rest
 
     def load_the_rest():
         load()
-        timed(campaign.ssh.reach.SshReach, "__aenter__", "every node: login, keeper")
-        timed(campaign.carrying_out, "prepared", "inputs, results folder")
+        timed(controller.ssh.backend.SshBackend, "__aenter__", "every node: login, keeper")
+        timed(campaign.runner.launch, "prepared", "inputs, results folder")
 
     run._load_the_rest = load_the_rest
-    status, _ = run.conduct(settings, **given)
+    status, _ = run.run_campaign(settings, **given)
     sys.stderr.write("\\n" + repr(stages))
     return status
 

@@ -22,13 +22,13 @@ from typing import Any
 from unittest import mock
 
 from agents.worker.channels import channel
-from agents.worker.channels.channel import Ager, ChannelId, Delivery, window
+from agents.worker.channels.channel import ChannelId, Delivery, FlushTimer, window
 from agents.worker.channels.groupings import Router, Shuffle
 from agents.worker.channels.input_gate import InputGate
 from agents.worker.channels.local import local_channel
 from agents.worker.channels.remote import RemoteIncoming, RemoteOutgoing
 from agents.worker.executors.bolt import BoltExecutor
-from agents.worker.process.tuning import tune_process
+from agents.worker.process.worker import tune_process
 from agents.worker.wire.codec import Codec
 from agents.worker.wire.frame import HEADER, HEADER_BYTES
 from agents.worker.wire.link import Link, tune
@@ -94,9 +94,9 @@ def ours(schema: dict[str, str], rows: list[Row], batches: int, cores: Cores) ->
     """So many batches over a channel."""
 
     def send(sock: socket.socket) -> None:
-        link, ager = Link(1, 1), Ager()
+        link, flush_timer = Link(1, 1), FlushTimer()
         link.attach(sock, b"")
-        outgoing = RemoteOutgoing(KEY, 1, window(1), ager, Codec(schema), 1, link)
+        outgoing = RemoteOutgoing(KEY, 1, window(1), flush_timer, Codec(schema), 1, link)
         for _ in range(batches):
             outgoing.add(rows)
             link.flush()
@@ -147,9 +147,12 @@ def raw(payload: bytes, frames: int, cores: Cores) -> tuple[float, float]:
 
 def local_ns(batches: int) -> tuple[float, float]:
     """CPU ns per tuple of a shuffle to two bolts of this worker, and of plain calls of the same operator."""
-    ager = Ager()
+    flush_timer = FlushTimer()
     inputs = [InputGate(), InputGate()]
-    ends = [local_channel(ChannelId(0, at + 1, 0), 0, ("a", "default"), inputs[at], window(1), ager) for at in range(2)]
+    ends = [
+        local_channel(ChannelId(0, at + 1, 0), 0, ("a", "default"), inputs[at], window(1), flush_timer)
+        for at in range(2)
+    ]
     for queue, (_, incoming) in zip(inputs, ends, strict=True):
         queue.join(incoming)
     channels = [outgoing for outgoing, _ in ends]

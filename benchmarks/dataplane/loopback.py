@@ -23,7 +23,7 @@ from ground import Ground, Play, ground, kill  # noqa: E402, F401 - the path com
 
 from agents.protocol import Message, Place, Progress  # noqa: E402
 from agents.sensors.cpu import process_cpu_ns  # noqa: E402
-from controller.coordinator.checkpoint_loop import Course  # noqa: E402
+from controller.coordinator.checkpoint_loop import ControlSettings  # noqa: E402
 from workloads.registry import load_workload  # noqa: E402
 
 _PACKAGE = {
@@ -95,7 +95,7 @@ async def run(
 ) -> AsyncIterator[tuple[Play, Totals]]:
     """One run whose sources have started; afterwards it is ended, and its answer is compared with the reference."""
     totals = Totals()
-    async with on.run(load_workload(workload, params), places, rate, Course(**course), totals) as play:
+    async with on.run(load_workload(workload, params), places, rate, ControlSettings(**course), totals) as play:
         start_ns = await play.session.start()
         await play.session.wait_until(start_ns)
         yield play, totals
@@ -133,7 +133,7 @@ async def restarts(
     """
     paused, stopped = [], 0.0
     for _ in range(count + 1):
-        async with on.run(load_workload("keyed-state", params), places, rate, Course()) as play:
+        async with on.run(load_workload("keyed-state", params), places, rate, ControlSettings()) as play:
             await play.session.wait_until(await play.session.start())
             paused.append(time.monotonic() - stopped)
             await wait(play, 1.0)

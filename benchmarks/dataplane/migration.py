@@ -46,8 +46,8 @@ async def moves(on: Ground, params: Mapping[str, object], rate: Mapping[str, obj
         _,
     ):
         await wait(play, 3.0 + EVERY_S * count)
-        done = [entry for entry in play.session.journal.moves if "abandoned" not in entry]
-        recoveries = len(play.session.journal.recoveries)
+        done = [entry for entry in play.session.event_log.moves if "abandoned" not in entry]
+        recoveries = len(play.session.event_log.recoveries)
     seen = [(again - before) / 1e6 for _, before, again in diary(file)]
     said = [entry["pause_s"] * 1e3 for entry in done]
     print(

@@ -58,7 +58,7 @@ async def kills(
     took, known = [], []
 
     async with run(on, "keyed-state", {**params, "diary": str(file)}, PLACES, rate, checkpoint_s=1.0) as (play, _):
-        journal = play.session.journal
+        journal = play.session.event_log
         for number in range(count):
             await play.until(partial(_has_more, journal, journal.checkpoints), "a checkpoint")
             await wait(play, random.uniform(0.0, 1.0))

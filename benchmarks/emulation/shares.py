@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from controller.emulation.calibration import burnt, groups_of
+from controller.emulation.calibration import groups_of, measure_busy_cores
 from controller.emulation.cluster import bring_up
 from controller.emulation.daemon_client import ask
 from controller.emulation.description import Description, request_of
@@ -43,8 +43,8 @@ def measured(description: Description, rounds: int) -> None:
     alone, together = defaultdict(list), defaultdict(list)
     for _ in range(rounds):
         for name, group in groups.items():
-            alone[name].append(burnt({name: group}, shares)[name])
-        for name, got in burnt(groups, shares).items():
+            alone[name].append(measure_busy_cores({name: group}, shares)[name])
+        for name, got in measure_busy_cores(groups, shares).items():
             together[name].append(got)
     print("| node | cores asked | alone: got | off | least | all at once: got | off | least |")
     print("|---|---|---|---|---|---|---|---|")

@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).parents[1] / "dataplane"))
 from loopback import Ground, cpu_s, load, nodes
 
 from agents.protocol import Drained, Listening, Message
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from workloads.generate.taxi_trips import taxi_trips
 from workloads.generate.writing import write_rows
 from workloads.rates import NS
@@ -57,7 +57,7 @@ async def ours(on: Ground, name: str, params: Mapping[str, Any]) -> tuple[float,
     (prepared,) = workload.prepare(on.folder / "prepared")
     places = {entry.name: "n0/0" for entry in workload.topology().executors}
     worker = Worker()
-    async with on.run(workload, places, {"kind": "max"}, Course(checkpoint_s=CHECKPOINT_S), worker) as play:
+    async with on.run(workload, places, {"kind": "max"}, ControlSettings(checkpoint_s=CHECKPOINT_S), worker) as play:
         start_s = await play.session.start() / NS
         assert worker.process is not None
         used = cpu_s([worker.process])

@@ -1,4 +1,4 @@
-"""Calibrating one node's energy model: its agent's steps, the fit, and the file beside the inventory."""
+"""Calibration of one node's energy model: steps on the node, the fit, and the file beside the inventory."""
 
 import asyncio
 import platform
@@ -34,13 +34,13 @@ from inventory.reading import read_cluster
 
 PROGRAM = "agents.host.calibration"
 
-PATIENCE_S = 10.0
-"""How long the node may take to put its clocks back."""
+END_TIMEOUT_S = 10.0
+"""How long the node may take to restore its clocks."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was found, and where it is kept."""
+    """Result of a calibration, and the file that contains it."""
 
     node: Node
     found: Found
@@ -49,11 +49,11 @@ class Calibration:
 
     @property
     def background(self) -> float:
-        """The largest busy share of all CPUs at steps without a load: what else ran."""
+        """Largest busy share of all CPUs in steps without a load, caused by other work."""
         return max((step.busy for step in self.found.steps if step.load == 0), default=0.0)
 
     def document(self) -> dict[str, Any]:
-        """What is written."""
+        """Return the content of the file."""
         return {
             "node": self.node.id,
             "node_class": self.node.node_class,
@@ -73,20 +73,26 @@ class Calibration:
 
 
 def calibrate(
-    inventory: str, name: str, settle_s: float, step_s: float, operator: Operator, tell: Callable[[float], None]
+    inventory: str,
+    name: str,
+    settle_s: float,
+    step_s: float,
+    operator: Operator,
+    show_progress: Callable[[float], None],
 ) -> Calibration:
-    """Calibrate a node, and keep the result.
+    """Calibrate a node and write the result.
 
     Args:
         inventory: name or path.
         name: the node's id.
-        settle_s, step_s: how long each step settles, and is metered.
-        tell: is told the share that is done.
+        settle_s, step_s: seconds without and with readings in each step.
+        operator: callbacks for backends that bring clusters up.
+        show_progress: called with the completed share of the work, 0 to 1.
 
     Raises:
         InputError: there is no such inventory or node.
-        UnfitError: the node has no measured source, or cannot be used.
-        RunError: it failed.
+        UnfitError: the node has no measured energy source, or cannot be used.
+        RunError: the calibration failed.
     """
     document = read_cluster(inventory)
     cluster = with_addresses(document)
@@ -107,7 +113,7 @@ def calibrate(
         with writing(work):
             work.mkdir(mode=0o700)
         request = Request(settle_s=settle_s, step_s=step_s, owner=owner)
-        found = asyncio.run(_conduct(backend, node.id, work, request, tell))
+        found = asyncio.run(_run_on_node(backend, node.id, work, request, show_progress))
     result = Calibration(node, found, fit(found.steps, found.f_ref_hz), path)
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,20 +121,22 @@ def calibrate(
     return result
 
 
-async def _conduct(backend: Backend, node: str, work: Path, request: Request, tell: Callable[[float], None]) -> Found:
+async def _run_on_node(
+    backend: Backend, node: str, work: Path, request: Request, show_progress: Callable[[float], None]
+) -> Found:
     async with backend:
         transport = backend.members("calibration", work)[node].transport
         try:
             remote = await transport.start(PROGRAM)
             try:
-                return await _converse(remote, node, request, tell)
+                return await _exchange(remote, node, request, show_progress)
             finally:
                 await asyncio.shield(_end(remote))
         finally:
             await asyncio.shield(transport.remove())
 
 
-async def _converse(remote: Remote, node: str, request: Request, tell: Callable[[float], None]) -> Found:
+async def _exchange(remote: Remote, node: str, request: Request, show_progress: Callable[[float], None]) -> Found:
     await remote.write(msgspec.json.encode(request) + b"\n")
     while line := await remote.read_line():
         try:
@@ -137,7 +145,7 @@ async def _converse(remote: Remote, node: str, request: Request, tell: Callable[
             raise RunError(f"node {node}: {fault}: {line[:120]!r}") from None
         match answer:
             case Progress():
-                tell(answer.number / answer.of)
+                show_progress(answer.number / answer.of)
             case Refused(kind="unfit"):
                 raise UnfitError(f"node {node}: {answer.reason}")
             case Refused():
@@ -148,10 +156,10 @@ async def _converse(remote: Remote, node: str, request: Request, tell: Callable[
 
 
 async def _end(remote: Remote) -> None:
-    """Have it put its clocks back; if it does not come to an end, its guardian does that."""
+    """Let the program restore the clocks and end; after the timeout its guardian process restores them."""
     remote.end_input()
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(END_TIMEOUT_S):
             await remote.wait()
     except TimeoutError:
         pass

@@ -1,4 +1,4 @@
-"""What this machine can do for a campaign, as one document. Nothing is changed, and nothing is tried."""
+"""What this machine supports, as one document. Nothing is changed."""
 
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -18,7 +18,7 @@ from analysis.java import MISSING, find_java
 
 
 class Reader(Struct, frozen=True):
-    """One source of energy readings."""
+    """Status of one source of energy readings."""
 
     reader: str
     status: Status
@@ -26,7 +26,7 @@ class Reader(Struct, frozen=True):
 
 
 class Check(Struct, frozen=True):
-    """One ability of the host."""
+    """Status of one feature of the host."""
 
     check: str
     status: Status
@@ -34,12 +34,12 @@ class Check(Struct, frozen=True):
 
 
 class Zone(Struct, frozen=True):
-    """Something that is metered.
+    """Metered domain.
 
     Attributes:
-        path: the folder of a powercap zone, else the file; from the host's root.
-        domain: `package-0`, `dram/package-0`.
-        role: what it is.
+        path: folder of a powercap zone, or file of another source; from the host's root.
+        domain: name such as `package-0` or `dram/package-0`.
+        role: what the domain covers.
         in_total: whether it is a term of the node's total.
         rejected: None, `mirror of X`, `duplicate of X` or `unreadable`.
     """
@@ -52,11 +52,11 @@ class Zone(Struct, frozen=True):
 
 
 class Power(Struct, frozen=True):
-    """The energy readers in order of preference.
+    """Energy readers in order of preference.
 
     Attributes:
         primary: the first that works; None when this host has no energy source.
-        zones: those of powercap; where there are none, what the primary reader meters.
+        zones: powercap zones; without any, the domains of the primary reader.
     """
 
     primary: str | None
@@ -80,9 +80,7 @@ def _spark() -> Finding:
     try:
         return Finding("ok", f"pyspark {version('pyspark')}")
     except PackageNotFoundError:
-        return Finding(
-            "absent", "pyspark is not installed: a node needs none, a controller installs millrace[controller]"
-        )
+        return Finding("absent", "pyspark is not installed; only a controller needs it: install millrace[controller]")
 
 
 SOFTWARE: Mapping[str, Callable[[], Finding]] = {
@@ -91,33 +89,33 @@ SOFTWARE: Mapping[str, Callable[[], Finding]] = {
     "ssh": lambda: program("ssh", "nodes on other machines cannot be reached (Debian: apt install openssh-client)"),
     "sshd": lambda: program("sshd", "this machine cannot be a node of a lab (Debian: apt install openssh-server)"),
 }
-"""Name -> check of what is installed here, whatever root the hardware's files are read from."""
+"""Name -> check of installed software; independent of the root that hardware files are read from."""
 
 
 FILED: Mapping[str | None, type[Meter]] = {Hwmon.name: Hwmon, Battery.name: Battery}
-"""Readers of files, which can be opened to see what they meter, and nothing happens."""
+"""Readers of files, which can be opened without side effects to list their domains."""
 
 
 def diagnose(host: MeteredHost) -> Diagnosis:
-    """Ask every probe; takes a second or so where counters must be watched.
+    """Run every probe; takes about a second if counters must be observed.
 
     Raises:
         InputError: the settings of the host's meters are wrong.
     """
-    wishes = settings_of(host)
-    findings = probe_all(host, wishes)
+    settings = settings_of(host)
+    findings = probe_all(host, settings)
     readers = [Reader(name, found.status, found.reason) for name, found in findings.items()]
-    primary = next((name for name in order(wishes) if findings[name].status == "ok"), None)
+    primary = next((name for name in order(settings) if findings[name].status == "ok"), None)
     software = [Check(name, found.status, found.reason) for name, check in SOFTWARE.items() if (found := check())]
     hardware = [Check(name, found.status, found.reason) for name, probe in CHECKS.items() if (found := probe(host))]
-    return Diagnosis(Power(primary, readers, _zones(host, wishes, primary)), software + hardware)
+    return Diagnosis(Power(primary, readers, _zones(host, settings, primary)), software + hardware)
 
 
-def _zones(host: MeteredHost, wishes: PowerSettings, primary: str | None) -> list[Zone]:
-    judged = Rapl(host, wishes).judge()
+def _zones(host: MeteredHost, settings: PowerSettings, primary: str | None) -> list[Zone]:
+    judged = Rapl(host, settings).judge()
     if judged or primary not in FILED:
         return [Zone(f"/{j.zone.path}", j.zone.domain, j.zone.role, j.in_total, j.rejected) for j in judged]
-    reader = FILED[primary](host, wishes)
+    reader = FILED[primary](host, settings)
     try:
         reader.open()
         return [

@@ -1,4 +1,4 @@
-"""What ansible-playbook prints, taken apart: how far it is, what went wrong, and the recap."""
+"""Parser for the output of ansible-playbook: current task, failures and recap."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,9 +10,9 @@ _HEAD = re.compile(r"^(PLAY|TASK|RUNNING HANDLER|NO MORE HOSTS LEFT|PLAY RECAP)(
 _WRONG = re.compile(r"^(?:fatal|failed|\[ERROR\]|ERROR!)\b|^\[ERROR\]")
 _UNREACHABLE = re.compile(r"^fatal: \[(?:.+ -> )?([^\s()]+)(?:\(.*\))?\]: UNREACHABLE! =>")
 _OF_A_HOST = re.compile(r"^\[ERROR\]|^[a-z]+: \[")
-"""What a host's part of a task begins with."""
+"""First line of a host's part of a task."""
 
-_NOT_WHY = re.compile(
+_PREFIX = re.compile(
     "^Warning: |^Task failed: |^Failed to connect to the host via ssh: |^Data could not be sent .*? over ssh: "
 )
 _CHANGED = re.compile(r"^changed: |^--- ")
@@ -20,28 +20,28 @@ _CHANGED = re.compile(r"^changed: |^--- ")
 
 @dataclass
 class Outcome:
-    """What a playbook did.
+    """Outcome of a playbook.
 
     Attributes:
-        recap: Ansible's last lines, a host each.
-        unreachable: host -> why it could not be reached, in a line.
-        failed: role or task -> what else Ansible said when it failed, in order.
-        said: everything outside of plays and tasks, which is where Ansible complains of files and options.
+        recap: Ansible's last lines, one per host.
+        unreachable: host -> why it could not be reached, in one line.
+        failed: (role or task, output of its failure), in order.
+        messages: lines outside of plays and tasks, such as errors about files and options.
     """
 
     recap: list[str] = field(default_factory=list)
     unreachable: dict[str, str] = field(default_factory=dict)
     failed: list[tuple[str, list[str]]] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
 
 def follow(lines: Iterable[str], on_task: Callable[[str], None], on_change: Callable[[list[str]], None]) -> Outcome:
-    """Read the output to its end.
+    """Read the output to its end and return the outcome.
 
     Args:
-        lines: as they come.
-        on_task: gets the name of every task as it starts.
-        on_change: gets the lines of every task that has changed something or, in check mode, would.
+        lines: the output, read as it is printed.
+        on_task: called with the name of every task at its start.
+        on_change: called with the lines of every task that has changed something or, in check mode, would.
     """
     outcome = Outcome()
     head: str | None = None
@@ -53,7 +53,7 @@ def follow(lines: Iterable[str], on_task: Callable[[str], None], on_change: Call
         if head == "PLAY RECAP":
             outcome.recap += [line for line in block if line]
         elif head is None or not head.startswith(("TASK", "RUNNING HANDLER")):
-            outcome.said += [line for line in block if line]
+            outcome.messages += [line for line in block if line]
         elif any(map(_WRONG.match, block)):
             outcome.failed.append((_name(head), [line for line in block if line]))
         elif any(map(_CHANGED.match, block)):
@@ -74,7 +74,7 @@ def follow(lines: Iterable[str], on_task: Callable[[str], None], on_change: Call
 
 
 def _without_unreachable(block: Sequence[str], unreachable: dict[str, str]) -> list[str]:
-    """The lines of a task without those about hosts that cannot be reached, which go to `unreachable`."""
+    """Return the lines of a task without unreachable hosts, which are added to `unreachable`."""
     left: list[list[str]] = []
     for part in _parts(block):
         found = _UNREACHABLE.match(part[0])
@@ -82,14 +82,14 @@ def _without_unreachable(block: Sequence[str], unreachable: dict[str, str]) -> l
             left.append(part)
             continue
         unreachable.setdefault(found[1], _why(part[1:]))
-        # Ansible says it twice; the first time without the host.
+        # Ansible prints the error twice; the first time without the host.
         if left and left[-1][0].startswith("[ERROR]"):
             left.pop()
     return [line for part in left for line in part]
 
 
 def _parts(block: Iterable[str]) -> Iterator[list[str]]:
-    """The lines of a task, host by host."""
+    """Yield the lines of a task, host by host."""
     part: list[str] = []
     for line in block:
         if part and _OF_A_HOST.match(line):
@@ -101,13 +101,13 @@ def _parts(block: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _why(result: Sequence[str]) -> str:
-    """The last line of a result's message, behind the words that all of them have."""
+    """Return the last line of a result's message without the usual prefixes."""
     try:
-        said = str(yaml.safe_load("\n".join(result))["msg"])
+        messages = str(yaml.safe_load("\n".join(result))["msg"])
     except (yaml.YAMLError, TypeError, KeyError):
         return "Ansible gives no reason"
-    *_, last = [""] + [line.strip() for line in said.splitlines() if line.strip()]
-    while begun := _NOT_WHY.match(last):
+    *_, last = [""] + [line.strip() for line in messages.splitlines() if line.strip()]
+    while begun := _PREFIX.match(last):
         last = last[begun.end() :]
     return last or "Ansible gives no reason"
 

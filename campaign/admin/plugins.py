@@ -1,6 +1,6 @@
-"""What is installed: schedulers, workloads, agendas and sensors, as plain data for `millrace list`.
+"""Installed schedulers, workloads, agendas and sensors, as plain data for `millrace list`.
 
-A plug-in that cannot be loaded is listed with its `error`, so that one broken package hides nothing.
+A plug-in that cannot be loaded is listed with its `error`.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,13 +27,13 @@ def _each(group: str, describe: Callable[[str], Entry]) -> list[Entry]:
     for name in plugins(group):
         try:
             entries.append({"name": name, **describe(name), "error": None})
-        except (MillraceError, AttributeError, TypeError) as fault:  # the last two: it lacks part of the interface
+        except (MillraceError, AttributeError, TypeError) as fault:  # the last two: part of the interface is missing
             entries.append({"name": name, "error": str(fault)})
     return entries
 
 
 def schedulers() -> list[Entry]:
-    """Name, paper, static or online, needs, parameters and what is ignored."""
+    """Return name, paper, kind (static or online), needs, parameters and ignored input of every scheduler."""
     return _each(SCHEDULERS, _scheduler)
 
 
@@ -54,7 +54,7 @@ def _scheduler(name: str) -> Entry:
 
 
 def workloads() -> list[Entry]:
-    """Name, summary, paper and parameters."""
+    """Return name, summary, paper and parameters of every workload."""
     return _each(WORKLOADS, _workload)
 
 
@@ -64,7 +64,7 @@ def _workload(name: str) -> Entry:
 
 
 def sensors() -> list[Entry]:
-    """Name and summary."""
+    """Return name and summary of every sensor."""
     return _each(SENSORS, _sensor)
 
 
@@ -74,7 +74,7 @@ def _sensor(name: str) -> Entry:
 
 
 def agendas() -> list[Entry]:
-    """Name, file and summary (the first comment line) of the agendas that come with Millrace."""
+    """Return name, file and summary (the first comment line) of every built-in agenda."""
     return [
         {"name": path.stem, "summary": _first_comment(path), "path": str(path), "error": None}
         for path in sorted(AGENDAS.glob("*.yaml"))
@@ -94,4 +94,4 @@ KINDS: dict[str, Callable[[], Sequence[Entry]]] = {
     "agendas": agendas,
     "sensors": sensors,
 }
-"""What can be listed, and how."""
+"""Kind of plug-in -> function that lists it."""

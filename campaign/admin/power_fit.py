@@ -1,4 +1,4 @@
-"""An energy model fitted to metered steps: P = p_s + p_d (f / f_ref)^kappa u, by least squares."""
+"""Least-squares fit of an energy model to metered steps: P = p_s + p_d (f / f_ref)^kappa u."""
 
 import random
 import statistics
@@ -13,19 +13,19 @@ from inventory.errors import RunError
 LEAST_KAPPA, MOST_KAPPA, GRAIN = 1.0, 4.0, 0.01
 
 HELD_OUT = 0.2
-"""Of the steps, to find out the error on them; always the same ones."""
+"""Share of steps that measure the error of the fit; the choice is deterministic."""
 
 LEAST_APART = 0.05
-"""Clocks that differ by less, relative to the reference, tell nothing of kappa."""
+"""Relative difference of clocks below which kappa cannot be estimated."""
 
 
 class Fit(NamedTuple):
-    """A fitted model.
+    """Fitted model.
 
     Attributes:
         model: its parameters; `mape` is the mean absolute percentage error on the steps that were held out.
-        kappa_is_fitted: whether clocks differed enough; else kappa is 3.
-        rmse_watts: root of the mean squared error on the other steps.
+        kappa_is_fitted: whether clocks differed enough; otherwise kappa is 3.
+        rmse_watts: root mean squared error on the other steps.
         held_out: numbers of the steps that were held out.
     """
 
@@ -36,7 +36,7 @@ class Fit(NamedTuple):
 
 
 def fit(steps: Sequence[Step], f_ref_hz: float | None) -> Fit:
-    """Fit the model to four fifths of the steps, and try it on the others.
+    """Fit the model to four fifths of the steps and test it on the others.
 
     Raises:
         RunError: power does not rise with load.
@@ -53,7 +53,7 @@ def fit(steps: Sequence[Step], f_ref_hz: float | None) -> Fit:
         key=lambda pair: pair[0],
     )
     if best.p_d <= 0:
-        raise RunError("power does not rise with load: a model would say nothing of this node")
+        raise RunError("power does not rise with load: no model can be fitted")
     relative = [
         abs(power(best, step.busy, _ratio(step, f_ref_hz)) - step.watts) / step.watts
         for step in (steps[number] for number in held_out)
@@ -64,11 +64,11 @@ def fit(steps: Sequence[Step], f_ref_hz: float | None) -> Fit:
 
 
 def _line(steps: Sequence[Step], ratios: Sequence[float], kappa: float) -> EnergyModel:
-    """The best static and dynamic power for one kappa; static power is not below 0."""
+    """Return the best static and dynamic power for one kappa; static power is not below 0."""
     x = [ratio**kappa * step.busy for ratio, step in zip(ratios, steps, strict=True)]
     y = [step.watts for step in steps]
     if max(x) == min(x):
-        raise RunError("the CPUs were as busy at all steps: something else loads this node")
+        raise RunError("the CPUs were equally busy in all steps: something else loads this node")
     slope, intercept = statistics.linear_regression(x, y)
     if intercept < 0:
         slope, intercept = statistics.linear_regression(x, y, proportional=True)

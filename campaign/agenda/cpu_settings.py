@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from agents.cpu.wish import CpuRequest
+from agents.cpu.request import CpuRequest
 from campaign.agenda.machines import machines_of
 from inventory.cluster import Cluster
 from inventory.documents import Document, Steps, dotted, to_plain
@@ -19,7 +19,7 @@ Clock = Annotated[float, Meta(gt=0, lt=100)]
 
 
 class CpuEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Settings of a class of nodes; what is left out stays as it is. See `agents.cpu.wish.CpuRequest`."""
+    """Settings of a class of nodes; what is left out stays as it is. See `agents.cpu.request.CpuRequest`."""
 
     cores: Annotated[int, Meta(ge=1)] | None = None
     governor: Annotated[str, Meta(min_length=1)] | None = None

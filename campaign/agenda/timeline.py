@@ -108,7 +108,7 @@ def _check_moves(
             if event.executor in moved:
                 raise document.error((*here, "executor"), f"{event.executor} is moved twice at {event.at_s:g} s")
             wish, place = _wish(event), now[event.executor]
-            if wish.met_by(place):
+            if wish.is_met_by(place):
                 there = f"{place.node}/{place.slot}"
                 raise document.error(
                     (*here, "to"), f"in {run}, {event.executor} is on {there} already at {event.at_s:g} s"

@@ -1,1 +1,1 @@
-"""One file per command; each offers a click command called `command`."""
+"""The commands of `millrace`, one module each; the module's click command is named `command`."""

@@ -1,12 +1,12 @@
-"""`millrace calibrate`: the energy model of one node, fitted to what its meters say."""
+"""`millrace calibrate`: the energy model of one node, fitted to its meter readings."""
 
 import click
 
 from agents.agent.idle_baseline import MOST_LOAD
 from campaign.admin.calibrate_node import Calibration, calibrate
-from campaign.admin.desk import operator_at
+from campaign.admin.operator_callbacks import operator_callbacks
 from campaign.commands.options import Seconds
-from campaign.display.progress_bar import share_done
+from campaign.display.progress_bar import progress_bar
 from campaign.display.settings import Settings
 from inventory.documents import dump_json
 from inventory.foreign import printable
@@ -26,28 +26,29 @@ Examples:
     type=Seconds(0),
     default=10.0,
     show_default=True,
-    help="How long each step settles; longer for a meter that lags behind.",
+    help="Seconds without readings at the start of each step; more for a meter with lag.",
 )
 @click.option(
     "--step-s",
     type=Seconds(0, min_open=True),
     default=20.0,
     show_default=True,
-    help="How long each step is metered; longer for a coarse meter.",
+    help="Seconds of readings in each step; more for a coarse meter.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 @click.pass_obj
 def command(settings: Settings, inventory: str, node: str, settle_s: float, step_s: float, as_json: bool) -> None:
-    """Fit the energy model of NODE of INVENTORY: P = p_s + p_d (f/f_ref)^kappa u.
+    """Fit the energy model of one node to measurements.
 
-    The node is metered at loads of 0, 25, 50, 75 and 100 %, at three clocks where they can be set; that takes seven
-    minutes, in which nothing else should run there. A meter that is read by a program of yours (`external`) is found
-    out for two minutes more, by a load that goes on and off: how late its word is. Clocks are put back at the end, and
-    after Ctrl-C. The result is kept beside the inventory and taken for the node's `power` and `meter_lag` where the
-    inventory does not state them. A node without a measured source of energy is refused (exit status 3).
+    The model of NODE in INVENTORY is P = p_s + p_d (f/f_ref)^kappa u. The node is metered at loads of 0, 25, 50, 75
+    and 100 %, and at three clocks if they can be set. That takes seven minutes; nothing else should run on the node.
+    If a program of yours reads the meter (`external`), two more minutes with a load that switches on and off measure
+    the meter's lag. Clocks are restored at the end and after Ctrl-C. The result is saved beside the inventory and
+    used as the node's `power` and `meter_lag` unless the inventory sets them. A node without a measured energy source
+    is refused (exit status 3).
     """
-    with share_done(f"calibrating {node}", settings.quiet, settings.color) as tell:
-        result = calibrate(inventory, node, settle_s, step_s, operator_at(settings), tell)
+    with progress_bar(f"calibrating {node}", settings.quiet, settings.color) as show_progress:
+        result = calibrate(inventory, node, settle_s, step_s, operator_callbacks(settings), show_progress)
     if as_json:
         click.echo(dump_json({**result.document(), "file": str(result.path)}), nl=False)
     else:
@@ -67,13 +68,13 @@ def _show(result: Calibration) -> None:
         click.echo(f"  error: {result.fit.rmse_watts:.3f} W (RMSE), {model.mape:.1%} on the steps held out")
     lag = result.found.lag
     if lag is not None:
-        sure = f"+-{lag.margin_s:.2f} s (correlation of its power with the load: {lag.correlation:.2f})"
-        click.echo(f"  the meter is {lag.lag_s:.2f} s late, {sure}")
+        margin = f"+-{lag.margin_s:.2f} s (correlation of its power with the load: {lag.correlation:.2f})"
+        click.echo(f"  meter lag: {lag.lag_s:.2f} s {margin}")
     elif result.found.why_no_lag:
-        click.secho(f"  how late the meter is could not be found: {printable(result.found.why_no_lag)}", fg="yellow")
+        click.secho(f"  meter lag is unknown: {printable(result.found.why_no_lag)}", fg="yellow")
     if result.background > MOST_LOAD:
-        told = f"  {result.background:.0%} of the CPUs were busy without a load: something else ran; calibrate again"
-        click.secho(told, fg="yellow")
+        warning = f"  {result.background:.0%} of the CPUs were busy without a load: something else ran; calibrate again"
+        click.secho(warning, fg="yellow")
     if result.found.clocks:
         click.echo(printable(f"  {result.found.clocks}"))
-    click.echo(printable(f"  kept in {result.path}"))
+    click.echo(printable(f"  saved in {result.path}"))

@@ -1,10 +1,10 @@
-"""`millrace check`: whether a plug-in keeps what it owes."""
+"""`millrace check`: whether a plug-in fulfils the contract of its kind."""
 
 from collections.abc import Iterator
 
 import click
 
-from campaign.admin.checks.outcome import Check, checked
+from campaign.admin.checks.report import Check, report_of
 from campaign.display.settings import Settings
 from inventory.documents import dump_json
 
@@ -14,7 +14,7 @@ Examples:
   millrace check workload wordcount --json
 """
 
-WIDEST = 110
+MAX_WIDTH = 110
 
 
 @click.command("check", epilog=EXAMPLE)
@@ -23,12 +23,12 @@ WIDEST = 110
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 @click.pass_obj
 def command(settings: Settings, kind: str, name: str, as_json: bool) -> int:
-    """Try a scheduler or a workload, built in or of a plug-in, before a campaign relies on it.
+    """Test a scheduler or workload before a campaign uses it.
 
-    A scheduler is asked about a dozen rounds, more than once and in two processes: right plans, the same for the same
-    problem, in time. A workload's operators are taken through snapshot and restore at random moments, and then run on
-    this host for some seconds while executors move. Default parameters are used; the exit status is 1 when something
-    does not hold.
+    A scheduler, built in or from a plug-in, places about a dozen problems several times and in two processes: plans
+    must be valid, repeatable and on time. A workload's operators are snapshotted and restored at random moments and
+    then run on this host for some seconds while executors move. Default parameters are used. The exit status is 1 if
+    a check fails.
     """
     found: list[Check] = []
     for check in _checks(settings, kind, name):
@@ -36,7 +36,7 @@ def command(settings: Settings, kind: str, name: str, as_json: bool) -> int:
         if not as_json:
             mark = click.style("ok", fg="green") if check.ok else click.style("NOT OK", fg="red")
             click.echo(f"{check.name:<{10}}{mark}  {check.message}")
-    outcome = checked(found)
+    outcome = report_of(found)
     if as_json:
         click.echo(dump_json(outcome), nl=False)
     return 0 if outcome.ok else 1

@@ -1,4 +1,4 @@
-"""`millrace clean`: undo whatever a crashed run left on this host."""
+"""`millrace clean`: remove what crashed campaigns left on this host."""
 
 import click
 
@@ -16,10 +16,11 @@ Examples:
 @click.command(epilog=EXAMPLE)
 @click.option("--dry-run", is_flag=True, help="Show what would be removed; remove nothing.")
 def command(dry_run: bool) -> None:
-    """Undo what a crashed campaign left on this host: its processes, incomplete result folders, state and locks.
+    """Remove what a crashed campaign left on this host.
 
-    An emulated cluster that is up goes, too: its nodes, namespaces, control groups; of those that are down, the logs.
-    A campaign that is still running is left alone, and with it every emulated cluster. Doing it twice does no harm.
+    That is: processes, incomplete result folders, state files and locks. Emulated clusters that are up are removed
+    with their nodes, namespaces and control groups; of clusters that are down, the logs are removed. A campaign that
+    is still running is not touched, and neither is any emulated cluster meanwhile. A second call changes nothing.
     """
     outcome = clean_all(dry_run)
     for line in outcome.running:

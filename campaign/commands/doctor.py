@@ -1,4 +1,4 @@
-"""`millrace doctor`: what this machine can do."""
+"""`millrace doctor`: what this machine supports."""
 
 import shutil
 import textwrap
@@ -17,7 +17,7 @@ Example:
   millrace doctor
 """
 
-NAME, STATUS, WIDEST = 12, 12, 110
+NAME, STATUS, MAX_WIDTH = 12, 12, 110
 DOMAIN, ROLE, PART = 24, 10, 28
 COLOURS: dict[Status, str] = {"ok": "green", "absent": "yellow", "denied": "red", "unreadable": "red"}
 
@@ -26,9 +26,9 @@ COLOURS: dict[Status, str] = {"ok": "green", "absent": "yellow", "denied": "red"
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 @sysfs_option
 def command(as_json: bool, root: str) -> None:
-    """Say what this machine can do: energy sources, Java, Spark, SSH, CPU control, links, cgroups, clock.
+    """Report what this machine supports.
 
-    Only looks; nothing is changed or tried.
+    Energy sources, Java, Spark, SSH, CPU control, links, cgroups and the clock are examined; nothing is changed.
     """
     found = diagnose(metered_host(root))
     if as_json:
@@ -44,7 +44,7 @@ def command(as_json: bool, root: str) -> None:
 
 def _table(title: str, rows: Iterable[tuple[str, Status, str]]) -> None:
     click.secho(title, bold=True)
-    width = min(shutil.get_terminal_size().columns, WIDEST)
+    width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
     for name, status, reason in rows:
         first, *rest = textwrap.wrap(printable(reason), max(20, width - NAME - STATUS - 2), break_on_hyphens=False)
         click.echo(f"  {name:<{NAME}}{click.style(f'{status:<{STATUS}}', fg=COLOURS[status])}{first}")

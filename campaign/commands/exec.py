@@ -1,4 +1,4 @@
-"""`millrace exec`: a command on one node."""
+"""`millrace exec`: run a command on one node."""
 
 import asyncio
 import subprocess
@@ -24,19 +24,20 @@ SIGNALLED = 128
 @click.argument("node")
 @click.argument("command_", metavar="-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(inventory: str, node: str, command_: Sequence[str]) -> int:
-    """Run a command on NODE of INVENTORY: arguments, input, output and exit status are passed on unchanged.
+    """Run a command on one node of an inventory.
 
-    It runs as the user that campaigns log in as, `millrace_user`. Nodes of a cluster file are this host; those of an
-    emulated cluster are there while it is up.
+    Arguments, input, output and exit status are passed on unchanged. The command runs on NODE of INVENTORY as
+    `millrace_user`, the user of campaigns. Nodes of a cluster file are this host. Nodes of an emulated cluster can be
+    reached while the cluster is up.
     """
     document = read_cluster(inventory)
     if isinstance(document, ClusterOfHosts):
         hosts = document.hosts.by_name
         _check(inventory, node, hosts)
-        from controller.emulation.lifecycle import in_reach_of
+        from controller.emulation.lifecycle import inside_network_of
         from controller.ssh.execute import execute
 
-        with in_reach_of(document.hosts):
+        with inside_network_of(document.hosts):
             return asyncio.run(execute(hosts[node], command_))
     _check(inventory, node, cluster_of(document).by_id)
     try:

@@ -1,11 +1,11 @@
-"""`millrace generate`: seeded data in an official schema."""
+"""`millrace generate`: seeded data with the schema of a public data set."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from campaign.display.progress_bar import share_done
+from campaign.display.progress_bar import progress_bar
 from campaign.display.settings import Settings
 from controller.host.signals import interrupted_once
 from inventory.foreign import printable
@@ -28,28 +28,28 @@ Example:
     required=True,
     metavar="PATH",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File to write, packed when its name ends in .gz; one that is there is replaced when the new one is whole.",
+    help="Output file; compressed if the name ends in .gz. An existing file is replaced once the new one is complete.",
 )
-@click.option("--rows", required=True, metavar="N", type=click.IntRange(min=1), help="How many rows.")
+@click.option("--rows", required=True, metavar="N", type=click.IntRange(min=1), help="Number of rows.")
 @click.option(
     "--seed",
     default=0,
     show_default=True,
     metavar="S",
     type=click.IntRange(min=0),
-    help="Same seed, same rows, on every machine.",
+    help="Random seed; the same seed gives the same rows on every machine.",
 )
 @click.pass_obj
 def command(settings: Settings, name: str, output: Path, rows: int, seed: int) -> None:
-    """Write data with the schema and the statistics of a real set.
+    """Generate seeded data like a public data set.
 
-    debs2014: readings of smart plugs. debs2015: taxi trips. text: lines of words. What the data has in common with the
-    real sets, docs/reference/generators.md tells.
+    debs2014: readings of smart plugs. debs2015: taxi trips. text: lines of words. Schema and statistics follow the
+    real sets; docs/reference/generators.md describes how closely.
     """
     from workloads.generate.kinds import KINDS
     from workloads.generate.writing import write_rows
 
     kind: Kind = KINDS[name]
-    with interrupted_once(), share_done(f"generating {output.name}", settings.quiet, settings.color) as tell:
-        write_rows(output, kind(rows, seed), lambda written: tell(written / rows))
+    with interrupted_once(), progress_bar(f"generating {output.name}", settings.quiet, settings.color) as show_progress:
+        write_rows(output, kind(rows, seed), lambda written: show_progress(written / rows))
     click.echo(f"{printable(output)}: {rows:,} rows of {name}, seed {seed}, {output.stat().st_size:,} bytes")

@@ -16,19 +16,22 @@ Example:
   millrace list schedulers
 """
 
-WIDEST = 110
+MAX_WIDTH = 110
 
 
 @click.command("list", epilog=EXAMPLE)
 @click.argument("kind", type=click.Choice(list(KINDS)))
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 def command(kind: str, as_json: bool) -> None:
-    """List schedulers, workloads, agendas or sensors, those of installed plug-ins included."""
+    """List schedulers, workloads, agendas or sensors.
+
+    Those of installed plug-ins are included.
+    """
     entries = KINDS[kind]()
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(entries), indent=2))
         return
-    width = min(shutil.get_terminal_size().columns, WIDEST)
+    width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
     for entry in entries:
         click.secho(printable(entry["name"]), bold=True)
         for line in _lines(entry):
@@ -45,7 +48,7 @@ def _lines(entry: Entry) -> Iterator[str]:
         yield f"source: {entry['paper']}"
     if "kind" in entry:
         yield _KINDS[entry["kind"]]
-        yield f"must be told: {_told(entry)}"
+        yield f"input: {_input_of(entry)}"
         if entry["ignores"]:
             yield f"ignores: {entry['ignores']}"
         if entry["cycles"]:
@@ -56,21 +59,21 @@ def _lines(entry: Entry) -> Iterator[str]:
 
 _KINDS = {
     "static": "static: places before the start",
-    "online": "online: meant to be asked again while topologies run",
+    "online": "online: designed to place again while topologies run",
 }
 
 
-def _told(entry: Entry) -> str:
-    """What the scheduler needs to know beyond executors, slots and who communicates."""
-    resources = "what executors weigh or ask for, and what nodes have" if entry["resources"] else None
+def _input_of(entry: Entry) -> str:
+    """Return what the scheduler uses beyond executors, slots and the edges of the topology."""
+    resources = "resource requests of executors and resources of nodes" if entry["resources"] else None
     hardware = "clock, FLOPs per cycle and RAM of nodes" if entry["hardware"] else None
     traffic = {
         "required": "observed traffic (refuses to place without)",
-        "used": "traffic, where it was observed",
+        "used": "observed traffic, if available",
         "ignored": None,
     }[entry["traffic"]]
-    load = "loads of executors, where they were observed" if entry["load"] else None
-    return "; ".join(filter(None, (resources, hardware, traffic, load))) or "nothing but topologies, nodes and slots"
+    load = "observed loads of executors, if available" if entry["load"] else None
+    return "; ".join(filter(None, (resources, hardware, traffic, load))) or "only topologies, nodes and slots"
 
 
 def _value(default: Any) -> str:

@@ -1,7 +1,7 @@
 """`millrace`: the command line.
 
-Every command lives in a file of its own under `campaign.commands` and is imported only when it is asked for, so
-that `place` answers at once although `report` needs Spark.
+Every command has a module of its own in `campaign.commands`, which is imported when the command is called: `place`
+does not wait for the modules of `report`.
 """
 
 import os
@@ -21,7 +21,7 @@ from inventory.foreign import printable_lines
 INPUT_WRONG = 2
 
 WORLD_WRITABLE = 0o002
-"""The permission that nothing gets that a command makes, whatever the user's umask allows."""
+"""Permission that is removed from every file a command creates, whatever the user's umask."""
 
 
 def _names() -> list[str]:
@@ -49,16 +49,16 @@ def _set(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:
 GLOBAL = [
     click.Option([name], is_flag=True, expose_value=False, callback=_set, help=words)
     for name, words in (
-        ("--debug", "Show a traceback when something goes wrong."),
-        ("--quiet", "No progress, only results and errors."),
-        ("--no-color", "No colours, whatever the terminal says."),
+        ("--debug", "Show a traceback on errors."),
+        ("--quiet", "Print results and errors only, no progress."),
+        ("--no-color", "Print without colours."),
     )
 ]
-"""Options that stand before the command or behind it."""
+"""Options that are accepted before and after the command."""
 
 
 def _hidden(options: Sequence[click.Option]) -> list[click.Parameter]:
-    """The same options for a command, whose help does not repeat them."""
+    """Return hidden copies of the options for a command, so that its help does not repeat them."""
     found: list[click.Parameter] = []
     for option in options:
         again = copy(option)
@@ -68,7 +68,7 @@ def _hidden(options: Sequence[click.Option]) -> list[click.Parameter]:
 
 
 class _Commands(click.Group):
-    """Finds commands by file name."""
+    """Group that finds commands by module name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return _names()
@@ -95,7 +95,7 @@ class _Commands(click.Group):
 @click.version_option(package_name="millrace")
 @click.pass_context
 def millrace(ctx: click.Context) -> None:
-    """Race task placements for stream processing on real Linux machines and meter what they cost.
+    """Race task placements for stream processing on real Linux machines and measure their cost.
 
     Example: millrace run demo
     """
@@ -123,7 +123,7 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as fault:
         if settings.debug:
             raise
-        said = f"millrace: internal error: {type(fault).__name__}: {fault} (--debug shows where)"
-        click.echo(printable_lines(said), err=True)
+        message = f"millrace: internal error: {type(fault).__name__}: {fault} (--debug shows where)"
+        click.echo(printable_lines(message), err=True)
         return 1
     return outcome if isinstance(outcome, int) else 0

@@ -1,4 +1,4 @@
-"""Seconds on the command line."""
+"""Option types that several commands share."""
 
 import math
 from pathlib import Path
@@ -11,10 +11,10 @@ from inventory.errors import InputError
 
 
 class Seconds(click.FloatRange):
-    """A finite number of seconds within a range; click's own range lets `nan` pass, and `inf` where it is open."""
+    """Finite number of seconds within a range; click's own range accepts `nan`, and `inf` if it has no maximum."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number, or a usage error."""
+        """Return the number; fail with a usage error if it is not finite."""
         seconds: float = super().convert(value, param, ctx)
         if not math.isfinite(seconds):
             self.fail(f"{value} is not a finite number.", param, ctx)
@@ -27,12 +27,12 @@ sysfs_option = click.option(
     metavar="ROOT",
     default="/",
     envvar=ROOT_VARIABLE,
-    help=f"A folder that stands for /, with its sys and proc; {ROOT_VARIABLE} in the environment says the same.",
+    help=f"Folder to use as /, with sys and proc in it; the environment variable {ROOT_VARIABLE} does the same.",
 )
 
 
 def metered_host(root: str) -> MeteredHost:
-    """The host below ROOT.
+    """Return the host whose files are below `root`.
 
     Raises:
         InputError: there is no such folder.

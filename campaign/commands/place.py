@@ -1,4 +1,4 @@
-"""`millrace place`: who would run where, without a cluster."""
+"""`millrace place`: the placement of topologies, computed without a cluster."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +28,7 @@ PICTURES = "placements"
 
 
 @click.command("place", epilog=EXAMPLE)
-@click.option("--cluster", required=True, metavar="C", help="Cluster file, or the name of a shipped inventory.")
+@click.option("--cluster", required=True, metavar="C", help="Cluster file, or name of a built-in inventory.")
 @click.option(
     "--topology",
     "topologies",
@@ -40,30 +40,30 @@ PICTURES = "placements"
 @click.option(
     "--scheduler",
     metavar="NAME",
-    help="See `millrace list schedulers`. With --compare: one more, in front, unless it is among them.",
+    help="See `millrace list schedulers`. With --compare: placed first, unless it is in that list.",
 )
 @click.option(
     "--compare",
     "compared",
     metavar="NAME,NAME,...",
-    help="Several schedulers on the same files: one table, and a picture of each placement.",
+    help="Run several schedulers on the same files; print one table, draw a picture of each placement.",
 )
 @click.option(
     "--param",
     "params",
     multiple=True,
     metavar="K=V",
-    help="A parameter of the scheduler; wins over the file. With --compare: of all that have it.",
+    help="Parameter of the scheduler; overrides the file. With --compare: for all schedulers that have it.",
 )
-@click.option("--params-file", metavar="P", help="File with parameters, for nested ones.")
+@click.option("--params-file", metavar="P", help="File with parameters, also nested ones.")
 @click.option("--traffic", metavar="F", help="File with observed rates and loads.")
 @click.option(
-    "--explain", is_flag=True, help="Loads, heaviest links, the algorithm's decisions, W against what is possible."
+    "--explain", is_flag=True, help="Print loads, heaviest links, decisions of the algorithm, and W with its bounds."
 )
 @click.option(
     "--pictures",
     metavar="DIR",
-    help=f"Where --compare draws its pictures, NAME.svg (default: {PICTURES}; with --json only where this is given).",
+    help=f"Folder for the pictures of --compare, NAME.svg (default: {PICTURES}; with --json, none by default).",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output; of --compare, a list.")
 @click.pass_obj
@@ -80,14 +80,14 @@ def command(
     pictures: str | None,
     as_json: bool,
 ) -> int:
-    """Compute a placement from files and say what it costs.
+    """Compute a placement from files and print its cost.
 
-    A topology that cannot be placed is an answer too: its status says so, and the exit status stays 0.
+    A topology that cannot be placed is a valid result: its status is printed, and the exit status is 0.
     """
     if scheduler is None and compared is None:
         raise click.UsageError("give --scheduler NAME, or --compare NAME,NAME,...")
     if pictures is not None and compared is None:
-        raise click.UsageError("--pictures says where --compare draws; there is no --compare")
+        raise click.UsageError("--pictures is the folder of --compare, which was not given")
     sources = [*([read(params_file)] if params_file is not None else []), given(params)]
     ready = None
     if scheduler is not None and compared is None:
@@ -118,7 +118,7 @@ def _show(placed: Placed, as_json: bool, color: bool) -> None:
     if as_json:
         click.echo(to_json(placed.answer), nl=False)
         return
-    from campaign.display.placement_table import print_answer  # rich is only worth its start-up time for people
+    from campaign.display.placement_table import print_answer  # rich takes long to import
 
     print_answer(placed.answer, color)
     if isinstance(placed.answer.account, Explanation):

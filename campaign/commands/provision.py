@@ -1,4 +1,4 @@
-"""`millrace provision`: bare hosts become the cluster that an inventory describes."""
+"""`millrace provision`: set up the hosts of an inventory."""
 
 import click
 
@@ -17,13 +17,14 @@ Examples:
 @click.command(epilog=EXAMPLE)
 @click.argument("inventory")
 @click.argument("options", nargs=-1, metavar="[-- ANSIBLE_OPTIONS...]")
-@click.option("--check", is_flag=True, help="Only say what would change.")
+@click.option("--check", is_flag=True, help="Print what would change; change nothing.")
 @click.pass_obj
 def command(settings: Settings, inventory: str, options: tuple[str, ...], check: bool) -> None:
-    """Make the hosts of an INVENTORY the cluster that it describes, and gather their facts.
+    """Set up the hosts of an inventory and gather their facts.
 
-    Whatever is changed is kept on the host first; `millrace restore` puts it back. Wishes that a host cannot meet are
-    refused before any host is changed. Doing it twice changes nothing.
+    The hosts become the cluster that INVENTORY describes. Everything is saved on the host before it is changed;
+    `millrace restore` restores it. Settings that a host does not support are refused before any host is changed. A
+    second call changes nothing.
 
     The same as: ansible-playbook -i INVENTORY ansible/provision.yml
     """

@@ -1,4 +1,4 @@
-"""`millrace record-sysfs`: a recording of this machine."""
+"""`millrace record-sysfs`: copy the files that describe this machine's meters and CPUs."""
 
 from pathlib import Path
 
@@ -21,9 +21,10 @@ MOST_NAMED = 10
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @sysfs_option
 def command(folder: Path, root: str) -> None:
-    """Copy into the new folder DIR what says which meters this machine has, and what can be set of its CPUs.
+    """Copy the files of this machine's meters and CPUs.
 
-    DIR then stands for / wherever a command takes --sysfs. Serial numbers are left out. Root sees more than others.
+    DIR is a new folder; commands with --sysfs take it for /. Serial numbers are left out. Some files can be read by
+    root only.
     """
     found = record(metered_host(root).root, folder)
     click.echo(printable(f"{folder}: {found.files} files"))

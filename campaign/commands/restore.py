@@ -1,4 +1,4 @@
-"""`millrace restore`: every host is given back as it was found."""
+"""`millrace restore`: undo the changes of `millrace provision`."""
 
 import click
 
@@ -19,18 +19,19 @@ Examples:
 @click.command(epilog=EXAMPLE)
 @click.argument("inventory")
 @click.argument("options", nargs=-1, metavar="[-- ANSIBLE_OPTIONS...]")
-@click.option("--check", is_flag=True, help="Only say what would change.")
+@click.option("--check", is_flag=True, help="Print what would change; change nothing.")
 @click.pass_obj
 def command(settings: Settings, inventory: str, options: tuple[str, ...], check: bool) -> None:
-    """Give every host of an INVENTORY back as it was found, as far as provisioning has changed it.
+    """Undo provisioning on the hosts of an inventory.
 
-    It may be done at any time, also when provisioning was interrupted or the host was started anew since. Packages stay
-    unless the inventory says `millrace_remove_packages: true`. Doing it twice changes nothing.
+    Everything that provisioning changed on the hosts of INVENTORY is restored. This works at any time, also after an
+    interrupted provisioning or a reboot. Packages stay installed unless the inventory sets `millrace_remove_packages:
+    true`. A second call changes nothing.
 
     The same as: ansible-playbook -i INVENTORY ansible/restore.yml
     """
     hosts = read_hosts(inventory)
     if is_emulated(hosts) and cluster_of(hosts, as_asked=False) is None:
-        click.echo(f"no emulated cluster of {printable(hosts.path)} is up: nothing is to be given back", err=True)
+        click.echo(f"no emulated cluster of {printable(hosts.path)} is up: nothing to restore", err=True)
         return
     play("restore", hosts, Choice(check, options), settings)

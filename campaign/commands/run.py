@@ -1,4 +1,4 @@
-"""`millrace run`: a campaign from its agenda to its report."""
+"""`millrace run`: run the campaign of an agenda and build its report."""
 
 import platform
 import tempfile
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from campaign.admin.desk import operator_at
+from campaign.admin.operator_callbacks import operator_callbacks
 from campaign.agenda.plan import only
 from campaign.agenda.run_order import Run
 from campaign.display.settings import Settings
@@ -24,29 +24,29 @@ RUN_FAILED = 1
 
 @click.command()
 @click.argument("agenda", required=False)
-@click.option("--inventory", metavar="I", help="Cluster file or name of an inventory, in place of the agenda's.")
+@click.option("--inventory", metavar="I", help="Cluster file or name of an inventory; overrides the agenda's.")
 @click.option(
     "--out",
     metavar="DIR",
     type=click.Path(path_type=Path),
     default=Path("results"),
     show_default=True,
-    help="Where results go: DIR/<campaign>/<UTC start>/.",
+    help="Folder of results: DIR/<campaign>/<UTC start>/.",
 )
 @click.option(
     "--resume",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Go on with the campaign in DIR, which holds campaign.json, or with `latest`; finished runs stay as they are.",
+    help="Resume the campaign in DIR, which contains campaign.json, or `latest`; finished runs are not repeated.",
 )
-@click.option("--dry-run", is_flag=True, help="Show the runs and where everything would be placed; start nothing.")
-@click.option("--only", "choice", metavar="K=V,...", help="Only these runs: workload=LABEL, scheduler=NAME, cpu=LABEL.")
+@click.option("--dry-run", is_flag=True, help="Print the runs and their placements; start nothing.")
+@click.option("--only", "choice", metavar="K=V,...", help="Run only these: workload=LABEL, scheduler=NAME, cpu=LABEL.")
 @click.option(
     "--accept-shortfall",
     is_flag=True,
-    help="Run although nodes or links of an emulated cluster got less than 95 % of what was asked for.",
+    help="Accept nodes and links of an emulated cluster with less than 95 % of the requested capacity.",
 )
-@click.option("--profile", is_flag=True, help="Sample what workers do while a run is measured: runs/*/profiles/.")
+@click.option("--profile", is_flag=True, help="Profile workers during the measured time: runs/*/profiles/.")
 @click.pass_obj
 def command(
     settings: Settings,
@@ -59,13 +59,14 @@ def command(
     accept_shortfall: bool,
     profile: bool,
 ) -> int:
-    """Run the campaign of an AGENDA, a file or the name of one that comes with Millrace, and report it.
+    """Run the campaign of an agenda and build its report.
 
-    Ctrl-C once finishes the run under way and stops; twice, or SIGTERM, or a hang-up stops at once; --resume goes on.
+    AGENDA is a file or the name of a built-in agenda. Ctrl-C once finishes the current run and stops. Ctrl-C twice,
+    SIGTERM or SIGHUP stops at once. --resume continues.
 
     Example: millrace run demo
     """
-    status, folder = conduct(
+    status, folder = run_campaign(
         settings, agenda, inventory, out, resume, dry_run, choice, profile, accept_shortfall, REPORTING
     )
     if folder is not None and status in (0, RUN_FAILED):
@@ -76,7 +77,7 @@ def command(
     return status
 
 
-def conduct(
+def run_campaign(
     settings: Settings,
     agenda: str | None,
     inventory: str | None,
@@ -88,9 +89,9 @@ def conduct(
     accept_shortfall: bool = False,
     last_stage: str = FINISHED,
 ) -> tuple[int, Path | None]:
-    """All of the command but the report: return the exit status, and the campaign's folder where one was written.
+    """Run the campaign without its report; return the exit status, and the campaign's folder if one was written.
 
-    `last_stage` is what `live.json` says of a campaign that has come to its end.
+    `last_stage` is the stage of a finished campaign in `live.json`.
     """
     if resume is not None:
         opened = resumed(find_campaign(resume, out), agenda, inventory, _load_the_rest)
@@ -98,19 +99,21 @@ def conduct(
         opened = new(agenda, inventory, out, _load_the_rest)
     else:
         raise InputError("run: give an agenda, or --resume with the folder of a campaign; example: millrace run demo")
-    # It takes as long to load as Ansible takes to read an inventory; if that was to be done, it is loaded by now.
-    from campaign.runner.launch import carry_out, prepared
+    # Loading this takes as long as Ansible takes to read an inventory, and has been done meanwhile.
+    from campaign.runner.launch import prepared, run_all
 
     runs = only(opened.plan, choice)
-    backend = select_backend(opened.plan.cluster, opened.plan.hosts, _owner(opened.folder), operator_at(settings))
+    backend = select_backend(
+        opened.plan.cluster, opened.plan.hosts, _owner(opened.folder), operator_callbacks(settings)
+    )
     backend.check()
     if dry_run:
-        # Whether every input can be used; what is prepared for that is thrown away.
+        # Prepare the inputs to check that they can be used; discard them.
         with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
             prepared(opened, runs, Path(folder), settings)
         _show(opened, runs)
         return 0, None
-    ending = carry_out(opened, runs, backend, settings, profile, accept_shortfall, last_stage)
+    ending = run_all(opened, runs, backend, settings, profile, accept_shortfall, last_stage)
     folder = printable(opened.folder)
     _print(f"results: {folder}")
     for name, reason in ending.failed.items():
@@ -122,27 +125,28 @@ def conduct(
 
 
 def _load_the_rest() -> None:
-    """Load what carries out a campaign over SSH."""
+    """Import the modules of a campaign over SSH."""
+    import campaign.runner.launch  # noqa: F401
     import controller.ssh.backend  # noqa: F401
 
 
 def _owner(folder: Path) -> str:
-    """What another controller is told when it finds one of our nodes in use."""
+    """Return the text that another controller shows if it finds one of these nodes in use."""
     return f"{this_owner(folder)}, on {platform.node()}"
 
 
 def _report(folder: Path, settings: Settings) -> None:
-    """Make the report; what makes it impossible does not make the results worth less."""
+    """Build the report; on failure, say that the results are complete."""
     from analysis.render import render
 
-    def tell(line: str) -> None:
+    def show_progress(line: str) -> None:
         if not settings.quiet:
             click.echo(printable(line), err=True)
 
     shown = printable(folder)
     complete = f"The results are complete in {shown}; later: millrace report {shown}"
     try:
-        page = render(folder, tell=tell)
+        page = render(folder, tell=show_progress)
     except UnfitError as fault:
         raise UnfitError(f"{fault}\n{complete}") from None
     except KeyboardInterrupt:
@@ -152,7 +156,7 @@ def _report(folder: Path, settings: Settings) -> None:
 
 
 def _print(line: str) -> None:
-    """Print a result; standard output that cannot be written ends neither the campaign nor its report."""
+    """Print a result; a failure of standard output ends neither the campaign nor its report."""
     try:
         click.echo(line)
     except BrokenPipeError:
@@ -162,7 +166,7 @@ def _print(line: str) -> None:
 
 
 def _show(opened: Opened, runs: list[Run]) -> None:
-    """The runs in their order, then every placement once."""
+    """Print the runs in order, then every placement once."""
     plan = opened.plan
     widest = max((len(run.name) for run in runs), default=0)
     for run in runs:
@@ -181,4 +185,4 @@ def _show(opened: Opened, runs: list[Run]) -> None:
         for (node, slot), executors in slots.items():
             click.echo(escaped(f"  {node} slot {slot}: {' '.join(executors)}"))
     seconds = len(runs) * (plan.agenda.warmup_s + plan.agenda.duration_s)
-    click.echo(f"\n{len(runs)} runs, {in_words(seconds)} without their starts and ends; nothing was started")
+    click.echo(f"\n{len(runs)} runs, {in_words(seconds)} without start and end of each run; nothing was started")

@@ -1,4 +1,4 @@
-"""`millrace top`: a running campaign, live."""
+"""`millrace top`: watch a running campaign."""
 
 import json
 from pathlib import Path
@@ -18,14 +18,15 @@ Examples:
 
 @click.command("top", epilog=EXAMPLE)
 @click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output: what is known now.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output: the current state.")
 @click.pass_obj
 def command(settings: Settings, folder: Path | None, as_json: bool) -> None:
-    """Watch a campaign while it runs: executors with their rates, queues and CPU time, and traffic between nodes.
+    """Watch a running campaign.
 
-    DIR is the campaign's folder, or `latest` for the newest under results/. Without it, the campaign that runs on this
-    machine is shown. The keys r, u and b sort executors by rate, queue and busy time; q or Ctrl-C ends. Where output
-    is no terminal, the state of now is printed once.
+    Executors are shown with their rates, queues and CPU time, and nodes with the traffic between them. DIR is the
+    campaign's folder, or `latest` for the newest in results/; default: the campaign that runs on this machine. The
+    keys r, u and b sort executors by rate, queue and busy time; q or Ctrl-C quits. If standard output is not a
+    terminal, the current state is printed once.
     """
     watched = look_at(campaign_meant(folder))
     if as_json:

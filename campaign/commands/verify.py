@@ -1,4 +1,4 @@
-"""`millrace verify`: what was asked of the hosts, measured."""
+"""`millrace verify`: measure whether hosts match their inventory."""
 
 import tempfile
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ Value = float | str | bool | None
 
 
 class Check(Struct, frozen=True):
-    """One thing that was measured: on `node` or, of links, from it to `to`. None: it could not be."""
+    """Result of one measurement on `node` or, for links, from `node` to `to`; None is an unknown value."""
 
     node: str
     to: str | None
@@ -36,7 +36,7 @@ class Check(Struct, frozen=True):
 
 
 class Verified(Struct, frozen=True):
-    """What was measured, and whether all of it is as asked for."""
+    """All measurements, and whether all of them match the inventory."""
 
     ok: bool
     checks: tuple[Check, ...]
@@ -48,9 +48,10 @@ class Verified(Struct, frozen=True):
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 @click.pass_obj
 def command(settings: Settings, inventory: str, options: tuple[str, ...], as_json: bool) -> int:
-    """Measure on the hosts of an INVENTORY what it asks for: cores, clocks, links, limits, the clock's offset.
+    """Measure whether hosts match their inventory.
 
-    The exit status is 1 when something is not as asked for, within its tolerance.
+    Cores, CPU clocks, links, limits and the offset of the system clock are measured on the hosts of INVENTORY. The
+    exit status is 1 if a value differs by more than its tolerance.
 
     The same as: ansible-playbook -i INVENTORY ansible/verify.yml
     """
@@ -64,7 +65,7 @@ def command(settings: Settings, inventory: str, options: tuple[str, ...], as_jso
         except RunError as failed:
             fault = failed
         if not file.is_file():
-            raise fault or RunError("verify: the playbook ended well, and measured nothing")
+            raise fault or RunError("verify: the playbook succeeded without measuring anything")
         verified = read(file).convert(Verified)
     if as_json:
         click.echo(dump_json(verified), nl=False)

@@ -1,1 +1,1 @@
-"""Output for people: progress, live display, keyboard."""
+"""Terminal output: progress, tables, the live display and the keyboard."""

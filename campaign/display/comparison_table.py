@@ -1,4 +1,4 @@
-"""Several schedulers on the same round as one table: `millrace place --compare`."""
+"""Table of several schedulers on the same round: `millrace place --compare`."""
 
 from collections.abc import Sequence
 
@@ -11,15 +11,15 @@ from campaign.place.place import Placed, PlacementRefused
 from inventory.foreign import printable
 from scheduler.explain.node_load import loads_by_node
 
-WIDEST = 1000
-"""Characters; room for every number."""
+MAX_WIDTH = 1000
+"""Characters; enough for every number."""
 
 
 def print_comparison(outcomes: Sequence[Placed | PlacementRefused], color: bool = True) -> None:
-    """Print on standard output a row per scheduler, in the order asked for, and why some have none."""
+    """Print a row per scheduler on standard output, in the given order, and why some placed nothing."""
     console = plain_console(color)
     table = _table(outcomes)
-    console.width = max(console.width, Console(width=WIDEST).measure(table).maximum)  # numbers are never cut
+    console.width = max(console.width, Console(width=MAX_WIDTH).measure(table).maximum)  # numbers are never cut
     console.print(table)
     for outcome in outcomes:
         if isinstance(outcome, PlacementRefused):
@@ -47,7 +47,7 @@ def _table(outcomes: Sequence[Placed | PlacementRefused]) -> Table:
         answer, cost = outcome.answer, outcome.answer.cost
         states = [topology.status for topology in answer.topologies.values()]
         if not any(topology.assignments for topology in answer.topologies.values()):
-            blank = ["-"] * (len(headings) + observed - 1)  # nothing is placed, so that nothing has a cost
+            blank = ["-"] * (len(headings) + observed - 1)  # nothing is placed, so there is no cost
             table.add_row(answer.scheduler, *blank, f"{answer.elapsed_s * 1000:.1f}", "failed")
             continue
         table.add_row(
@@ -62,11 +62,11 @@ def _table(outcomes: Sequence[Placed | PlacementRefused]) -> Table:
             f"{answer.elapsed_s * 1000:.1f}",
             states[0] if len(set(states)) == 1 else ", ".join(states),
         )
-    told = (
+    caption = (
         "W: rate between nodes; inter-worker: pairs on one node; balance: deviation over nodes of load / capacity; "
         "overloaded: nodes that hold more than their capacity"
     )
-    table.caption = told
+    table.caption = caption
     table.caption_justify = "left"
     return table
 

@@ -1,4 +1,4 @@
-"""The account of a plan as tables for a person: `millrace place --explain`."""
+"""Tables that explain a plan: `millrace place --explain`."""
 
 from rich.console import Console
 from rich.table import Table
@@ -10,11 +10,11 @@ from scheduler.explain import Explanation
 from scheduler.explain.details import Section, describe_details
 
 MOST_NODES = 60
-"""Nodes that are listed."""
+"""Maximum number of listed nodes."""
 
 
 def print_account(placed: Placed, account: Explanation, color: bool = True) -> None:
-    """Print on standard output what the plan comes to and how the algorithm came to it."""
+    """Print on standard output the loads and links of the plan and the decisions of the algorithm."""
     console = plain_console(color)
     _print_titled(console, f"load against capacity, in {_UNITS[account.unit]}", _nodes(account))
     _print_left_out(console, len(_shown(account)) - MOST_NODES, "nodes")
@@ -29,7 +29,7 @@ def print_account(placed: Placed, account: Explanation, color: bool = True) -> N
     console.print()
     sections = describe_details(placed.problem, placed.answer.details, placed.plan.schedule)
     if sections:
-        console.print(f"{placed.answer.scheduler}: what it decided", style="bold")
+        console.print(f"{placed.answer.scheduler}: decisions", style="bold")
     for section in sections:
         _print_section(console, section)
     if sections:
@@ -38,13 +38,13 @@ def print_account(placed: Placed, account: Explanation, color: bool = True) -> N
 
 
 def _print_titled(console: Console, title: str, table: Table) -> None:
-    """A table's own title would be wrapped at the table's width."""
+    """Print a table below its title; a title of the table itself would be wrapped at the table's width."""
     console.print(title, style="bold")
     console.print(table)
 
 
 def _shown(account: Explanation) -> list[int]:
-    """Nodes with load first, the fullest first."""
+    """Return the indices of nodes with load, the fullest first."""
     hosts = account.nodes
     used = [at for at, host in enumerate(hosts) if host.executors or host.slots_others]
     fill = {at: _share(hosts[at].load + hosts[at].others_load, hosts[at].capacity) for at in used}
@@ -157,7 +157,7 @@ def _print_least(console: Console, account: Explanation, rate: str) -> None:
     if least.note:
         console.print(f"  not computed: {printable(least.note)}")
     if not account.all_placed:
-        console.print("  Not every executor has a slot, so that W says little; the others are for all of them.")
+        console.print("  Not every executor has a slot, so W is too low; the other values are for all executors.")
     elif not account.capacities_kept and least.lower_bound is not None:
         console.print("  This placement exceeds a capacity; bound and optimum are for placements that do not.")
 

@@ -1,4 +1,4 @@
-"""The keys of a terminal, one at a time and without Enter, and its changes of size."""
+"""Keys of a terminal, read without Enter, and changes of its size."""
 
 import os
 import select
@@ -15,7 +15,7 @@ _MOST_BYTES = 1024
 class Keyboard:
     """Keys that are pressed inside the block; standard input must be a terminal.
 
-    Ctrl-C is a signal as ever. Ctrl-Z is not: a stopped program would leave its screen behind.
+    Ctrl-C sends SIGINT as usual. Ctrl-Z is disabled: a stopped program would not restore the screen.
     """
 
     def __enter__(self) -> Self:
@@ -40,7 +40,7 @@ class Keyboard:
         termios.tcsetattr(self._input, termios.TCSADRAIN, self._before)
 
     def wait(self, seconds: float) -> str:
-        """Keys that have been pressed; empty after `seconds`, or as soon as the terminal has another size.
+        """Return the pressed keys; empty after `seconds` or when the terminal is resized.
 
         Raises:
             EOFError: the terminal is gone.

@@ -1,4 +1,4 @@
-"""Following a campaign on a terminal until it is over, and printing its state where there is none."""
+"""Live display of a campaign on a terminal; without a terminal its state is printed once."""
 
 import sys
 from contextlib import suppress
@@ -18,22 +18,22 @@ _OVER = (CampaignCondition.ENDED, CampaignCondition.DIED)
 
 
 def show(watched: Watched, color: bool) -> None:
-    """Show a campaign, live where there is a terminal and something to follow.
+    """Show a campaign, live if there is a terminal and the campaign has not ended.
 
     Raises:
-        InputError: its folder is gone, or its `live.json` is none any more.
+        InputError: its folder is gone, or its `live.json` is no longer valid.
     """
     console = plain_console(color)
     if console.is_terminal and not console.is_dumb_terminal and sys.stdin.isatty() and watched.condition not in _OVER:
         watched = _follow(watched, console)
         if watched.condition not in _OVER:
             return
-    # A pipe has no width: lines are as long as they are.
+    # A pipe has no width; do not wrap lines.
     console.print(snapshot(watched), soft_wrap=not console.is_terminal)
 
 
 def _follow(watched: Watched, console: Console) -> Watched:
-    """Draw until it is over or the user has seen enough; return how it was at last."""
+    """Draw until the campaign ends or the user quits; return its last state."""
     sort = "r"
     with (
         suppress(KeyboardInterrupt, EOFError),

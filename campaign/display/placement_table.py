@@ -1,4 +1,4 @@
-"""A placement as tables for a person."""
+"""Tables of a placement."""
 
 from rich.table import Table
 
@@ -9,7 +9,7 @@ from scheduler.placement_file import PlacementFile, TopologyPlacement
 
 
 def print_answer(answer: PlacementFile, color: bool = True) -> None:
-    """Print `answer` on standard output: what each topology got, slot by slot, and what it costs."""
+    """Print `answer` on standard output: the slots of each topology, and the cost."""
     console = plain_console(color)
     for name, topology in answer.topologies.items():
         console.print(_table(answer, name, topology))

@@ -1,8 +1,7 @@
-"""Showing people what a campaign does: a live display on a terminal, plain lines elsewhere, nothing when quiet.
+"""Progress of a campaign: a live display on a terminal, otherwise plain lines, or nothing with `--quiet`.
 
-What is drawn is the content of `live.json` (`campaign.results.live_file`).
-
-All of it goes to standard error; standard output holds results only.
+The display shows the content of `live.json` (`campaign.results.live_file`). It is written to standard error; standard
+output contains results only.
 """
 
 import sys
@@ -22,31 +21,31 @@ from campaign.results.result_store import FAILED, OK
 from inventory.foreign import printable
 
 PLAIN_EVERY_S = 10.0
-"""Distance of the plain lines between those of beginning and ending runs."""
+"""Interval of plain lines during a run."""
 
 
 class View(Protocol):
-    """One way to show it."""
+    """Display of a campaign's progress."""
 
     def open(self) -> None:
-        """Begin."""
+        """Start the display."""
         ...
 
     def draw(self, live: LiveContent) -> None:
-        """Show it; called every second."""
+        """Draw the current state; called every second."""
         ...
 
-    def say(self, text: str, style: str = "") -> None:
-        """Show a line that stays; it may hold text of others."""
+    def print_line(self, text: str, style: str = "") -> None:
+        """Print a permanent line; control characters are escaped."""
         ...
 
     def close(self) -> None:
-        """End."""
+        """End the display."""
         ...
 
 
 def view_for(quiet: bool, color: bool) -> View:
-    """The view that fits the terminal and the options."""
+    """Return the view for the terminal and the options."""
     if quiet:
         return Silence()
     if sys.stderr.isatty():
@@ -55,7 +54,7 @@ def view_for(quiet: bool, color: bool) -> View:
 
 
 class Silence:
-    """Nothing at all."""
+    """View that shows nothing."""
 
     def open(self) -> None:
         """See `View`."""
@@ -63,7 +62,7 @@ class Silence:
     def draw(self, live: LiveContent) -> None:
         """See `View`."""
 
-    def say(self, text: str, style: str = "") -> None:
+    def print_line(self, text: str, style: str = "") -> None:
         """See `View`."""
 
     def close(self) -> None:
@@ -71,7 +70,7 @@ class Silence:
 
 
 class Lines:
-    """A line whenever something happens, and one every ten seconds."""
+    """View that prints a line for every event and every ten seconds."""
 
     def open(self) -> None:
         """See `View`."""
@@ -82,12 +81,12 @@ class Lines:
         if live["run"] is not None and time.monotonic() >= self._next:
             self._next = time.monotonic() + PLAIN_EVERY_S
             flow = flow_in_words(live)
-            self.say(
+            self.print_line(
                 f"run {live['number']}/{live['of']} {live['run']}: {live['stage']}"
                 f"{', ' + flow if flow else ''}, {in_words(live['time_left_s'])} left"
             )
 
-    def say(self, text: str, style: str = "") -> None:
+    def print_line(self, text: str, style: str = "") -> None:
         """See `View`."""
         click.echo(printable(text), err=True)
 
@@ -96,7 +95,7 @@ class Lines:
 
 
 class Display:
-    """A few lines at the bottom of the terminal that are drawn again every second."""
+    """View that redraws a few lines at the bottom of the terminal every second."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -110,7 +109,7 @@ class Display:
         """See `View`."""
         self._live.update(Group(*head(live)), refresh=True)
 
-    def say(self, text: str, style: str = "") -> None:
+    def print_line(self, text: str, style: str = "") -> None:
         """See `View`."""
         self._live.console.print(Text(printable(text), style=style))
 
@@ -120,7 +119,7 @@ class Display:
 
 
 def head(live: LiveContent) -> list[RenderableType]:
-    """Three lines: which run, its stage and what comes out, and what is left."""
+    """Return three lines: the run, its stage with current metrics, and the remaining time."""
     outcomes = live["outcomes"]
     which = Text.assemble((live["campaign"], "bold"), f"  run {live['number']} of {live['of']}")
     if live["run"] is not None:
@@ -141,9 +140,9 @@ def head(live: LiveContent) -> list[RenderableType]:
 
 
 def flow_in_words(live: LiveContent) -> str:
-    """What is on its way to nodes, current throughput and latency; empty when nothing flows."""
+    """Return the progress of file transfers, throughput and latency; empty without any."""
     parts = []
-    # A campaign of an earlier version does not say.
+    # Missing in campaigns of an earlier version.
     if sending := live.get("sending"):
         parts.append(f"sending files, {sending['sent_bytes'] / 1e6:,.0f} of {sending['of_bytes'] / 1e6:,.0f} MB")
     if live["tuples_per_s"] is not None:

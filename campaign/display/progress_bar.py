@@ -1,6 +1,6 @@
-"""How far something has come that takes a while: a bar on a terminal, a line now and then elsewhere.
+"""Progress of a long operation on standard error: a bar on a terminal, otherwise a line every few seconds.
 
-All of it goes to standard error, and only once it has taken a moment.
+Operations that end within two seconds print nothing.
 """
 
 import sys
@@ -10,35 +10,35 @@ from contextlib import contextmanager
 
 import click
 
-PATIENCE_S = 2.0
-"""Nothing is shown before."""
+DELAY_S = 2.0
+"""Time before the first output."""
 
 PLAIN_EVERY_S = 10.0
-"""Distance of the lines where there is no terminal."""
+"""Interval of lines without a terminal."""
 
 
 @contextmanager
-def share_done(what: str, quiet: bool, color: bool) -> Iterator[Callable[[float], None]]:
-    """Show how far `what` has come; the block calls what it is given with the share that is done, 0..1."""
+def progress_bar(what: str, quiet: bool, color: bool) -> Iterator[Callable[[float], None]]:
+    """Show the progress of `what`; yield a function that takes the completed share, 0 to 1."""
     if quiet:
         yield lambda _share: None
     elif sys.stderr.isatty():
-        with _bar(what, color) as tell:
-            yield tell
+        with _bar(what, color) as update:
+            yield update
     else:
         yield _lines(what)
 
 
 def _lines(what: str) -> Callable[[float], None]:
-    due = time.monotonic() + PATIENCE_S
+    due = time.monotonic() + DELAY_S
 
-    def tell(share: float) -> None:
+    def update(share: float) -> None:
         nonlocal due
         if time.monotonic() >= due:
             due = time.monotonic() + PLAIN_EVERY_S
             click.echo(f"{what}: {share:.0%}", err=True)
 
-    return tell
+    return update
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def _bar(what: str, color: bool) -> Iterator[Callable[[float], None]]:
         task = progress.add_task(what, total=1.0, visible=False)
         begun = time.monotonic()
 
-        def tell(share: float) -> None:
-            progress.update(task, completed=share, visible=time.monotonic() - begun >= PATIENCE_S)
+        def update(share: float) -> None:
+            progress.update(task, completed=share, visible=time.monotonic() - begun >= DELAY_S)
 
-        yield tell
+        yield update

@@ -1,4 +1,4 @@
-"""The global options of the command line, and messages that follow them."""
+"""Global options of the command line, and messages that depend on them."""
 
 import click
 
@@ -12,7 +12,7 @@ class Settings:
         self.debug, self.quiet, self.color = debug, quiet, color
 
     def progress(self, line: str) -> None:
-        """Show on standard error how far something is, unless `--quiet` was given."""
+        """Print a line of progress on standard error, unless `--quiet` was given."""
         if not self.quiet:
             show(line, error=True)
 
@@ -23,5 +23,5 @@ def show(line: str, *, error: bool = False) -> None:
 
 
 def notice(line: str) -> None:
-    """Print on standard error what the operator must know, whatever the options."""
+    """Print a message for the operator on standard error, whatever the options."""
     show(f"millrace: {line}", error=True)

@@ -1,7 +1,7 @@
-"""Standard streams of the program: results must reach their reader, progress and messages end nothing.
+"""Standard streams of the program, with different handling of failed writes.
 
-Python raises whatever the system says of a write, wherever somebody happens to write. Standard error carries progress
-and messages only, and what it refuses is dropped; standard output carries results, and what it refuses is an error.
+Standard output carries results: a failed write is an error. Standard error carries progress and messages: a failed
+write is ignored. Without this, Python would raise an exception wherever something is printed.
 """
 
 import io
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 WAIT_MS = 1000
-"""How long a reader of standard error that does not read may hold up the program, once."""
+"""How long a write to standard error may block, once."""
 
 
 def open_standard_streams() -> None:
-    """Give this process standard streams that are open and behave as described above."""
+    """Replace the standard streams of this process by streams that are open and behave as described above."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            # Otherwise the next file that is opened gets the number, and what others write to it.
+            # Otherwise the next opened file gets this descriptor, and receives writes to the stream.
             os.open(os.devnull, os.O_RDWR)
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115 - a number, and open until the end
@@ -34,22 +34,22 @@ def open_standard_streams() -> None:
 
 
 def _text(raw: io.FileIO, before: TextIO | None) -> io.TextIOWrapper:
-    """Lines of text on `raw`, encoded as those on `before` were."""
+    """Return a line-buffered text stream on `raw` with the encoding of `before`."""
     encoding, errors = (before.encoding, before.errors) if before else ("utf-8", "backslashreplace")
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=True)
 
 
 class _Output(io.FileIO):
-    """Standard output. A write that fails is reported once; what follows is dropped, that of Python's own end too."""
+    """Standard output. The first failed write raises an error; later writes, also at Python's exit, are dropped."""
 
     _is_lost = False
 
     def write(self, data: "ReadableBuffer") -> int:
-        """Write.
+        """Write the data.
 
         Raises:
-            BrokenPipeError: the reader has gone.
-            UnfitError: it cannot be written.
+            BrokenPipeError: the reader has closed the pipe.
+            UnfitError: the write failed.
         """
         if self._is_lost:
             return len(memoryview(data))
@@ -63,7 +63,7 @@ class _Output(io.FileIO):
 
 
 class _Messages(io.FileIO):
-    """Standard error. What cannot be written, or is not read, is dropped."""
+    """Standard error. Data that cannot be written, or is not read in time, is dropped."""
 
     _is_stuck = False
 
@@ -73,7 +73,7 @@ class _Messages(io.FileIO):
         poll.register(self, select.POLLOUT)
         try:
             self._is_stuck = not poll.poll(0 if self._is_stuck else WAIT_MS)
-            # So many bytes fit into a pipe of which the kernel says that it can be written.
+            # A pipe that is ready for writing takes at least this many bytes.
             written = None if self._is_stuck else super().write(view[: select.PIPE_BUF])
         except OSError:
             written = None

@@ -1,4 +1,4 @@
-"""What `millrace top` shows: executors, what goes between nodes, and the nodes' CPU, cut to the size of a terminal."""
+"""Screen of `millrace top`: executors, traffic between nodes, and CPU time of nodes, cut to the terminal's size."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,10 +15,10 @@ from controller.coordinator.live_metrics import ExecutorFlow, FlowDocument
 from inventory.foreign import printable
 
 WIDE, HIGH = 116, 12
-"""From so many columns and lines on, nodes and their traffic stand beside the executors."""
+"""Minimum columns and lines for nodes and traffic beside the executors."""
 
 _MUCH, _MOST = 0.5, 0.9
-"""Shares from which on a figure is coloured."""
+"""Minimum shares that are shown in yellow and in red."""
 
 Key = Callable[[ExecutorFlow], float]
 
@@ -27,13 +27,13 @@ SORTS: dict[str, tuple[str, Key]] = {
     "u": ("queue", lambda e: e.queued or 0),
     "b": ("busy", lambda e: e.busy or 0.0),
 }
-"""Key on the keyboard -> its word and what it sorts by, largest first."""
+"""Key on the keyboard -> label and sort key, largest first."""
 
 HOPS = {"intra_worker": "within workers", "inter_worker": "within nodes", "inter_node": "between nodes"}
 
 
 def screen(watched: Watched, sort: str, width: int, height: int) -> RenderableType:
-    """All of a terminal of this size; `sort` is a key of `SORTS`."""
+    """Return the screen for a terminal of this size; `sort` is a key of `SORTS`."""
     lines = _top(watched)
     for line in lines:
         if isinstance(line, Text):
@@ -50,7 +50,7 @@ def screen(watched: Watched, sort: str, width: int, height: int) -> RenderableTy
 
 
 def snapshot(watched: Watched) -> RenderableType:
-    """Everything, for where there is no terminal."""
+    """Return the full state, for output without a terminal."""
     flow = _flow(watched)
     if flow is None:
         return Group(*_top(watched))
@@ -64,7 +64,7 @@ def _flow(watched: Watched) -> FlowDocument | None:
 
 
 def _top(watched: Watched) -> list[RenderableType]:
-    """The campaign's head, and what is the matter with it."""
+    """Return the lines about the campaign and its condition."""
     live = watched.live
     if live is not None and live["stage"] == REPORTING:
         live = {**live, "stage_elapsed_s": live["stage_elapsed_s"] + watched.age_s}
@@ -72,12 +72,12 @@ def _top(watched: Watched) -> list[RenderableType]:
     folder = printable(watched.folder)
     match watched.condition:
         case CampaignCondition.PREPARING:
-            lines.append(Text(f"preparing: the campaign in {folder} has begun and says nothing yet"))
+            lines.append(Text(f"preparing: the campaign in {folder} has not written its state yet"))
         case CampaignCondition.SILENT:
-            lines.append(Text(f"no news for {in_words(watched.age_s)}: what is shown is old", "bold red"))
+            lines.append(Text(f"no update for {in_words(watched.age_s)}: the state shown is old", "bold red"))
         case CampaignCondition.DIED:
-            said = f"died: its process is gone; the last news is of {died_utc(watched)}"
-            lines.append(Text(f"{said}. Go on with: millrace run --resume {folder}", "bold red"))
+            cause = f"died: its process is gone; last update: {died_utc(watched)}"
+            lines.append(Text(f"{cause}. Continue with: millrace run --resume {folder}", "bold red"))
         case CampaignCondition.ENDED:
             lines.append(Text(f"the campaign has ended; results: {folder}", "bold"))
         case CampaignCondition.RUNNING:
@@ -93,7 +93,7 @@ def _wide(flow: FlowDocument, sort: str, height: int) -> list[RenderableType]:
 
 
 def _narrow(flow: FlowDocument, sort: str, height: int) -> list[RenderableType]:
-    """Nodes and pairs get a third each where that shows something, executors all the rest."""
+    """Give nodes and pairs up to a third of the lines each, and executors the rest."""
     left = height - 1
     third = left // 3
     parts: list[RenderableType] = []
@@ -124,7 +124,7 @@ def _executors(flow: FlowDocument, sort: str, height: int | None) -> Table:
 
 
 def _hops(flow: FlowDocument) -> Text:
-    """Tuples and bytes per second by kind of hop, in one line."""
+    """Return tuples and bytes per second by kind of hop, in one line."""
     line = Text(no_wrap=True, overflow="ellipsis").append("tuples/s", "bold")
     for hop, words in HOPS.items():
         here = [entry for entry in flow.traffic if entry.hop == hop]
@@ -168,7 +168,7 @@ _UNKNOWN = "-"
 
 
 def _table(titles: Sequence[str], names: int, rows: Sequence[Sequence[str | Text]], height: int | None) -> Table:
-    """A table of at most `height` lines; its first `names` columns are words, the others figures."""
+    """Return a table of at most `height` lines; its first `names` columns are text, the others numbers."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for at, title in enumerate(titles):
         table.add_column(title, justify="left" if at < names else "right", no_wrap=True)

@@ -1,1 +1,1 @@
-"""Campaigns under way: the loop over runs, one attempt after another."""
+"""Execution of campaigns: the loop over runs and their attempts."""

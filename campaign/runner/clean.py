@@ -1,15 +1,15 @@
-"""Undoing what a crashed campaign left on this host.
+"""Removal of what crashed campaigns left on this host.
 
-Everything is found by what campaigns wrote down (`controller.host.cleanup_log`, `controller.host.cluster_lock`), and a
-process is ended only when its start time or its environment proves that it belongs to a campaign whose controller is
-gone. What belongs to a campaign that still runs is left alone.
+Everything is found by the campaigns' own files (`controller.host.cleanup_log`, `controller.host.cluster_lock`). A
+process is killed only if its start time or its environment proves that it belongs to a campaign whose controller is
+gone. Campaigns that are still running are not touched.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agents.cpu.control import left_behind, put_back, told
+from agents.cpu.control import describe_unrestored, left_behind, put_back
 from agents.cpu.journal import HeldError
 from agents.host_files import HostFiles
 from agents.power.host import MeteredHost
@@ -26,12 +26,12 @@ NAME = "millrace clean"
 
 @dataclass
 class Cleaning:
-    """What `clean` did, or would do, in words.
+    """Messages about what `clean` did or would do.
 
     Attributes:
-        done: what it ended or removed.
-        failed: what it could not end or remove.
-        running: campaigns and clusters of this user that still run and were left alone.
+        done: processes and files that were ended or removed.
+        failed: those that could not be ended or removed.
+        running: campaigns and clusters of this user that still run and were not touched.
     """
 
     done: list[str] = field(default_factory=list)
@@ -40,12 +40,12 @@ class Cleaning:
 
 
 def clean_all(dry_run: bool = False) -> Cleaning:
-    """Take down the emulated clusters of this user while no campaign runs on this host, then do as `clean`.
+    """Take down the emulated clusters of this user, unless a campaign runs on this host; then call `clean`.
 
-    The logs of clusters that are down go, too.
+    The logs of clusters that are down are removed, too.
 
     Args:
-        dry_run: only say what would be done.
+        dry_run: only report what would be done.
 
     Raises:
         UnfitError: the user's folder for state files is not safe to use.
@@ -70,12 +70,12 @@ def clean_all(dry_run: bool = False) -> Cleaning:
 
 
 def clean(host: HostFiles | None = None, dry_run: bool = False, known: Collection[Path] = ()) -> Cleaning:
-    """Undo what dead campaigns of this user left on this host; doing it twice changes nothing more.
+    """Remove what crashed campaigns of this user left on this host; a second call changes nothing.
 
     Args:
-        host: the host whose CPU settings are put back; this one unless given.
-        dry_run: only say what would be done.
-        known: state files of living campaigns of which nothing is to be said.
+        host: the host whose CPU settings are restored; by default this host.
+        dry_run: only report what would be done.
+        known: state files of running campaigns that are not reported.
 
     Raises:
         UnfitError: the user's folder for state files is not safe to use.
@@ -86,7 +86,7 @@ def clean(host: HostFiles | None = None, dry_run: bool = False, known: Collectio
         for path in sorted(folder.glob("campaign-*.jsonl")):
             record = read_state(path)
             if record is None:
-                # It appears under `exclusive`, so that this one was cut short by a crash before anything was started.
+                # The first line is written under `exclusive`: the campaign crashed before it started anything.
                 if not dry_run:
                     path.unlink()
                 outcome.done.append(f"state file {path} (without a readable first line)")
@@ -103,8 +103,8 @@ def clean(host: HostFiles | None = None, dry_run: bool = False, known: Collectio
                 if not dry_run:
                     path.unlink()
                 outcome.done.append(f"lock file {path}")
-    # Last: the guardian of an agent that has just been ended is at work by then.
-    _put_back_cpus(host or MeteredHost.here(), outcome, dry_run)
+    # Last, when the guardians of agents that were just killed are running.
+    _restore_cpus(host or MeteredHost.here(), outcome, dry_run)
     return outcome
 
 
@@ -122,7 +122,7 @@ def _cluster(record: Record) -> str:
 
 
 def _clean_folders(state: Path, dry_run: bool) -> list[str]:
-    """Remove what clusters that are down have left in their folders: logs; of killed ones the keys, too."""
+    """Remove the logs of clusters that are down; of killed clusters, the keys too."""
     found = []
     for folder in remembered(state):
         if described(folder) is None:
@@ -133,7 +133,7 @@ def _clean_folders(state: Path, dry_run: bool) -> list[str]:
     return found
 
 
-def _put_back_cpus(host: HostFiles, outcome: Cleaning, dry_run: bool) -> None:
+def _restore_cpus(host: HostFiles, outcome: Cleaning, dry_run: bool) -> None:
     try:
         if dry_run:
             journal = left_behind(host, NAME)
@@ -147,4 +147,4 @@ def _put_back_cpus(host: HostFiles, outcome: Cleaning, dry_run: bool) -> None:
     else:
         outcome.done += [f"CPU setting /{s.path} ({s.before} is {s.got} again)" for s in answer.settings if s.ok]
         if not answer.ok:
-            outcome.failed.append(told(answer))
+            outcome.failed.append(describe_unrestored(answer))

@@ -1,4 +1,4 @@
-"""Before a campaign begins: can its nodes have the CPU settings that it asks for?"""
+"""Check before a campaign: do its nodes support the requested CPU settings?"""
 
 import asyncio
 import shutil
@@ -9,7 +9,7 @@ from agents.protocol import SetCpus
 from campaign.agenda.cpu_settings import ByNode
 from campaign.agenda.plan import Plan
 from campaign.agenda.run_order import Run
-from campaign.runner.cpu_settings import ask
+from campaign.runner.cpu_settings import request
 from campaign.runner.event_loop import CampaignEventLoop
 from controller.host.cleanup_log import CleanupLog
 from controller.nodes.agents import Agents, Member
@@ -20,25 +20,25 @@ from inventory.errors import UnfitError
 def check_cpus(
     plan: Plan, runs: Sequence[Run], loop: CampaignEventLoop, backend: Backend, state: CleanupLog, work: Path
 ) -> None:
-    """Ask the agent of every node, where the agenda says something of CPUs; nothing is set. Call it within the reach.
+    """Check the agenda's CPU settings on every node without setting them; call it inside the backend's context.
 
     Args:
-        plan: of the campaign.
-        loop: of the campaign.
-        runs: which of its runs are wanted.
+        plan: the plan of the campaign.
+        runs: its selected runs.
+        loop: event loop of the campaign.
         backend: its nodes.
-        state: is told of the agents.
+        state: log of started agents.
         work: a folder for their files, removed afterwards.
 
     Raises:
-        UnfitError: some settings are impossible; names node, setting and what is possible.
-        RunError: a node cannot be asked.
+        UnfitError: some settings are not supported; the message names node, setting and possible values.
+        RunError: an agent cannot be reached.
     """
     wanted = [plan.cpus[label] for label in dict.fromkeys(run.cpu for run in runs) if plan.cpus[label]]
     if wanted:
         refused = loop.run(_refusals(plan.agenda.name, wanted, backend, state, work))
         if refused:
-            raise UnfitError("the agenda asks for CPU settings that cannot be:\n" + "\n".join(refused))
+            raise UnfitError("the agenda requests CPU settings that are not supported:\n" + "\n".join(refused))
 
 
 async def _refusals(
@@ -50,7 +50,7 @@ async def _refusals(
     members: Mapping[str, Member] = backend.members(work.name, work)
     try:
         async with Agents(members, campaign, started) as agents:
-            nodes = dict.fromkeys(node for wishes in wanted for node in wishes)
+            nodes = dict.fromkeys(node for settings in wanted for node in settings)
             found = await asyncio.gather(*(_refused(agents, node, wanted) for node in nodes))
     finally:
         await asyncio.gather(*(member.transport.remove() for member in members.values()))
@@ -59,10 +59,10 @@ async def _refusals(
 
 
 async def _refused(agents: Agents, node: str, wanted: Sequence[ByNode]) -> Sequence[str]:
-    """What one node refuses, each thing once; it answers one question after the other."""
+    """Return what one node refuses, without duplicates; an agent handles one request at a time."""
     lines: dict[str, None] = {}
-    for wishes in wanted:
-        if node in wishes:
-            answer = await ask(agents, node, SetCpus(settings=wishes[node], check=True))
+    for settings in wanted:
+        if node in settings:
+            answer = await request(agents, node, SetCpus(settings=settings[node], check=True))
             lines |= dict.fromkeys(f"node {node}: {each}" for each in answer.refused)
     return list(lines)

@@ -1,4 +1,4 @@
-"""CPUs of a run's nodes: set by their agents before its workers start, put back after its end."""
+"""CPU settings of a run's nodes: applied by agents before workers start, restored after the run."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -6,83 +6,83 @@ from typing import Any
 
 from agents.protocol import CpusSet, RestoreCpus, SetCpus
 from campaign.agenda.cpu_settings import ByNode
-from controller.host.condition import all_of
+from controller.host.condition import run_all
 from controller.nodes.agents import Agents
 from inventory.documents import to_plain
 from inventory.errors import RunError
 
 ANSWER_S = 30.0
-"""What setting may take; a CPU that goes on or off takes up to a second."""
+"""Longest time of a request; a CPU that goes online or offline takes up to a second."""
 
-DECLARED = "nodes that share a machine have their clocks by declaration"
+DECLARED = "clocks of nodes that share a machine are declared, not set"
 
 
 class RunCpus:
-    """What one run wants of CPUs, and what became of it.
+    """Requested and actual CPU settings of one run.
 
     Args:
-        wishes: the agenda's settings.
-        clocks: node -> clock in Hz that the scheduler gives it; one that cannot be set does not fail the run.
+        requested: the agenda's settings.
+        clocks: node -> clock in Hz from the scheduler; a clock that cannot be set does not fail the run.
         shared: nodes that are not machines of their own.
     """
 
-    def __init__(self, wishes: ByNode, clocks: Mapping[str, int], shared: Collection[str]) -> None:
-        self._wishes = wishes
+    def __init__(self, requested: ByNode, clocks: Mapping[str, int], shared: Collection[str]) -> None:
+        self._requested = requested
         self._clocks = {node: hz for node, hz in clocks.items() if node not in shared}
         self._rows: dict[tuple[str, str], dict[str, Any]] = {}
-        self._again: list[str] = []
-        self._moved: list[str] = []
+        self._set_again: list[str] = []
+        self._changed: list[str] = []
         self._held: set[str] = set()
         self._shared = frozenset(shared)
         self._declare(clocks)
 
     @property
     def nodes(self) -> list[str]:
-        """The nodes on which something is to be set."""
-        return sorted(self._wishes.keys() | self._clocks.keys())
+        """Nodes with requested settings or clocks."""
+        return sorted(self._requested.keys() | self._clocks.keys())
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """For `run.json`: `{node, setting, before, asked, got, ok, reason}`; `ok` None: it was not to be set."""
+        """Rows of `run.json`: `{node, setting, before, asked, got, ok, reason}`; `ok` is None if it was not set."""
         return list(self._rows.values())
 
     @property
     def doubts(self) -> list[str]:
-        """What makes the run suspect, in words."""
+        """Reasons that make the run suspect."""
         missed = [row for row in self.rows if row["ok"] is False]
         return [
             *(f"{row['node']}: {row['setting']}: asked for {row['asked']}, {_got(row)}" for row in missed),
-            *(f"{node}: its agent died, and its CPUs were set anew" for node in dict.fromkeys(self._again)),
-            *(f"{node}: its clock was changed during the run" for node in dict.fromkeys(self._moved)),
+            *(f"{node}: its agent died, and its CPUs were set again" for node in dict.fromkeys(self._set_again)),
+            *(f"{node}: its clock was changed during the run" for node in dict.fromkeys(self._changed)),
         ]
 
     async def set(self, agents: Agents) -> None:
         """Set the CPUs of all nodes.
 
         Raises:
-            RunError: one cannot fulfil what the agenda asks for, or is gone.
+            RunError: a node does not support the agenda's settings, or is gone.
         """
-        await all_of(self._set(agents, node) for node in self.nodes)
+        await run_all(self._set(agents, node) for node in self.nodes)
 
     async def set_again(self, agents: Agents, node: str) -> None:
-        """Set the CPUs of a node whose agent has been started anew: they were put back when the old one died.
+        """Set the CPUs of a node whose agent was restarted: they were restored when the old agent died.
 
         Raises:
             RunError: see `set`.
         """
         if node in self.nodes:
             await self._set(agents, node)
-            self._again.append(node)
+            self._set_again.append(node)
 
     async def set_clocks(self, agents: Agents, clocks: Mapping[str, int], lost: Collection[str]) -> None:
-        """Give nodes the clocks of a new placement; one that has none any more is as the agenda wants it.
+        """Set the clocks of a new placement; a node without a clock gets the agenda's settings.
 
-        What a node does not do is noted, and does not end the run.
+        A failure is recorded and does not end the run.
 
         Args:
-            agents: of all nodes.
-            clocks: node -> clock in Hz that the scheduler gives it now.
-            lost: nodes that cannot be reached; they get theirs when they return.
+            agents: agents of all nodes.
+            clocks: node -> clock in Hz of the new placement.
+            lost: nodes that cannot be reached; their clocks are set when they return.
         """
         before, self._clocks = self._clocks, {node: hz for node, hz in clocks.items() if node not in self._shared}
         self._declare(clocks)
@@ -90,26 +90,26 @@ class RunCpus:
         await asyncio.gather(*(self._change(agents, node) for node in sorted(changed.difference(lost))))
 
     async def _change(self, agents: Agents, node: str) -> None:
-        self._moved.append(node)
+        self._changed.append(node)
         try:
             if node in self._clocks:
                 await self._set_clock(agents, node)
                 return
             self._rows = {key: row for key, row in self._rows.items() if key[0] != node}
-            await ask(agents, node, RestoreCpus())
-            if node in self._wishes:
+            await request(agents, node, RestoreCpus())
+            if node in self._requested:
                 await self._set(agents, node)
         except RunError as fault:
             self._note_clock(node, self._clocks.get(node, 0), False, str(fault))
 
     async def restore(self, agents: Agents, lost: Collection[str]) -> None:
-        """Put everything back; on lost nodes their guardians have done it.
+        """Restore all settings; on lost nodes the guardians have restored them.
 
         Raises:
-            RunError: something is not as it was before.
+            RunError: a setting could not be restored.
         """
         nodes = sorted(self._held.difference(lost))
-        answers = await asyncio.gather(*(ask(agents, node, RestoreCpus()) for node in nodes))
+        answers = await asyncio.gather(*(request(agents, node, RestoreCpus()) for node in nodes))
         left = [
             f"{node}: {setting.setting} is {setting.got}, was {setting.asked}"
             for node, answer in zip(nodes, answers, strict=True)
@@ -117,12 +117,12 @@ class RunCpus:
             if not setting.ok
         ]
         if left:
-            raise RunError(f"CPU settings could not be put back: {'; '.join(left)}")
+            raise RunError(f"CPU settings could not be restored: {'; '.join(left)}")
 
     async def _set(self, agents: Agents, node: str) -> None:
-        if node in self._wishes:
+        if node in self._requested:
             self._held.add(node)
-            answer = await ask(agents, node, SetCpus(settings=self._wishes[node]))
+            answer = await request(agents, node, SetCpus(settings=self._requested[node]))
             if answer.refused:
                 raise RunError(f"CPU settings are refused by {node}: {'; '.join(answer.refused)}")
             self._note(node, answer)
@@ -131,7 +131,7 @@ class RunCpus:
 
     async def _set_clock(self, agents: Agents, node: str) -> None:
         self._held.add(node)
-        answer = await ask(agents, node, SetCpus(hz=self._clocks[node]))
+        answer = await request(agents, node, SetCpus(hz=self._clocks[node]))
         self._note(node, answer)
         if answer.refused:
             self._note_clock(node, self._clocks[node], False, "; ".join(answer.refused))
@@ -151,13 +151,13 @@ class RunCpus:
         self._rows[node, "clock"] = {"node": node, **row}
 
 
-async def ask(agents: Agents, node: str, question: SetCpus | RestoreCpus) -> CpusSet:
-    """What a node's agent answers to a command about its CPUs.
+async def request(agents: Agents, node: str, command: SetCpus | RestoreCpus) -> CpusSet:
+    """Send a CPU command to a node's agent and return its answer.
 
     Raises:
-        RunError: it is gone, or does not answer.
+        RunError: the agent is gone or does not answer.
     """
-    return await agents.ask(node, question, CpusSet, ANSWER_S)
+    return await agents.request_reply(node, command, CpusSet, ANSWER_S)
 
 
 def _got(row: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
-"""The event loop of a campaign: one for all of it, so that nodes are taken once and stay ours until the end.
+"""Event loop of a campaign: one for the whole campaign, so that nodes are reserved once until its end.
 
-The main thread asks it for one thing after the other. While that thread is busy otherwise, another one lets the loop
-turn, so that nodes go on being told that we are here.
+The main thread runs one coroutine after another. While the main thread does other work, a background thread runs the
+loop, so that heartbeats to the nodes continue.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 class CampaignEventLoop:
-    """An event loop, as a context manager. The main thread may be interrupted by an exception at any moment."""
+    """Event loop as a context manager. The main thread may be interrupted by an exception at any moment."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
-        self._turning: _Turning | None = None
+        self._background: _BackgroundThread | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -28,12 +28,12 @@ class CampaignEventLoop:
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._rest()
+        self._stop_background()
         self._runner.close()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do `work`, and let other tasks go on; when this thread is interrupted, `work` is cancelled and tidies up."""
-        self._rest()
+        """Run `work` beside other tasks; if this thread is interrupted, cancel `work` and wait for its clean-up."""
+        self._stop_background()
         task = self._runner.get_loop().create_task(work)
         try:
             return self._runner.run(_result_of(task))
@@ -44,7 +44,7 @@ class CampaignEventLoop:
 
     @contextmanager
     def within(self, what: AbstractAsyncContextManager[object]) -> Iterator[None]:
-        """Enter `what` for the block."""
+        """Enter the asynchronous context manager `what` for the block."""
 
         async def enter() -> None:
             await what.__aenter__()
@@ -59,37 +59,37 @@ class CampaignEventLoop:
             self.run(leave())
 
     @contextmanager
-    def turning(self) -> Iterator[None]:
-        """Let tasks go on in a thread during the block, in which nobody uses the loop."""
-        self._turning = _Turning(self._runner.get_loop())
+    def in_background(self) -> Iterator[None]:
+        """Run the loop in a background thread during the block; the block must not use the loop."""
+        self._background = _BackgroundThread(self._runner.get_loop())
         try:
-            Thread(target=self._turning.turn, name="loop", daemon=True).start()
+            Thread(target=self._background.run, name="loop", daemon=True).start()
             yield
         finally:
-            self._rest()
+            self._stop_background()
 
-    def _rest(self) -> None:
-        if self._turning is not None:
-            self._turning.end()
+    def _stop_background(self) -> None:
+        if self._background is not None:
+            self._background.end()
 
 
-class _Turning:
-    """A thread's turn with the loop. It may be ended at any time, also before the thread has come to begin."""
+class _BackgroundThread:
+    """Thread that runs the loop. It may be ended at any time, also before the thread has started."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._over = asyncio.Event()
         self._wanted = True
-        # The main thread may be interrupted while it holds it, and comes again.
+        # Reentrant: the main thread may be interrupted while it holds the lock, and acquires it again.
         self._held = RLock()
 
-    def turn(self) -> None:
+    def run(self) -> None:
         with self._held:
             if self._wanted:
                 self._loop.run_until_complete(self._over.wait())
 
     def end(self) -> None:
-        """Return when the loop is free."""
+        """Stop the loop; return when the thread has released it."""
         self._wanted = False
         self._loop.call_soon_threadsafe(self._over.set)
         with self._held:
@@ -97,7 +97,7 @@ class _Turning:
 
 
 async def in_daemon_thread(work: Callable[[], T]) -> T:
-    """Do `work`, which may never return, in a thread that nobody waits for once this is cancelled."""
+    """Run `work` in a daemon thread; after cancellation the thread is abandoned, since `work` may never return."""
     result: Future[T] = Future()
 
     def do() -> None:

@@ -1,8 +1,8 @@
-"""How much of this host works for others than the campaign while a run is measured.
+"""CPU time of this host that other processes use while a run is measured.
 
-Where nodes are processes or namespaces of this host, an agent knows no work but its own. The controller does: it
-compares what all cores have done with the CPU time of the processes that descend from it and from the keeper of an
-emulated cluster.
+Nodes that are processes or namespaces of this host share its CPUs, and agents cannot separate other work from that of
+other nodes. The controller compares the busy time of all cores with the CPU time of its own descendants and of those
+of an emulated cluster's daemon.
 """
 
 import asyncio
@@ -13,17 +13,17 @@ from pathlib import Path
 from agents.power.host import MeteredHost
 from agents.sensors.interference import Event, HostLoad
 
-LOOK_S = 0.5
-"""A process that ends takes with it what it has done since the last look."""
+PERIOD_S = 0.5
+"""Sampling period; the CPU time of a process between the last sample and its end is lost."""
 
 
 @asynccontextmanager
-async def watching_others(roots: Sequence[int] | None, say: Callable[[Event], None]) -> AsyncIterator[None]:
-    """Watch as long as the block lasts; say afterwards what others did, if it was much.
+async def measuring_other_load(roots: Sequence[int] | None, report: Callable[[Event], None]) -> AsyncIterator[None]:
+    """Measure the load of other processes during the block; report it afterwards if it was high.
 
     Args:
-        roots: as in `controller.nodes.backend.Backend.processes`; None: nothing is watched.
-        say: takes what was seen.
+        roots: as in `controller.nodes.backend.Backend.processes`; None: nothing is measured.
+        report: takes the events.
     """
     if roots is None:
         yield
@@ -34,10 +34,10 @@ async def watching_others(roots: Sequence[int] | None, say: Callable[[Event], No
     async def follow() -> None:
         while not over.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(over.wait(), LOOK_S)
-            await asyncio.to_thread(lambda: load.go_on(family(roots)))
+                await asyncio.wait_for(over.wait(), PERIOD_S)
+            await asyncio.to_thread(lambda: load.go_on(with_descendants(roots)))
 
-    await asyncio.to_thread(lambda: load.begin(family(roots)))
+    await asyncio.to_thread(lambda: load.begin(with_descendants(roots)))
     following = asyncio.create_task(follow())
     try:
         yield
@@ -45,16 +45,16 @@ async def watching_others(roots: Sequence[int] | None, say: Callable[[Event], No
         over.set()
         await following
     for event in load.events("host"):
-        say(event)
+        report(event)
 
 
-def family(roots: Iterable[int], proc: Path = Path("/proc")) -> list[int]:
-    """These processes and all that descend from them, as far as they live."""
+def with_descendants(roots: Iterable[int], proc: Path = Path("/proc")) -> list[int]:
+    """Return these processes and all their living descendants."""
     children: dict[int, list[int]] = {}
     for entry in proc.iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
-                # The name of the program, in brackets, may hold anything.
+                # The program name in parentheses may contain any character.
                 parent = int((entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
                 children.setdefault(parent, []).append(int(entry.name))
     found = list(dict.fromkeys(roots))

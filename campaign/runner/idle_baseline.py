@@ -1,4 +1,4 @@
-"""Idle baselines: each machine that has a meter is metered without workers, before a run and after it."""
+"""Idle baselines: the power of each metered machine without workers, before and after a run."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -12,12 +12,12 @@ from controller.nodes.agents import Agents
 async def measure_idle(
     agents: Agents, machines: Sequence[Machine], entry: IdleEntry, lost: Collection[str] = ()
 ) -> dict[str, IdleBaseline]:
-    """Meter all machines at once; return metered node -> its baseline.
+    """Meter all machines at the same time; return metered node -> its baseline.
 
     Args:
-        agents: of all nodes.
-        machines: which.
-        entry: how long.
+        agents: agents of all nodes.
+        machines: the machines of the cluster.
+        entry: seconds to settle and to measure.
         lost: nodes that cannot be reached.
     """
     nodes = [machine.metered for machine in machines if machine.metered not in lost]

@@ -1,15 +1,15 @@
-"""Carrying a campaign out: all that starts processes or writes, from the cluster's lock to the last run's end."""
+"""Execution of a campaign from the cluster's lock to the end of the last run."""
 
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from agents.trace import settle_without_pandas
+from agents.trace import skip_pandas_import
 from campaign.agenda.plan import Inputs, prepare_inputs
 from campaign.agenda.run_order import Run
 from campaign.display.progress import view_for
-from campaign.display.progress_bar import share_done
+from campaign.display.progress_bar import progress_bar
 from campaign.display.settings import Settings, show
 from campaign.runner.campaign_loop import Campaign, Ending
 from campaign.runner.clean import clean
@@ -24,7 +24,7 @@ from controller.nodes.backend import Backend
 from workloads.preparation_progress import reporting_to
 
 
-def carry_out(
+def run_all(
     opened: Opened,
     runs: Sequence[Run],
     backend: Backend,
@@ -33,22 +33,22 @@ def carry_out(
     accept_shortfall: bool,
     last_stage: str,
 ) -> Ending:
-    """Do the runs; what this leaves when it is killed is found by its state file.
+    """Execute the runs; after a crash, the state file lists what is left to clean up.
 
     Args:
         opened: the campaign.
-        runs: which of its runs are wanted.
-        backend: its nodes, which are ours from before anything is written until the last run is over.
-        settings: of the command line.
-        profile, accept_shortfall: as `Campaign` has them.
-        last_stage: what a campaign that comes to its end is said to do then.
+        runs: its selected runs.
+        backend: its nodes, reserved from before the first write to the end of the last run.
+        settings: global options of the command line.
+        profile, accept_shortfall: see `Campaign`.
+        last_stage: stage in `live.json` after the last run.
 
     Raises:
-        MillraceError: it cannot begin, or results cannot be written any more.
+        MillraceError: the campaign cannot start, or results can no longer be written.
     """
-    settle_without_pandas()
+    skip_pandas_import()
     for line in clean().done:
-        show(f"left by a campaign that was killed, removed: {line}", error=True)
+        show(f"removed, left by a killed campaign: {line}", error=True)
     with ExitStack() as stack:
         stack.enter_context(interrupted_once())
         stack.enter_context(ClusterLock(backend.lock, opened.folder))
@@ -60,13 +60,13 @@ def carry_out(
         with writing(work):
             work.mkdir(mode=0o700)
         check_cpus(opened.plan, runs, loop, backend, state, work / "check")
-        with loop.turning():
+        with loop.in_background():
             inputs = prepared(opened, runs, work / "inputs", settings)
             opened.check_inputs(inputs)
             store = opened.store()
         view = view_for(settings.quiet, settings.color)
         campaign = Campaign(opened.plan, runs, inputs, store, state, backend, work, view, profile, accept_shortfall)
-        return campaign.carry_out(loop, last_stage)
+        return campaign.run_all(loop, last_stage)
 
 
 def prepared(opened: Opened, runs: Sequence[Run], folder: Path, settings: Settings) -> Inputs:
@@ -77,5 +77,5 @@ def prepared(opened: Opened, runs: Sequence[Run], folder: Path, settings: Settin
         UnfitError: it cannot be prepared on this machine.
     """
     labels = sorted({run.workload for run in runs})
-    with share_done("preparing inputs", settings.quiet, settings.color) as listener, reporting_to(listener):
+    with progress_bar("preparing inputs", settings.quiet, settings.color) as listener, reporting_to(listener):
         return prepare_inputs(opened.plan, labels, folder)

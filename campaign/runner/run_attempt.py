@@ -1,4 +1,4 @@
-"""One run, start to finish: agents, workers, warm-up, measured interval, drain, verification, collection."""
+"""One attempt at a run: agents, workers, warm-up, measured interval, drain, verification, collection."""
 
 import asyncio
 import secrets
@@ -26,18 +26,18 @@ from campaign.results.run_metrics import in_order, measure, verification, verifi
 from campaign.results.suspect_runs import reasons
 from campaign.runner.cpu_settings import RunCpus
 from campaign.runner.event_loop import in_daemon_thread
-from campaign.runner.host_load import watching_others
+from campaign.runner.host_load import measuring_other_load
 from campaign.runner.idle_baseline import measure_idle
 from campaign.runner.run_inputs import Conditions, RunInputs
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import Coordinator
 from controller.coordinator.event_log import CONTROLLER
 from controller.coordinator.failures import RunFailedError
-from controller.coordinator.interfaces import Environment, Seats, SlotRecord
+from controller.coordinator.interfaces import Assignment, Environment, SlotRecord
 from controller.coordinator.live_metrics import LiveMetrics
 from controller.coordinator.report_validation import HERE
 from controller.host.cleanup_log import CleanupLog
-from controller.host.condition import unless
+from controller.host.condition import run_watched
 from controller.nodes.agents import Agents
 from controller.nodes.backend import Backend, Calibrated
 from controller.nodes.clock_sync import ClockDifference, ClockSync
@@ -50,30 +50,30 @@ from workloads.rates import NS
 from workloads.workload import Verdict
 
 EPOCH = 1
-"""Every run has agents of its own, for which this is the first start of a topology."""
+"""First epoch of a run; every run has agents of its own."""
 
 SLOTS_HELD = 5_000
-"""So many rows of time slots are held in memory before they are written."""
+"""Number of time slots that are buffered before they are written."""
 
 
 class RunAttempt:
-    """One attempt at a run; its `record` can be asked for at any time and says how far it came."""
+    """One attempt at a run; `record` describes its current state at any time."""
 
     def __init__(
-        self, job: RunInputs, conditions: Conditions, folder: Path, work: Path, board: LiveFile, state: CleanupLog
+        self, job: RunInputs, conditions: Conditions, folder: Path, work: Path, live_file: LiveFile, state: CleanupLog
     ) -> None:
-        """Prepare it.
+        """Prepare the attempt.
 
         Args:
-            job: what to run.
-            conditions: of the campaign.
-            folder: of the run's results, still partial.
-            work: for the controller's own files while it runs.
-            board: is told of stages and of what goes through the topology.
-            state: is told of the agents.
+            job: the run and its inputs.
+            conditions: settings of the campaign.
+            folder: folder of the run's results, still partial.
+            work: folder for the controller's own files during the run.
+            live_file: shows stages and live metrics.
+            state: log of started agents.
         """
         self._job, self._conditions, self._folder = job, conditions, folder
-        self._board, self._state = board, state
+        self._live_file, self._state = live_file, state
         self._transports = {node: member.transport for node, member in job.members.items()}
         self._traces = work / "traces"
         self._copies = FolderReplicas(work / "copies", self._transports)
@@ -88,35 +88,35 @@ class RunAttempt:
         self._cpus = RunCpus(job.cpus, self._clocks_of(job.placed), shared)
         self._suspect: list[str] = []
         self._idle: dict[str, Idle] = {}
-        self._apart: list[ClockDifference] = []
+        self._clock_differences: list[ClockDifference] = []
         self._verdict: Verdict | None = None
         self._measured: dict[str, Any] | None = None
         self._profiles: list[dict[str, Any]] | None = None
         self._calibration: Sequence[Calibrated] = ()
 
     async def calibrate(self, backend: Backend) -> None:
-        """Have nodes and links measured before the run.
+        """Measure nodes and links before the run.
 
         Raises:
-            RunError: they fall short of what was asked for, and the campaign does not accept that.
+            RunError: their capacity is below the requested one, and the campaign does not accept that.
         """
         self._enter("calibrating")
         found = await backend.calibrate()
         self._calibration = found.rows
         if found.shortfall and not self._conditions.accepts_shortfall:
             raise RunError(
-                f"calibration fell short: {found.shortfall}; a busy host, or too much asked of it "
-                "(--accept-shortfall runs nevertheless)"
+                f"calibration below the requested capacity: {found.shortfall}; the host is busy or too small "
+                "(run anyway with --accept-shortfall)"
             )
 
     async def run(self) -> dict[str, Any]:
-        """Do it; return the content of `run.json`, whose status is `ok` or, for a wrong answer, `failed`.
+        """Execute the run; return the content of `run.json` with status `ok` or, for a wrong answer, `failed`.
 
         Raises:
-            RunError: it could not be brought to its end.
+            RunError: the run failed before its end.
             OSError: its results could not be written.
         """
-        coordinator = await self._stream()
+        coordinator = await self._run_topology()
         self._enter("verifying")
         parts = [(part.table, self._copies.path(part.name)) for part in coordinator.answer]
         answer = collect_answer(parts, self._folder / "answer", self._job.application.tables)
@@ -133,7 +133,7 @@ class RunAttempt:
             target = self._folder / "profiles"
             self._profiles = await collect_profiles(within_reach, self._job.run.name, coordinator.profiles.of, target)
         offsets = {node: known["clock"]["offset_ns"] for node, known in self._nodes.items()}
-        figures = await asyncio.to_thread(measure, traces, self._measured_s, offsets, self._apart)
+        figures = await asyncio.to_thread(measure, traces, self._measured_s, offsets, self._clock_differences)
         seen = await asyncio.to_thread(reasons, traces, [CONTROLLER, *(machine.metered for machine in self._machines)])
         figures["energy"] = await asyncio.to_thread(self._account_energy, traces, offsets)
         await asyncio.to_thread(self._log_latencies, traces, offsets)
@@ -154,7 +154,7 @@ class RunAttempt:
         return self.record(OK, "")
 
     async def keep_logs(self, fault: MillraceError) -> str:
-        """Keep the logs of a failed attempt; return where, below the run's folder, the one that tells most lies."""
+        """Copy the logs of a failed attempt; return the path of the log of the failure within the run's folder."""
         target = self._folder / "logs" / f"attempt-{self._job.attempt}"
         await collect_logs(self._transports, self._job.run.name, target)
         failure = fault.failure if isinstance(fault, RunFailedError) else None
@@ -167,7 +167,7 @@ class RunAttempt:
         return str((log if log.is_file() else target).relative_to(self._folder))
 
     def record(self, status: str, reason: str) -> dict[str, Any]:
-        """The content of `run.json`."""
+        """Return the content of `run.json`."""
         run, verdict = self._job.run, self._verdict
         self._leave()
         self._times["ended_utc"] = _utc()
@@ -191,7 +191,7 @@ class RunAttempt:
                 {"name": i.name, "sha256": i.sha256, "records": i.records, "origin": i.origin} for i in self._job.inputs
             ],
             "nodes": self._nodes,
-            "clocks": [pair._asdict() for pair in self._apart],
+            "clocks": [pair._asdict() for pair in self._clock_differences],
             "times": self._times,
             "verification": verification(verdict, self._job.inputs),
             "measured": printable_all(self._measured),
@@ -199,14 +199,14 @@ class RunAttempt:
             "calibration": self._calibration,
         }
 
-    async def _stream(self) -> Coordinator:
-        """From the first agent's start to the last one's end."""
+    async def _run_topology(self) -> Coordinator:
+        """Run the topology, from the start of the first agent to the end of the last one."""
         job, conditions = self._job, self._conditions
         self._enter("starting agents")
         traces = TraceWriter(self._traces, job.run.name, CONTROLLER, AGENT)
         try:
             async with Agents(job.members, conditions.campaign, self._agent_started) as agents:
-                course = Course(conditions.sensors, conditions.checkpoint_s, tuple(job.moves))
+                course = ControlSettings(conditions.sensors, conditions.checkpoint_s, tuple(job.moves))
                 clocks = ClockSync(agents.offset, self._traces, job.run.name)
                 if self._cpus.nodes:
                     self._enter("setting CPUs")
@@ -215,7 +215,7 @@ class RunAttempt:
                 coordinator = Coordinator(self._spec(agents), self._environment(agents, clocks, traces), course)
                 agents.listen(coordinator)
                 async with coordinator:
-                    await unless(self._conduct(coordinator), clocks.keep(job.members, coordinator.set_clock))
+                    await run_watched(self._stream_tuples(coordinator), clocks.run(job.members, coordinator.set_clock))
                     self._note_nodes(agents, clocks)
                     self._enter("finishing")
                     await coordinator.finish()
@@ -233,33 +233,33 @@ class RunAttempt:
         return coordinator
 
     async def _meter_idle(self, agents: Agents, lost: Set[str] = frozenset()) -> Mapping[str, IdleBaseline]:
-        """What machines draw while agents run and workers do not."""
+        """Meter the machines while agents run without workers."""
         entry = self._conditions.idle
         if entry is None or not entry.measure_s:
             return {}
         self._enter("metering without workers", entry.settle_s + entry.measure_s)
         return await measure_idle(agents, self._machines, entry, lost)
 
-    async def _conduct(self, coordinator: Coordinator) -> None:
-        """Everything between the start of the workers and the end of the last tuple."""
+    async def _stream_tuples(self, coordinator: Coordinator) -> None:
+        """Start the workers, warm up, measure and drain."""
         self._enter("starting workers")
         source_start = await coordinator.start()
         self._times |= {"started_utc": _utc(), "source_start_ns": source_start}
-        self._enter("warming up", self._conditions.warmup_s, coordinator.flow)
+        self._enter("warming up", self._conditions.warmup_s, coordinator.live_metrics)
         await coordinator.wait_until(source_start + round(self._conditions.warmup_s * NS))
         over = coordinator.exhausted
         self._times["measure_start_ns"] = begun = await coordinator.mark("measure_start")
         if self._conditions.profile:
             await coordinator.sample_stacks(on=True)
-        self._enter("measuring", self._conditions.duration_s, coordinator.flow)
-        async with watching_others(self._conditions.processes, coordinator.event_log.seen):
+        self._enter("measuring", self._conditions.duration_s, coordinator.live_metrics)
+        async with measuring_other_load(self._conditions.processes, coordinator.event_log.host_event):
             await coordinator.wait_until(begun + round(self._conditions.duration_s * NS))
             ended = await coordinator.mark("measure_end")
-        # An input that ended in the warm-up leaves nothing to measure, although the marks lie some milliseconds apart.
+        # If the input ended in the warm-up, the measured interval is empty, although the marks differ by milliseconds.
         self._times["measure_end_ns"] = begun if over else ended
         if self._conditions.profile:
             await coordinator.sample_stacks(on=False)
-        self._enter("draining", None, coordinator.flow)
+        self._enter("draining", None, coordinator.live_metrics)
         self._times["stopped_ns"] = time.monotonic_ns()
         await coordinator.stop()
         self._times["drained_ns"] = time.monotonic_ns()
@@ -278,39 +278,39 @@ class RunAttempt:
             await agents.restart(node)
             await self._cpus.set_again(agents, node)
 
-        async def place(lost: Set[str]) -> Seats:
+        async def place(lost: Set[str]) -> Assignment:
             placed = await in_daemon_thread(partial(self._job.place_without, lost))
             await self._cpus.set_clocks(agents, self._clocks_of(placed), lost)
-            return Seats(placed.places, placed.gates)
+            return Assignment(placed.places, placed.gates)
 
         return Environment(
             nodes=tuple(self._job.members),
-            tell=agents.tell,
+            send=agents.send,
             restart=restart,
             supply=self._supply,
             place=place,
             offset=clocks.current,
-            copies=self._copies,
+            replicas=self._copies,
             note=note,
             note_slot=note_slot,
             tables=self._job.application.tables.keys(),
         )
 
     def _clocks_of(self, placed: Placed) -> dict[str, int]:
-        """Node -> clock in Hz that a placement gives it."""
+        """Return node -> clock in Hz of a placement."""
         return {node: hz for node, hz in placed.answer.frequencies_hz.items() if node in self._job.members}
 
     async def _supply(self, node: str) -> None:
-        """Have the prepared inputs on a node; it may lose them with its agent only."""
+        """Copy the prepared inputs to a node unless they are there; they are lost only with its agent."""
         if node not in self._supplied:
             for entry in self._job.inputs:
-                moved = partial(self._board.send, f"{node}/{entry.path.name}")
+                moved = partial(self._live_file.send, f"{node}/{entry.path.name}")
                 await self._transports[node].put(entry.path, str(HERE.input(entry.path.name)), moved)
             self._supplied.add(node)
 
     def _enter(self, stage: str, seconds: float | None = None, flow: LiveMetrics | None = None) -> None:
-        """Tell the board of a stage, and note how long it takes until the next."""
-        self._board.stage(stage, seconds, flow)
+        """Begin a stage and record the duration of the previous one."""
+        self._live_file.stage(stage, seconds, flow)
         self._leave()
         self._stage = stage
 
@@ -348,7 +348,7 @@ class RunAttempt:
         )
 
     def _note_nodes(self, agents: Agents, clocks: ClockSync) -> None:
-        """Facts of nodes on this host are those of `campaign.json`, and are not repeated in every run."""
+        """Record addresses, facts and clocks of nodes; facts of this host are in `campaign.json` and left out."""
         ours = gather()
         for node, facts in agents.facts.items():
             self._nodes[node] = {
@@ -356,7 +356,7 @@ class RunAttempt:
                 "facts": None if facts == ours else facts,
                 "clock": clocks.current(node)._asdict(),
             }
-        self._apart = clocks.apart()
+        self._clock_differences = clocks.differences()
 
     def _log_latencies(self, traces: Path, offsets: Mapping[str, int]) -> None:
         start_ns = self._times["source_start_ns"]
@@ -374,8 +374,8 @@ class RunAttempt:
         return float(self._times["measure_end_ns"] - self._times["measure_start_ns"]) / NS
 
 
-def forget(folder: Path) -> None:
-    """Remove what an attempt that is tried again has left in the run's folder, except logs."""
+def remove_results(folder: Path) -> None:
+    """Remove the results of a failed attempt before a retry, except logs."""
     for name in ("traces", "answer", "profiles"):
         shutil.rmtree(folder / name, ignore_errors=True)
     (folder / LATENCY_LOG).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What one run is asked to do, and under which conditions."""
+"""Inputs of one run, and the conditions that all runs of a campaign share."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from workloads.workload import PreparedInput
 
 @dataclass(frozen=True)
 class Conditions:
-    """What is the same for all runs of a campaign.
+    """Conditions that all runs of a campaign share.
 
-    `idle`: how nodes are metered without workers, None without the sensor `power`. `tier` is that of
-    `controller.nodes.backend.Backend`; `accepts_shortfall`: runs take place although nodes or links got too
-    little of what was asked for; `processes` are those of `Backend.processes`.
+    `idle` is None without the sensor `power`. `tier` and `processes` are those of
+    `controller.nodes.backend.Backend`. With `accepts_shortfall`, nodes and links may have less than the requested
+    capacity.
     """
 
     campaign: str
@@ -35,17 +35,18 @@ class Conditions:
 
 @dataclass(frozen=True)
 class RunInputs:
-    """One run, and all that it needs.
+    """One run and its inputs.
 
     Attributes:
-        run: which one.
-        application, placed: what runs where.
+        run: the run.
+        application: its workload.
+        placed: the placement.
         inputs: the prepared inputs.
         members: all nodes of the cluster, by id.
-        attempt: which attempt it is, from 1.
-        moves: what the agenda's timeline asks for.
+        attempt: number of the attempt, from 1.
+        moves: moves of the agenda's timeline.
         cpus: node -> CPU settings.
-        place_without: places the application on other nodes than those given.
+        place_without: computes a placement without the given nodes.
     """
 
     run: Run

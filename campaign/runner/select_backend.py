@@ -1,4 +1,4 @@
-"""Choice of the backend for a cluster: addresses of this host, namespaces of it, or machines over SSH."""
+"""Selection of the backend for a cluster: addresses of this host, network namespaces, or machines over SSH."""
 
 import os
 
@@ -12,17 +12,17 @@ EMULATED = 2
 
 
 def select_backend(cluster: Cluster, hosts: Hosts | None, owner: str, operator: Operator) -> Backend:
-    """How the nodes of `cluster` are reached: over SSH when they are `hosts` of an Ansible inventory, emulated or not.
+    """Return the backend of `cluster`: over SSH if it comes from an Ansible inventory, emulated or not.
 
     Args:
         cluster: with addresses.
-        hosts: the inventory that it was made from, if it was.
-        owner: the campaign, in words for others.
-        operator: brings an emulated cluster up.
+        hosts: the Ansible inventory of the cluster, if any.
+        owner: description of the campaign for other controllers.
+        operator: callbacks for backends that bring a cluster up.
     """
     if hosts is None:
         return LoopbackBackend(cluster)
-    # What they import takes a second to load, which a cluster on this host has no use for.
+    # Their imports take a second, which a cluster on this host does not need.
     if hosts.tier == EMULATED and os.geteuid() != 0:
         from controller.emulation.links_backend import LinksBackend
 

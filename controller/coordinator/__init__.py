@@ -1,5 +1,5 @@
-"""One run under way, as the controller leads it: epochs, barriers, moves, recoveries.
+"""Coordination of one run: epochs, barriers, moves, recoveries.
 
-What is here decides and waits; it touches nodes, disks and clocks only through the `World` that it is handed, and its
-time is that of the event loop. So it runs, unchanged, against scripted nodes in virtual time.
+The coordinator reaches nodes, disks and clocks only through its `Environment`, and reads time only from the event
+loop. Tests therefore run it unchanged against scripted nodes in virtual time.
 """

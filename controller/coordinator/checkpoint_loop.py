@@ -1,4 +1,4 @@
-"""What is done while the sources of an epoch run: checkpoints and moves when they are due, one barrier at a time."""
+"""The checkpoint loop: runs checkpoints and moves when they are due, one barrier at a time, while sources emit."""
 
 import asyncio
 import math
@@ -7,28 +7,28 @@ from dataclasses import dataclass
 
 from agents.protocol import AGENT
 from controller.coordinator import epoch
-from controller.coordinator.barrier import AbandonedError, carry_out
+from controller.coordinator.barrier import AbandonedError, run_barrier
 from controller.coordinator.checkpoint_store import CheckpointStore
 from controller.coordinator.epoch_workers import EpochWorkers
 from controller.coordinator.event_log import CONTROLLER, EventLog
-from controller.coordinator.failures import BrokenError, Failure, explained
+from controller.coordinator.failures import BrokenError, Failure, delay_error
 from controller.coordinator.interfaces import Environment
-from controller.coordinator.migrations import MovePlan, carry_out_moves, moves_of
+from controller.coordinator.migrations import MovePlan, moves_of, run_moves
 from controller.coordinator.node_membership import NodeMembership
-from controller.coordinator.reached_progress import Reached
+from controller.coordinator.progress import SourcePositions
 from controller.host.condition import Condition
 from inventory.errors import RunError
 from workloads.rates import NS
 
 
 @dataclass(frozen=True)
-class Course:
-    """What is to happen between start and stop.
+class ControlSettings:
+    """What a run does between start and stop.
 
     Attributes:
-        sensors: what nodes measure.
-        checkpoint_s: time from one checkpoint to the next; 0: none, and nothing that breaks is mended.
-        moves: plans in order of their times.
+        sensors: sensors that the nodes run.
+        checkpoint_s: seconds between checkpoints; 0: no checkpoints and no recovery from failures.
+        moves: plans, ordered by time.
     """
 
     sensors: tuple[str, ...] = ()
@@ -37,49 +37,54 @@ class Course:
 
 
 class CheckpointLoop:
-    """Tends the epochs of one run, one after the other.
+    """Checkpoint loop of one run, entered once per epoch.
 
     Attributes:
-        barrier: number of the last barrier, 0 before the first; they rise from epoch to epoch.
+        barrier: number of the last barrier, 0 before the first; numbers keep rising across epochs.
     """
 
     def __init__(
         self,
-        course: Course,
+        settings: ControlSettings,
         environment: Environment,
         condition: Condition,
         event_log: EventLog,
         checkpoint_store: CheckpointStore,
         membership: NodeMembership,
-        reached: Reached,
-        stop_asked: Callable[[], bool],
+        source_positions: SourcePositions,
+        stop_requested: Callable[[], bool],
     ) -> None:
-        """`stop_asked` returns whether the run is to stop; `condition` is notified when that may have changed."""
-        self._course, self._environment, self._condition, self._event_log = course, environment, condition, event_log
-        self._checkpoint_store, self._membership, self._reached, self._stop_asked = (
+        """Prepare the loop; `condition` is notified when the value of `stop_requested` may have changed."""
+        self._settings, self._environment, self._condition, self._event_log = (
+            settings,
+            environment,
+            condition,
+            event_log,
+        )
+        self._checkpoint_store, self._membership, self._source_positions, self._stop_requested = (
             checkpoint_store,
             membership,
-            reached,
-            stop_asked,
+            source_positions,
+            stop_requested,
         )
-        self._plans = list(course.moves)
+        self._plans = list(settings.moves)
         self._plan: MovePlan | None = None
         self.barrier = 0
 
-    async def until_stop(self, epoch_workers: EpochWorkers, start_ns: int) -> None:
-        """Return when the run is to stop; sources started at `start_ns` of our monotonic clock.
+    async def run_until_stop(self, epoch_workers: EpochWorkers, start_ns: int) -> None:
+        """Run until a stop is requested; sources started at `start_ns` on the controller's monotonic clock.
 
         Raises:
-            BrokenError: the epoch cannot go on.
+            BrokenError: the epoch cannot continue.
         """
         checkpoint_at = self._next_checkpoint()
         while True:
             moves_at = start_ns / NS + self._plans[0].at_s if self._plans else math.inf
             due = min(checkpoint_at, moves_at)
-            if await self._condition.by(
-                None if due == math.inf else due, lambda: self._stop_asked() or bool(self._membership.returned)
+            if await self._condition.wait_until(
+                None if due == math.inf else due, lambda: self._stop_requested() or bool(self._membership.returned)
             ):
-                if self._stop_asked():
+                if self._stop_requested():
                     break
                 await self._include_returned(epoch_workers)
             elif moves_at <= checkpoint_at:
@@ -91,7 +96,7 @@ class CheckpointLoop:
             self._not_moved(self._plans.pop(0), "the sources had ended")
 
     def _next_checkpoint(self) -> float:
-        every = self._course.checkpoint_s
+        every = self._settings.checkpoint_s
         return asyncio.get_running_loop().time() + every if every else math.inf
 
     async def _checkpoint(self, epoch_workers: EpochWorkers) -> None:
@@ -99,17 +104,18 @@ class CheckpointLoop:
         begun = loop.time()
         number = self._next_barrier()
         try:
-            await carry_out(epoch_workers, number, self._checkpoint_store.complete, store=True)
+            await run_barrier(epoch_workers, number, self._checkpoint_store.complete, store=True)
         except AbandonedError as why:
             self._event_log.abandoned(number, str(why))
             return
-        self._reached.note(
-            {name: said.position for name, (_, said) in epoch_workers.stored.items() if said.position is not None}
+        self._source_positions.record(
+            {name: report.position for name, (_, report) in epoch_workers.stored.items() if report.position is not None}
         )
         try:
-            nbytes = await explained(self._checkpoint_store.store(number, epoch_workers.stored))
+            nbytes = await delay_error(self._checkpoint_store.store(number, epoch_workers.stored))
         except RunError as fault:
-            # Sinks have given up the rows that they settled here: only from the checkpoint before is the answer whole.
+            # Sinks have already dropped the rows settled at this barrier, so the answer is complete only when the
+            # run restarts from the previous checkpoint.
             reason = f"no second copy of checkpoint {number}: {fault}"
             self._event_log.abandoned(number, reason)
             raise BrokenError(Failure(CONTROLLER, AGENT, reason, kind="gone"), loop.time()) from None
@@ -121,7 +127,7 @@ class CheckpointLoop:
         try:
             moves = moves_of(plan, epoch_workers, self._membership.lost)
             if moves:
-                await carry_out_moves(
+                await run_moves(
                     moves,
                     epoch_workers,
                     number,
@@ -136,19 +142,19 @@ class CheckpointLoop:
         self._plan = None
 
     def broken(self, why: str) -> None:
-        """The epoch has ended before its time; a move under way is given up."""
+        """Record that the epoch broke; a move under way is abandoned."""
         if self._plan is not None:
             self._not_moved(self._plan, why)
 
     def _not_moved(self, plan: MovePlan, why: str) -> None:
         self._plan = None
-        for request in plan.wishes:
+        for request in plan.requests:
             self._event_log.not_moved(request.executor, request.target, plan.at_s, why)
 
     async def _include_returned(self, epoch_workers: EpochWorkers) -> None:
-        """Nodes that have returned take part in the epoch, without workers as yet."""
+        """Let returned nodes join the epoch, without workers so far."""
         nodes, self._membership.returned = self._membership.returned, set()
-        await epoch.join(epoch_workers, nodes, self._course.sensors)
+        await epoch.join(epoch_workers, nodes, self._settings.sensors)
 
     def _next_barrier(self) -> int:
         self.barrier += 1

@@ -1,4 +1,4 @@
-"""The workers of one epoch: where executors are, what every worker has said, and how to speak to them all."""
+"""Workers of one epoch: the slots of executors, the reports of workers, and messages to all of them."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -35,38 +35,38 @@ from inventory.errors import RunError
 T = TypeVar("T", Place, str)
 
 
-def at(place: Place) -> str:
-    """`node/slot`, as messages name a worker.
+def worker_name(place: Place) -> str:
+    """Return `node/slot`, the form in which messages name a worker.
 
-    >>> at(Place("n1", 2))
+    >>> worker_name(Place("n1", 2))
     'n1/2'
     """
     return f"{place.node}/{place.slot}"
 
 
 def name_of(executor: ExecutorSpec) -> str:
-    """`component[index]`."""
+    """Return `component[index]`."""
     return f"{executor.component}[{executor.index}]"
 
 
 class EpochWorkers:
-    """All workers of an epoch, and what they have reported in it.
+    """All workers of an epoch and their reports.
 
     Attributes:
-        spec: the epoch's, with workers and places as they are by now.
-        nodes: those whose agents have been told `Start`.
-        heard: nodes that have reported anything of the epoch since somebody looked.
-        ports: of the workers that listen.
-        connected, exhausted, stopped, drained: what workers have come to.
-        seen: positions that sources had reached in earlier epochs when these were told to go.
-        slots: how far they are with the time slots, in a run with gates.
-        ready, passed: answers to the barrier under way, by worker; moved, stored: by executor.
+        spec: specification of the epoch, with its current workers and slots.
+        nodes: nodes whose agents have received `Start`.
+        heard: nodes that have reported anything of the epoch since the set was last replaced.
+        ports: ports of the workers that listen.
+        connected, exhausted, stopped, drained: workers that have reached this state.
+        seen: positions that sources had reached in earlier epochs when `Go` was sent.
+        slots: progress of the workers in time slots, in runs with a communication schedule.
+        ready, passed: replies to the current barrier, by worker; moved, stored: by executor.
     """
 
     def __init__(
         self, spec: RunSpec, environment: Environment, condition: Condition, on_gone: Callable[[str, str], None]
     ) -> None:
-        """Begin with none; `on_gone(node, reason)` is told of agents that cannot be spoken to."""
+        """Start without reports; `on_gone(node, reason)` is called for agents that cannot be reached."""
         self.spec = spec
         self._environment, self.condition, self._on_gone = environment, condition, on_gone
         components = {c["id"]: c["kind"] for c in spec.topology["components"]}
@@ -90,7 +90,7 @@ class EpochWorkers:
 
     @property
     def places(self) -> dict[str, Place]:
-        """Executor -> its worker."""
+        """The worker of each executor, by name."""
         return {name_of(executor): executor.place for executor in self.spec.executors}
 
     @property
@@ -100,14 +100,14 @@ class EpochWorkers:
 
     @property
     def all_exhausted(self) -> bool:
-        """Whether all sources have come to the end of a finite input."""
+        """Whether all sources have reached the end of a finite input."""
         return self.exhausted >= self.sources
 
-    def take(self, node: str, report: Report) -> None:
-        """Note what a worker says; what belongs to another epoch or barrier is passed over.
+    def handle_report(self, node: str, report: Report) -> None:
+        """Record a worker's report; reports of other epochs or barriers are ignored.
 
         Raises:
-            RunError: it claims what cannot be; it is not noted.
+            RunError: the report is impossible; it is not recorded.
         """
         if getattr(report, "epoch", None) != self.spec.epoch:
             return
@@ -138,82 +138,82 @@ class EpochWorkers:
                 self.stored[executor] = (node, report)
             case Moved(barrier=self._barrier, executor=executor):
                 self.moved[executor] = (node, report)
-        self.condition.tell()
+        self.condition.notify()
 
     def forget_barrier(self, number: int) -> None:
-        """From now on answers to barrier `number` count."""
+        """Discard the replies to the previous barrier; from now on only those to barrier `number` count."""
         self._barrier = number
         self.ready: dict[Place, Ready] = {}
         self.passed: set[Place] = set()
         self.stored: dict[str, tuple[str, Stored]] = {}
         self.moved: dict[str, tuple[str, Moved]] = {}
 
-    def grow(self, places: Iterable[Place]) -> None:
-        """There are to be more workers."""
+    def add_workers(self, places: Iterable[Place]) -> None:
+        """Add workers to the specification."""
         self.spec = replace(self.spec, workers=(*self.spec.workers, *places))
         self._known = frozenset(self.spec.workers)
 
-    def settle(self, moves: Iterable[Move]) -> None:
-        """These executors have changed their places."""
+    def apply_moves(self, moves: Iterable[Move]) -> None:
+        """Record the new slots of moved executors."""
         to = {move.executor: move.to for move in moves}
         executors = tuple(replace(e, place=to.get(name_of(e), e.place)) for e in self.spec.executors)
         self.spec = replace(self.spec, executors=executors)
 
     @property
     def named_ports(self) -> Mapping[str, int]:
-        """`node/slot` -> port."""
-        return {at(place): port for place, port in self.ports.items()}
+        """Ports of the workers, by `node/slot`."""
+        return {worker_name(place): port for place, port in self.ports.items()}
 
-    async def begin(self, message: Message, nodes: Collection[str]) -> None:
-        """Tell agents that this epoch begins; from then on they hear of it."""
-        await self.tell(message, nodes)
+    async def start(self, message: Message, nodes: Collection[str]) -> None:
+        """Start this epoch on more nodes; later messages go to them, too."""
+        await self.send(message, nodes)
         self.nodes |= set(nodes)
 
-    async def tell(self, message: Message | Callable[[str], Message], nodes: Collection[str] | None = None) -> None:
-        """Send one message, or to each node the one that is made for it, to all agents or to those of `nodes`.
+    async def send(self, message: Message | Callable[[str], Message], nodes: Collection[str] | None = None) -> None:
+        """Send a message, or the one returned by `message(node)`, to the agents of all nodes or of `nodes`.
 
-        An agent that is gone makes this wait for ever: it is a failure, which ends the epoch and this with it.
+        If an agent is gone, this never returns: the failure ends the epoch and cancels this call.
         """
 
         async def send(node: str) -> None:
             try:
-                await self._environment.tell(node, message if isinstance(message, Message) else message(node))
+                await self._environment.send(node, message if isinstance(message, Message) else message(node))
             except RunError as fault:
                 self._on_gone(node, str(fault))
                 await asyncio.Event().wait()
 
         await asyncio.gather(*(send(node) for node in sorted(self.nodes if nodes is None else nodes)))
 
-    async def until(
+    async def wait_for_all(
         self, done: Callable[[], Collection[T]], wanted: Collection[T], seconds: float, otherwise: str
     ) -> None:
-        """Wait until `done()` holds all that is `wanted`: workers, or executors by name.
+        """Wait until `done()` contains all of `wanted`: workers, or executors by name.
 
         Raises:
-            RunError: it takes longer than `seconds`; the message begins with `otherwise` and names what is missing.
+            RunError: timeout after `seconds`; the message starts with `otherwise` and names what is missing.
         """
-        if not await self.within(seconds, lambda: set(done()) >= set(wanted)):
-            raise RunError(f"{otherwise} within {seconds:.0f} s; missing: {listed(set(wanted) - set(done()))}")
+        if not await self.wait_within(seconds, lambda: set(done()) >= set(wanted)):
+            raise RunError(f"{otherwise} within {seconds:.0f} s; missing: {join_names(set(wanted) - set(done()))}")
 
-    async def within(self, seconds: float, condition: Callable[[], bool]) -> bool:
-        """Wait for `condition`, but not longer than `seconds`; return whether it holds."""
-        return await self.condition.by(asyncio.get_running_loop().time() + seconds, condition)
+    async def wait_within(self, seconds: float, condition: Callable[[], bool]) -> bool:
+        """Wait up to `seconds` for `condition`; return whether it holds."""
+        return await self.condition.wait_until(asyncio.get_running_loop().time() + seconds, condition)
 
 
-def listed(names: Iterable[Place | str]) -> str:
-    """Workers or executors, for messages."""
-    return ", ".join(sorted(at(name) if isinstance(name, Place) else name for name in names))
+def join_names(names: Iterable[Place | str]) -> str:
+    """Format workers or executors for a message."""
+    return ", ".join(sorted(worker_name(name) if isinstance(name, Place) else name for name in names))
 
 
 class WorkerProfiles:
-    """What nodes say of them; `of` has those of every node that has answered, in that order."""
+    """Sampled stacks of workers; `of` maps each node that has replied to its profiles, in order of arrival."""
 
     def __init__(self, condition: Condition) -> None:
         self._condition = condition
         self.of: dict[str, tuple[Profile, ...]] = {}
 
-    def take(self, node: str, report: Report) -> None:
-        """Take a report; all but `Profiled` are passed over."""
+    def record(self, node: str, report: Report) -> None:
+        """Record a `Profiled` report; ignore all others."""
         if isinstance(report, Profiled):
             self.of[node] = report.profiles
-            self._condition.tell()
+            self._condition.notify()

@@ -1,9 +1,9 @@
-"""What the control of a run did, for its traces (`event` rows of node "") and for `run.json`."""
+"""Event log of a run's control, for its traces (`event` rows of node "") and for `run.json`."""
 
 from typing import Any
 
 from agents.sensors.interference import Event
-from controller.coordinator.interfaces import Note
+from controller.coordinator.interfaces import NoteEvent
 from workloads.rates import NS
 
 CONTROLLER = ""
@@ -14,51 +14,51 @@ class EventLog:
     """Checkpoints, recoveries and moves of one run.
 
     Attributes:
-        checkpoints: how many were completed.
-        recoveries, moves: one entry for each, as in `run.json`; times are seconds since the sources' start.
+        checkpoints: number of completed checkpoints.
+        recoveries, moves: one entry each, as in `run.json`; times are in seconds since the start of the sources.
     """
 
-    def __init__(self, note: Note) -> None:
-        """Begin empty; `note` takes the events."""
+    def __init__(self, note: NoteEvent) -> None:
+        """Start empty; `note` writes an event to the traces."""
         self._note = note
         self.checkpoints = 0
         self.recoveries: list[dict[str, Any]] = []
         self.moves: list[dict[str, Any]] = []
 
-    def seen(self, event: Event) -> None:
-        """What makes the figures of this host doubtful."""
+    def host_event(self, event: Event) -> None:
+        """Record an event that makes measurements of this host doubtful."""
         self._note(*event)
 
     def mark(self, kind: str) -> None:
-        """An end of the measured interval."""
+        """Record the start or the end of the measured interval."""
         self._note(kind, "", "", None)
 
     def checkpoint(self, barrier: int, took_s: float, nbytes: int) -> None:
-        """A checkpoint is complete, so long after it was begun."""
+        """Record a complete checkpoint."""
         self.checkpoints += 1
         self._note("checkpoint", str(barrier), f"bytes={nbytes}", took_s)
 
     def abandoned(self, barrier: int, why: str) -> None:
-        """A barrier did not come, or did not bring about what it was for."""
+        """Record an abandoned barrier, or one whose checkpoint could not be stored."""
         self._note("barrier_abandoned", str(barrier), why, None)
 
     def node_lost(self, node: str, why: str) -> None:
-        """The agent of a node cannot be started again."""
+        """Record that the agent of a node cannot be restarted."""
         self._note("node_lost", node, why, None)
 
     def node_returned(self, node: str) -> None:
-        """The agent of a lost node could be started."""
+        """Record that the agent of a lost node has been restarted."""
         self._note("node_returned", node, "", None)
 
     def recovery(self, at_s: float, took_s: float, cause: str, checkpoint: int, replayed: int) -> None:
-        """The topology flows again, from `checkpoint` on (0: from nothing).
+        """Record a recovery: the topology runs again.
 
         Args:
-            at_s: when the failure arrived.
-            took_s: from then until the sources were told to go on.
+            at_s: when the failure was reported, in seconds since the start of the sources.
+            took_s: seconds from then until the sources were started again.
             cause: the failure.
-            checkpoint: where it begins.
-            replayed: tuples that sources are known to have emitted before, and emit again.
+            checkpoint: the checkpoint from which the topology was restarted; 0: from the beginning.
+            replayed: tuples known to have been emitted before that the sources emit again.
         """
         entry = {"at_s": at_s, "took_s": took_s, "cause": cause, "checkpoint": checkpoint, "replayed_tuples": replayed}
         self.recoveries.append(_rounded(entry))
@@ -75,7 +75,7 @@ class EventLog:
         buffered: int,
         cpu_ns: int,
     ) -> None:
-        """An executor works in its new place; units as in `agents.protocol.Moved`."""
+        """Record that an executor runs in its new slot; units as in `agents.protocol.Moved`."""
         entry = {
             "executor": executor,
             "from": source,
@@ -93,7 +93,7 @@ class EventLog:
         self._note("move", executor, detail, pause_s)
 
     def not_moved(self, executor: str, target: str, at_s: float, why: str) -> None:
-        """A move that was asked for did not come about."""
+        """Record that a requested move was not made."""
         self.moves.append(_rounded({"executor": executor, "to": target, "at_s": at_s, "abandoned": why}))
 
 

@@ -1,4 +1,4 @@
-"""What went wrong in an epoch: several processes complain about one fault, and one of them knows the cause."""
+"""Failures of an epoch: several processes may report one fault, and only one of the reports names its cause."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -10,38 +10,38 @@ from inventory.errors import RunError
 
 T = TypeVar("T")
 
-SETTLE_S = 1.0
-"""How long the cause is awaited after a consequence: broken links are often reported before what broke them."""
+CAUSE_S = 1.0
+"""Time to wait for the cause after a consequence: broken links are often reported before the fault behind them."""
 
 GATHER_S = 0.1
-"""How long further causes are awaited after the first: what dies together is mended together."""
+"""Time to wait for further causes after the first, so that one recovery covers processes that died together."""
 
-Kind = Literal["said", "died", "gone", "lost"]
-"""Somebody said what is wrong; a worker died without a word; an agent, or what it held, is gone; a link is lost."""
+Kind = Literal["reported", "died", "gone", "lost"]
+"""A process reported an error; a worker died without a report; an agent or its files are gone; a link broke."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """One complaint.
+    """One report of a failure.
 
     Attributes:
-        node: where; empty for the controller itself.
-        slot: whose; `AGENT` for the agent.
-        reason: in words.
-        log: path on the node of the log that tells more, or empty.
-        kind: what it is.
+        node: node of the failed process; empty for the controller itself.
+        slot: slot of the worker; `AGENT` for the agent.
+        reason: text for messages.
+        log: path on the node of a log with details, or empty.
+        kind: see `Kind`.
     """
 
     node: str
     slot: int
     reason: str
     log: str = ""
-    kind: Kind = "said"
+    kind: Kind = "reported"
 
     @property
-    def mendable(self) -> bool:
-        """Whether a new start can mend it; what a process says itself would only happen again."""
-        return self.kind != "said"
+    def recoverable(self) -> bool:
+        """Whether a restart can recover from it; an error that a process reported itself would only occur again."""
+        return self.kind != "reported"
 
     def __str__(self) -> str:
         if not self.node:
@@ -54,7 +54,7 @@ class RunFailedError(RunError):
     """A run failed because of what its nodes reported.
 
     Attributes:
-        failure: the one that is told.
+        failure: the likeliest cause, which the message names.
     """
 
     def __init__(self, failure: Failure, others: int = 0, given_up: str = "") -> None:
@@ -64,11 +64,11 @@ class RunFailedError(RunError):
 
 
 class BrokenError(Exception):
-    """An epoch cannot go on, but the next one may.
+    """An epoch cannot continue, but a recovery is possible.
 
     Attributes:
-        cause: why.
-        at_s: when the first complaint arrived, on the event loop's clock.
+        cause: the likeliest cause.
+        at_s: when the first failure was reported, on the event loop's clock.
     """
 
     def __init__(self, cause: Failure, at_s: float) -> None:
@@ -77,60 +77,60 @@ class BrokenError(Exception):
 
 
 class Failures:
-    """All complaints of one epoch, in order of arrival."""
+    """All failures of one epoch, in order of arrival."""
 
-    def __init__(self, mending: bool) -> None:
-        """Expect some; `mending` says whether a mendable one may be mended."""
-        self._mending = mending
+    def __init__(self, recovers: bool) -> None:
+        """Start empty; `recovers` is whether the run can recover from failures."""
+        self._recovers = recovers
         self._all: list[Failure] = []
         self._first_s = 0.0
-        self._happened, self._explained = asyncio.Event(), asyncio.Event()
+        self._happened, self._cause_known = asyncio.Event(), asyncio.Event()
 
     def add(self, failure: Failure) -> None:
-        """Note one."""
+        """Record a failure."""
         if not self._all:
             self._first_s = asyncio.get_running_loop().time()
         self._all.append(failure)
         self._happened.set()
         if failure.kind != "lost":
-            self._explained.set()
+            self._cause_known.set()
 
-    def unmendable(self) -> "Failures":
-        """Those that are told whatever else is mended, or even if nothing were left to mend."""
-        others = Failures(self._mending)
+    def unrecoverable(self) -> "Failures":
+        """Return the failures that no recovery clears."""
+        others = Failures(self._recovers)
         for failure in self._all:
-            if not failure.mendable:
+            if not failure.recoverable:
                 others.add(failure)
         return others
 
     async def watch(self) -> NoReturn:
-        """Wait for a failure, give others a moment to arrive, and raise the likeliest cause.
+        """Wait for a failure, give related ones a moment to arrive, and raise the likeliest cause.
 
         Raises:
-            BrokenError: all that happened can be mended.
-            RunFailedError: something cannot.
+            BrokenError: recovery is possible from all failures.
+            RunFailedError: it is not.
         """
         await self._happened.wait()
         try:
-            async with asyncio.timeout(SETTLE_S):
-                await self._explained.wait()
+            async with asyncio.timeout(CAUSE_S):
+                await self._cause_known.wait()
                 await asyncio.sleep(GATHER_S)
         except TimeoutError:
             pass
-        cause = min(self._all, key=lambda failure: ("said", "died", "gone", "lost").index(failure.kind))
-        if self._mending and cause.mendable:
+        cause = min(self._all, key=lambda failure: ("reported", "died", "gone", "lost").index(failure.kind))
+        if self._recovers and cause.recoverable:
             raise BrokenError(cause, self._first_s)
         raise RunFailedError(cause, len(self._all) - 1)
 
 
-async def explained(step: Awaitable[T]) -> T:
-    """Await a step that fails when a node is gone; who watches for failures has the time to hear of that first.
+async def delay_error(step: Awaitable[T]) -> T:
+    """Await a step that fails when a node is gone; delay its error so that `Failures.watch` can raise the cause first.
 
     Raises:
-        RunError: what the step raised, when nothing explained it.
+        RunError: the step's own error, when no cause was reported meanwhile.
     """
     try:
         return await step
     except RunError:
-        await asyncio.sleep(2 * SETTLE_S)
+        await asyncio.sleep(2 * CAUSE_S)
         raise

@@ -1,4 +1,4 @@
-"""What the control of a run is handed: all that it can do to nodes and disks."""
+"""Interfaces between the coordinator of a run and the nodes and disks that it controls."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 from dataclasses import dataclass
@@ -8,26 +8,26 @@ from agents.protocol import Gates, Message, Place
 from controller.coordinator.clock_offset import Offset
 
 
-class Seats(NamedTuple):
-    """Where executors (by name) run, and the communication schedule that goes with that, if they follow one."""
+class Assignment(NamedTuple):
+    """Slot of each executor, by name, and the communication schedule of this placement, if there is one."""
 
     places: Mapping[str, Place]
     gates: Gates | None = None
 
 
-Placing = Callable[[Set[str]], Awaitable[Seats]]
-"""Places all executors (by name) again, on nodes other than those given.
+PlaceExecutors = Callable[[Set[str]], Awaitable[Assignment]]
+"""Places all executors again, on nodes other than the given ones.
 
 Raises:
-    MillraceError: there is no such placement.
+    MillraceError: no such placement exists.
 """
 
-Note = Callable[[str, str, str, float | None], None]
-"""Takes an event for the traces: kind, subject, detail, value."""
+NoteEvent = Callable[[str, str, str, float | None], None]
+"""Writes an event to the traces: kind, subject, detail, value."""
 
 
 class SlotRecord(NamedTuple):
-    """A time slot that is over; the columns of the trace table `slot` (docs/reference/traces.md)."""
+    """A completed time slot; the columns of the trace table `slot` (docs/reference/traces.md)."""
 
     epoch: int
     number: int
@@ -43,20 +43,20 @@ class SlotRecord(NamedTuple):
     largest_outbox: int
 
 
-class Copies(Protocol):
-    """Second copies of nodes' files, by names with `/`; they outlive the nodes."""
+class ReplicaStore(Protocol):
+    """Replicas of nodes' files that outlive the nodes; replica names contain `/`."""
 
-    async def keep(self, node: str, file: str, name: str) -> None:
-        """Have a synced copy of the node's `file` (relative to its folder) called `name`.
+    async def replicate(self, node: str, file: str, name: str) -> None:
+        """Make a synced replica `name` of the node's `file` (relative to the node's folder).
 
         Raises:
-            RunError: the node cannot be reached, or has no such file.
+            RunError: the node cannot be reached or has no such file.
             OSError: the copy cannot be written.
         """
         ...
 
-    async def put(self, name: str, node: str, file: str) -> None:
-        """Give the node the copy called `name` as its `file`.
+    async def restore(self, name: str, node: str, file: str) -> None:
+        """Copy the replica `name` to the node as `file`.
 
         Raises:
             RunError: the node cannot be reached.
@@ -64,34 +64,34 @@ class Copies(Protocol):
         ...
 
     async def drop(self, folder: str) -> None:
-        """Forget all copies whose names begin with `folder` and a `/`."""
+        """Delete all replicas whose names start with `folder` and a `/`."""
         ...
 
 
 @dataclass(frozen=True)
 class Environment:
-    """The world around a run.
+    """Everything through which a coordinator acts on nodes and disks.
 
     Attributes:
-        nodes: ids of all nodes; the agent of each is up at first.
-        tell: sends a message to a node's agent; RunError when the agent is gone.
-        restart: starts the agent of a node anew, whatever is left of the old one ends; MillraceError when it cannot be.
-        supply: has the prepared inputs on a node; RunError when it cannot be reached.
+        nodes: ids of all nodes; initially the agent of each is up.
+        send: sends a message to a node's agent; raises RunError when the agent is gone.
+        restart: ends what is left of a node's agent and starts a new one; raises MillraceError when that fails.
+        supply: copies the prepared inputs to a node; raises RunError when it cannot be reached.
         place: places executors again.
-        offset: a node's monotonic clock against ours.
-        copies: second copies of files.
-        note: takes events.
-        note_slot: takes time slots, of runs with gates.
-        tables: those of the topology's answer; nodes can have answers for no others.
+        offset: returns the offset of a node's monotonic clock from the controller's.
+        replicas: replicas of nodes' files.
+        note: writes an event to the traces.
+        note_slot: writes a time slot to the traces, in runs with a communication schedule.
+        tables: tables of the topology's answer; answers for other tables are refused.
     """
 
     nodes: Collection[str]
-    tell: Callable[[str, Message], Awaitable[None]]
+    send: Callable[[str, Message], Awaitable[None]]
     restart: Callable[[str], Awaitable[None]]
     supply: Callable[[str], Awaitable[None]]
-    place: Placing
+    place: PlaceExecutors
     offset: Callable[[str], Offset]
-    copies: Copies
-    note: Note
+    replicas: ReplicaStore
+    note: NoteEvent
     note_slot: Callable[[SlotRecord], None] = lambda _: None
     tables: Collection[str] = ()

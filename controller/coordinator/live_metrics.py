@@ -1,7 +1,6 @@
-"""What goes through a topology now: rates, from the totals that workers report once a second.
+"""Current rates of a topology, from the totals that workers report once a second.
 
-A rate is that between the last two reports of a worker. What a worker that has fallen silent did last is not what it
-does now: from then on its rates are None.
+A rate covers the time between the last two reports of a worker. The rates of a worker that stops reporting become None.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,10 +14,10 @@ from inventory.foreign import printable
 from workloads.rates import NS
 
 SILENT_S = 5.0
-"""Reports come every second; after so long without one nothing is known any more."""
+"""Time without a report after which a worker's or node's figures are unknown; reports are due every second."""
 
 SHORTEST_NS = NS // 2
-"""A report that comes earlier, as a mark brings one about, gives no rates of its own."""
+"""Shortest interval for a rate; a mark causes an extra report, which may follow the last one at once."""
 
 
 class Sample(NamedTuple):
@@ -29,14 +28,14 @@ class Sample(NamedTuple):
 
 
 class ExecutorFlow(Struct, frozen=True):
-    """One executor: where it runs, and what it does.
+    """Slot and current activity of one executor.
 
     Attributes:
-        in_per_s, out_per_s: tuples processed and emitted per second; of a spout, `in_per_s` is None.
+        in_per_s, out_per_s: tuples processed and emitted per second; `in_per_s` is None for spouts.
         queued: tuples in its input queue.
-        busy: CPU time per time, of one core.
+        busy: CPU time per second of wall time, in cores.
         blocked: share of time with work but without credit.
-        late_s: of a spout with a schedule, how late its last record left.
+        late_s: for a spout with a schedule, how far behind the schedule its last record was emitted.
     """
 
     executor: str
@@ -51,7 +50,7 @@ class ExecutorFlow(Struct, frozen=True):
 
 
 class HopFlow(Struct, frozen=True, kw_only=True):
-    """What goes from one node to another, or stays within one, over one kind of hop; without bytes within a worker."""
+    """Traffic from one node to another or to itself over one kind of hop; `bytes_per_s` is None within a worker."""
 
     hop: str
     source: str = field(name="from")
@@ -69,7 +68,7 @@ class NodeFlow(Struct, frozen=True):
 
 
 class FlowDocument(Struct, frozen=True):
-    """All of it, as `live.json` has it; `late_s` is that of the latest spout."""
+    """All current figures, in the form of `live.json`; `late_s` is the largest of all spouts."""
 
     executors: tuple[ExecutorFlow, ...]
     traffic: tuple[HopFlow, ...]
@@ -79,46 +78,46 @@ class FlowDocument(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class _Worker:
-    """The last report of a worker, when it came, and the one from which rates are taken."""
+    """Last report of a worker, its time of arrival, and the earlier report from which rates are computed."""
 
-    heard_s: float
+    received_s: float
     last: Progress
     before: Progress | None
 
     @property
     def seconds(self) -> float | None:
-        """Between the two reports."""
+        """Time between the two reports."""
         return None if self.before is None else (self.last.at_ns - self.before.at_ns) / NS
 
 
 class LiveMetrics:
-    """Collects reports; `now` is always the event loop's clock (monotonic), in seconds."""
+    """Current rates and latencies; `now` is always the event loop's clock (monotonic), in seconds."""
 
     def __init__(self) -> None:
         self._epoch = 0
         self._workers: dict[Place, _Worker] = {}
         self._vitals: dict[str, tuple[float, Vitals]] = {}
 
-    def take(self, node: str, report: Report, now: float) -> None:
-        """Take a report; all but those for display are passed over."""
+    def record(self, node: str, report: Report, now: float) -> None:
+        """Record a `Progress` or `Vitals` report; ignore all others."""
         match report:
             case Progress(epoch=epoch, slot=slot) if self._is_current(epoch):
-                self._take_progress(Place(node, slot), report, now)
+                self._record_progress(Place(node, slot), report, now)
             case Vitals(epoch=epoch) if self._is_current(epoch):
                 self._vitals[node] = (now, report)
 
     @property
-    def worked_off(self) -> int:
-        """Tuples that bolts have taken from their queues in this epoch."""
+    def processed_tuples(self) -> int:
+        """Number of tuples that bolts have processed in this epoch."""
         works = (work for worker in self._workers.values() for work in worker.last.executors.values())
         return sum(work.processed or 0 for work in works)
 
     def sample(self, now: float) -> Sample:
-        """What comes out of the topology."""
+        """Return the current rate and latency at the sinks."""
         rates: list[float] = []
         latencies: list[int] = []
         for worker in self._workers.values():
-            if worker.before is not None and worker.seconds and now - worker.heard_s <= SILENT_S:
+            if worker.before is not None and worker.seconds and now - worker.received_s <= SILENT_S:
                 rates.append((worker.last.sunk - worker.before.sunk) / worker.seconds)
                 if worker.last.latency_p50_ns is not None:
                     latencies.append(worker.last.latency_p50_ns)
@@ -126,9 +125,9 @@ class LiveMetrics:
         return Sample(sum(rates) if rates else None, latencies[len(latencies) // 2] / 1e6 if latencies else None)
 
     def document(self, now: float) -> FlowDocument:
-        """Everything, rounded for people."""
-        # Around a move two workers speak of one executor: the last word counts.
-        by_time = sorted(self._workers, key=lambda place: self._workers[place].heard_s)
+        """Return all current figures, rounded for display."""
+        # Around a move two workers report on one executor; the later report counts.
+        by_time = sorted(self._workers, key=lambda place: self._workers[place].received_s)
         by_name = {entry.executor: entry for place in by_time for entry in self._executors(place, now)}
         executors = tuple(sorted(by_name.values(), key=lambda entry: (entry.node, entry.slot)))
         late = [entry.late_s for entry in executors if entry.late_s is not None]
@@ -139,7 +138,7 @@ class LiveMetrics:
             late_s=max(late, default=None),
         )
 
-    def _take_progress(self, place: Place, progress: Progress, now: float) -> None:
+    def _record_progress(self, place: Place, progress: Progress, now: float) -> None:
         known = self._workers.get(place)
         before = None if known is None else known.last
         if known is not None and progress.at_ns - known.last.at_ns < SHORTEST_NS:
@@ -147,7 +146,7 @@ class LiveMetrics:
         self._workers[place] = _Worker(now, progress, before)
 
     def _is_current(self, epoch: int) -> bool:
-        """Whether a report counts; the first one of a new start of the topology makes all others old."""
+        """Return whether a report is of the current epoch; the first one of a new epoch discards all others."""
         if epoch > self._epoch:
             self._epoch = epoch
             self._workers.clear()
@@ -156,7 +155,7 @@ class LiveMetrics:
 
     def _executors(self, place: Place, now: float) -> Iterator[ExecutorFlow]:
         worker = self._workers[place]
-        silent = now - worker.heard_s > SILENT_S
+        silent = now - worker.received_s > SILENT_S
         for name, work in worker.last.executors.items():
             before = None if silent or worker.before is None else worker.before.executors.get(name)
             out, taken, busy, blocked = _rates(before, work, worker.seconds)
@@ -175,7 +174,7 @@ class LiveMetrics:
     def _traffic(self, now: float) -> tuple[HopFlow, ...]:
         total: dict[tuple[str, str, str], tuple[float, float | None]] = {}
         for place, worker in self._workers.items():
-            if worker.before is None or not worker.seconds or now - worker.heard_s > SILENT_S:
+            if worker.before is None or not worker.seconds or now - worker.received_s > SILENT_S:
                 continue
             earlier = {(entry.hop, entry.node): entry for entry in worker.before.sent}
             for entry in worker.last.sent:
@@ -199,8 +198,8 @@ class LiveMetrics:
         )
 
     def _node(self, node: str, now: float) -> NodeFlow:
-        heard_s, vitals = self._vitals[node]
-        if now - heard_s > SILENT_S:
+        received_s, vitals = self._vitals[node]
+        if now - received_s > SILENT_S:
             return NodeFlow(node, None, {})
         return NodeFlow(
             node, _rounded(vitals.cores, 3), {slot: round(cores, 3) for slot, cores in sorted(vitals.workers.items())}
@@ -208,7 +207,7 @@ class LiveMetrics:
 
 
 def _rates(before: Work | None, work: Work, seconds: float | None) -> tuple[float | None, ...]:
-    """Emitted, processed, CPU time and blocked time per second."""
+    """Return emitted tuples, processed tuples, CPU time and blocked time, each per second."""
     if before is None or not seconds:
         return (None,) * 4
     taken = None if work.processed is None or before.processed is None else work.processed - before.processed

@@ -1,30 +1,30 @@
-"""Which nodes a run can use: agents that are gone are started again; where that fails, it is tried now and then."""
+"""Node membership of a run: agents that are gone are restarted; failed restarts are retried periodically."""
 
 import asyncio
 
 from controller.coordinator.event_log import EventLog
-from controller.coordinator.interfaces import Environment, Seats
-from controller.host.condition import Condition, all_of
+from controller.coordinator.interfaces import Assignment, Environment
+from controller.host.condition import Condition, run_all
 from inventory.errors import MillraceError, RunError
 
 RESTART_S = 20.0
-"""How long an agent may take to be up again before its node is lost."""
+"""Timeout for the restart of an agent; its node is lost when it is exceeded."""
 
-CALL_EVERY_S = 5.0
-"""Pause between two tries to reach lost nodes."""
+RETRY_S = 5.0
+"""Pause between two attempts to reach lost nodes."""
 
 
 class NodeMembership:
     """The nodes of a run.
 
     Attributes:
-        gone: nodes whose agents are gone and have not been started again yet.
-        lost: nodes whose agents cannot be started.
-        returned: nodes that were lost and are up again, but take no part in the epoch yet.
+        gone: node -> reason, for nodes whose agents are gone and have not been restarted yet.
+        lost: nodes whose agents cannot be restarted.
+        returned: nodes that were lost and are up again, but have not joined the epoch yet.
     """
 
     def __init__(self, environment: Environment, event_log: EventLog, condition: Condition) -> None:
-        """Begin with all agents up; `condition` is told when a node has returned."""
+        """Start with all agents up; `condition` is notified when a node has returned."""
         self._environment, self._event_log, self._condition = environment, event_log, condition
         self.gone: dict[str, str] = {}
         self.lost: set[str] = set()
@@ -36,7 +36,7 @@ class NodeMembership:
         return set(self._environment.nodes) - self.gone.keys() - self.lost
 
     async def restart(self) -> set[str]:
-        """Start the agents again that are gone; return the nodes where they are up. The others are lost now."""
+        """Restart the agents that are gone; return the nodes where that succeeded. The others become lost."""
         up: set[str] = set()
 
         async def restart(node: str, why: str) -> None:
@@ -51,13 +51,13 @@ class NodeMembership:
                 self._event_log.node_lost(node, f"{why}; {reason}")
             del self.gone[node]
 
-        await all_of(restart(node, why) for node, why in list(self.gone.items()))
+        await run_all(restart(node, why) for node, why in list(self.gone.items()))
         return up
 
-    async def call_lost(self) -> None:
-        """Try again and again to start the agents of lost nodes."""
+    async def retry_lost(self) -> None:
+        """Retry to start the agents of lost nodes; never return."""
         while True:
-            await asyncio.sleep(CALL_EVERY_S)
+            await asyncio.sleep(RETRY_S)
             for node in sorted(self.lost):
                 try:
                     async with asyncio.timeout(RESTART_S):
@@ -67,16 +67,16 @@ class NodeMembership:
                 self.lost.discard(node)
                 self.returned.add(node)
                 self._event_log.node_returned(node)
-                self._condition.tell()
+                self._condition.notify()
 
-    async def place_again(self, seats: Seats) -> Seats:
-        """The places that executors have from now on: the same, unless one of them is on a lost node.
+    async def reassign(self, assignment: Assignment) -> Assignment:
+        """Return the same assignment, or a new one if an executor is on a lost node.
 
         Raises:
-            RunError: there is no placement without the lost nodes.
+            RunError: no placement exists without the lost nodes.
         """
-        if not any(place.node in self.lost for place in seats.places.values()):
-            return seats
+        if not any(place.node in self.lost for place in assignment.places.values()):
+            return assignment
         try:
             return await self._environment.place(frozenset(self.lost))
         except MillraceError as fault:

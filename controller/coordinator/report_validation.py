@@ -1,7 +1,7 @@
-"""What workers may claim in an epoch: a report that names what is not theirs is refused, and ends the run.
+"""Validation of workers' reports; an invalid report ends the run.
 
-Names and paths in reports come from nodes, and become names and paths of the controller. So whatever can be known here
-is compared with what is known, and the rest has to be one file name in the folder where it belongs.
+Names and paths in reports come from nodes and become names and paths on the controller. Values that the controller can
+predict must match exactly; all others must be single file names in the expected folder.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -12,45 +12,47 @@ from agents.protocol.node_folders import NodeFolder, component
 from inventory.errors import RunError, nearest
 
 HERE = NodeFolder(Path())
-"""A node's folder as seen from itself: its paths are those that reports have."""
+"""A node's folder relative to itself, as paths in reports are."""
 
 _MOST_SHOWN = 200
 
 
 def check_worker(place: Place, workers: Collection[Place]) -> None:
-    """Find out whether a worker that speaks is one of the run's.
+    """Check that a report comes from a worker of the run.
 
     Raises:
-        RunError: it is not.
+        RunError: it does not.
     """
     if place not in workers:
-        raise RunError(f"it speaks for slot {place.slot}, which has no worker in this run")
+        raise RunError(f"report for slot {place.slot}, which has no worker in this run")
 
 
-def check_stored(node: str, said: Stored, spec: RunSpec, places: Mapping[str, Place], tables: Collection[str]) -> None:
-    """Find out whether a snapshot is that of an executor of this node, and lies where such snapshots do.
+def check_stored(
+    node: str, report: Stored, spec: RunSpec, places: Mapping[str, Place], tables: Collection[str]
+) -> None:
+    """Check that a snapshot is of an executor on this node and in the expected file.
 
     Args:
-        node: which says so.
-        said: the report.
-        spec: of the run.
+        node: sender of the report.
+        report: the report.
+        spec: specification of the run.
         places: executor -> its worker.
-        tables: of the topology's answer.
+        tables: tables of the topology's answer.
 
     Raises:
         RunError: it is not.
     """
-    place = places.get(said.executor)
+    place = places.get(report.executor)
     if place is None or place.node != node:
-        raise RunError(f"it has stored the state of {_shown(said.executor)}, which does not run there")
-    file = str(HERE.run(spec.run).snapshot(said.barrier, said.executor))
-    if said.file != file:
-        raise RunError(f"it has stored the state of {said.executor} in {_shown(said.file)}; expected: {file!r}")
-    check_answers(said.answers, spec.run, tables)
+        raise RunError(f"report of state for {_quoted(report.executor)}, which does not run there")
+    file = str(HERE.run(spec.run).snapshot(report.barrier, report.executor))
+    if report.file != file:
+        raise RunError(f"report of state for {report.executor} in {_quoted(report.file)}; expected: {file!r}")
+    check_answers(report.answers, spec.run, tables)
 
 
 def check_answers(answers: Mapping[str, tuple[str, ...]], run: str, tables: Collection[str]) -> None:
-    """Find out whether answers are of the topology's tables, in files of the folder for answers.
+    """Check that answers are for tables of the topology and in files of the answer folder.
 
     Raises:
         RunError: they are not.
@@ -59,16 +61,16 @@ def check_answers(answers: Mapping[str, tuple[str, ...]], run: str, tables: Coll
     for table, files in answers.items():
         if table not in tables:
             hint = nearest(table[:_MOST_SHOWN], tables)
-            raise RunError(f"it has an answer for {_shown(table)}, which is no table of the topology{hint}")
+            raise RunError(f"answer for {_quoted(table)}, which is no table of the topology{hint}")
         for file in files:
             within, _, name = file.rpartition("/")
             if within != folder:
-                raise RunError(f"it has an answer in {_shown(file)}; expected: a file in {folder!r}")
+                raise RunError(f"answer in {_quoted(file)}; expected: a file in {folder!r}")
             component(name)
 
 
 def check_positions(positions: Iterable[str], spouts: Collection[str]) -> None:
-    """Find out whether positions are those of spout executors.
+    """Check that positions are for spout executors.
 
     Raises:
         RunError: they are not.
@@ -76,8 +78,8 @@ def check_positions(positions: Iterable[str], spouts: Collection[str]) -> None:
     for name in positions:
         if name not in spouts:
             hint = nearest(name[:_MOST_SHOWN], spouts)
-            raise RunError(f"it has a position for {_shown(name)}, which is no spout executor of the topology{hint}")
+            raise RunError(f"position for {_quoted(name)}, which is no spout executor of the topology{hint}")
 
 
-def _shown(name: str) -> str:
+def _quoted(name: str) -> str:
     return repr(name[:_MOST_SHOWN])

@@ -1,4 +1,4 @@
-"""The nodes of an emulated cluster, as a campaign reaches them: over SSH, from the controller's network namespace."""
+"""Backend for emulated clusters: nodes are reached over SSH from the controller's network namespace."""
 
 import asyncio
 import os
@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from controller.emulation.calibration import calibrate, short_of
-from controller.emulation.cluster import why_not
+from controller.emulation.calibration import calibrate, shortfall_of
+from controller.emulation.cluster import unsupported_reason
 from controller.emulation.daemon_client import ask
 from controller.emulation.description import Description
-from controller.emulation.lifecycle import cluster_of, joined, start, use_of
+from controller.emulation.lifecycle import cluster_of, lock_of, start, use_running
 from controller.host.cleanup_log import CleanupLog
 from controller.host.namespaces import inside
 from controller.nodes.backend import Calibration, Operator
@@ -24,7 +24,7 @@ class EmulatedBackend(SshBackend):
     """Nodes that are namespaces of this host; see `controller.nodes.backend.Backend`."""
 
     def __init__(self, cluster: Cluster, hosts: Hosts, owner: str, operator: Operator) -> None:
-        """Describe it, as `SshBackend`; `operator` provisions it when it is brought up."""
+        """Prepare the backend as `SshBackend` does; `operator` provisions a cluster that is started here."""
         super().__init__(cluster, hosts, owner)
         self._operator = operator
         self._inventory = hosts
@@ -33,41 +33,41 @@ class EmulatedBackend(SshBackend):
 
     @property
     def processes(self) -> Sequence[int]:
-        """See `Backend.processes`: nodes and links are children of the keeper."""
+        """See `Backend.processes`: nodes and links are children of the emulation daemon."""
         return [os.getpid(), self._up.keeper.pid]
 
     def check(self) -> None:
-        """See `Backend.check`: whether this host and user can have such a cluster, and whether the inventory is one."""
-        if reason := why_not():
+        """See `Backend.check`: host, user and inventory must allow an emulated cluster."""
+        if reason := unsupported_reason():
             raise UnfitError(f"an emulated cluster: {reason}")
         cluster_of(self._inventory)
 
     @contextmanager
     def up(self, state: CleanupLog) -> Iterator[None]:
-        """See `Backend.up`: a cluster that is up stays up; otherwise it is brought up, provisioned, and taken down again."""
+        """See `Backend.up`: use a running cluster, or start and provision one and take it down at the end."""
         with ExitStack() as stack:
-            description = joined(self._inventory, self._operator.progress)
+            description = use_running(self._inventory, self._operator.progress)
             if description is None:
                 cluster = start(self._inventory, self._operator.progress)
                 stack.callback(cluster.down)
                 description = cluster.description
                 self._operator.provision(self._inventory)
             self._description = description
-            # Not before: the key to log in with is made with the cluster.
+            # Only now: the login key is created with the cluster.
             super().check()
-            stack.enter_context(use_of(self._inventory))
+            stack.enter_context(lock_of(self._inventory))
             stack.enter_context(inside(description.network.controller.path))
             stack.enter_context(super().up(state))
             yield
 
     async def calibrate(self) -> Calibration:
-        """See `Backend.calibrate`: all nodes at once, and every link that is limited or delayed."""
+        """See `Backend.calibrate`: measures all nodes at once, then every link with a limit or a delay."""
         self._refused = len(ask(self._folder, "status").refused)
         found = await asyncio.to_thread(calibrate, self._up)
-        return Calibration(tuple(found), short_of(found))
+        return Calibration(tuple(found), shortfall_of(found))
 
-    async def look_back(self) -> None:
-        """See `Backend.look_back`: values that a kernel would have refused, and nodes that have ended."""
+    async def check_since_calibration(self) -> None:
+        """See `Backend.check_since_calibration`: values that a real kernel refuses, and nodes that have ended."""
         answer = ask(self._folder, "status")
         wrong = [*map(str, answer.refused[self._refused :]), *answer.faults]
         if wrong:

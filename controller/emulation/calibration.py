@@ -1,7 +1,7 @@
-"""Measuring what an emulated cluster is before a run: CPU time and memory of nodes, rates and round trips of links.
+"""Calibration of an emulated cluster before a run: CPU time and memory of nodes, rates and round trips of links.
 
-A quota is a ceiling, not a promise: on a busy host a node gets less without ever being throttled. So a process burns in
-every node's group at once, and what the kernel says they got is compared with what the nodes' settings are worth.
+A quota is an upper limit: on a busy host a node gets less without being throttled. Therefore a busy loop runs in every
+node's control group at the same time, and the CPU time that the kernel accounts is compared with the nodes' settings.
 """
 
 import subprocess
@@ -22,18 +22,18 @@ from controller.nodes.backend import Calibrated
 from inventory.errors import RunError
 
 LEAST = 0.95
-"""Below this part of what was asked for, a result says more about this host than about the cluster."""
+"""Smallest acceptable share of a requested value; below it, results describe this host rather than the cluster."""
 
 FORWARDING_MS = 0.3
-"""What a round trip may take beside the delays that were asked for: nodes share this host's processors."""
+"""Round-trip time allowed in addition to the requested delays, because nodes share this host's processors."""
 
 _ATTEMPTS = 3
 _SETTLING_S = 0.2
 _WINDOW_S = 1.0
 _SMALL_SHARE, _SMALL_WINDOW_S = 0.1, 4.0
-"""Below this share the kernel accounts in longer periods, and the window must hold enough of them."""
+"""Below this share the CFS period is longer, and the window must contain enough periods."""
 
-_BURN = """
+_BUSY_LOOP = """
 import os, sys
 for path in sys.argv[1:]:
     with open(path, "w") as entrance:
@@ -45,17 +45,17 @@ while True:
 
 
 def calibrate(description: Description) -> list[Calibrated]:
-    """Hold the nodes to their limits and measure all of them, then the links.
+    """Apply the nodes' limits and measure all nodes, then the links.
 
     Raises:
-        RunError: the cluster does not answer, or a node has ended.
+        RunError: the cluster does not reply, or a node has ended.
     """
     found = [*calibrate_cpu(description), *calibrate_memory(description)]
     return [*found, *calibrate_links(description.network)]
 
 
-def short_of(calibrated: Iterable[Calibrated], least: float = LEAST) -> str:
-    """What fell short, in words; empty when nothing did. A round trip falls short when it takes too long."""
+def shortfall_of(calibrated: Iterable[Calibrated], least: float = LEAST) -> str:
+    """Return a message that names all insufficient values, round trips that take too long included; empty if none."""
     parts = []
     for one in calibrated:
         least_got, most_got = one.asked * least, one.asked / least + FORWARDING_MS
@@ -66,27 +66,27 @@ def short_of(calibrated: Iterable[Calibrated], least: float = LEAST) -> str:
 
 
 def calibrate_cpu(description: Description) -> list[Calibrated]:
-    """Cores of this host that every node gets while all want all they can get; the best of up to three attempts.
+    """Measure the cores of this host that every node gets while all are busy; return the best of up to three attempts.
 
     Raises:
-        RunError: the cluster does not answer, or a node has ended.
+        RunError: the cluster does not reply, or a node has ended.
     """
-    answer = ask(Path(description.request.folder), "limit")
-    if answer.faults:
-        raise RunError("; ".join(answer.faults))
+    reply = ask(Path(description.request.folder), "limit")
+    if reply.faults:
+        raise RunError("; ".join(reply.faults))
     groups = groups_of(description)
     best: list[Calibrated] = []
     for _ in range(_ATTEMPTS):
-        got = burnt(groups, answer.shares)
-        found = [Calibrated(name, None, "cpu", share, got[name], "cores") for name, share in answer.shares.items()]
+        got = measure_busy_cores(groups, reply.shares)
+        found = [Calibrated(name, None, "cpu", share, got[name], "cores") for name, share in reply.shares.items()]
         best = max(best, found, key=lambda these: min((one.error for one in these), default=-1.0))
-        if not short_of(best):
+        if not shortfall_of(best):
             break
     return best
 
 
 def calibrate_memory(description: Description) -> list[Calibrated]:
-    """MiB that every node may use: the limit in force, or less where this host has less left than all limits allow."""
+    """Return the MiB that every node may use: its limit, or less if this host has less memory than the limits' sum."""
     groups = groups_of(description)
     limits = {name: group.memory_limit() or 0 for name, group in groups.items()}
     open_bytes = {name: max(0, limits[name] - group.memory_used()) for name, group in groups.items()}
@@ -105,22 +105,22 @@ def calibrate_memory(description: Description) -> list[Calibrated]:
 
 
 def groups_of(description: Description) -> dict[str, Group]:
-    """The control groups of all nodes."""
+    """Return the control groups of all nodes."""
     hierarchy = find_hierarchy()
     return {name: Group(hierarchy, member.group) for name, member in description.members.items()}
 
 
-def burnt(groups: Mapping[str, Group], shares: Mapping[str, float]) -> dict[str, float]:
-    """Cores that each group gets, by the kernel's account of its CPU time, while all of them want all they can get.
+def measure_busy_cores(groups: Mapping[str, Group], shares: Mapping[str, float]) -> dict[str, float]:
+    """Return the cores that each group gets while all are busy, from the CPU time accounted by the kernel.
 
     Args:
-        groups: of the nodes that burn.
-        shares: node -> cores that it is worth.
+        groups: groups of the nodes that take part.
+        shares: node -> its CPU quota in cores.
     """
     small = min(shares[name] for name in groups) < _SMALL_SHARE
     # One process can use no more than one core.
-    burners = [group for name, group in groups.items() for _ in range(max(1, ceil(shares[name])))]
-    with _burning(burners):
+    loops = [group for name, group in groups.items() for _ in range(max(1, ceil(shares[name])))]
+    with _busy(loops):
         sleep(_SETTLING_S)
         begin = {name: (group.cpu_seconds(), monotonic()) for name, group in groups.items()}
         sleep(_SMALL_WINDOW_S if small else _WINDOW_S)
@@ -129,23 +129,23 @@ def burnt(groups: Mapping[str, Group], shares: Mapping[str, float]) -> dict[str,
 
 
 @contextmanager
-def _burning(groups: Sequence[Group]) -> Iterator[None]:
-    """A process in each of the groups that wants all CPU time it can get; they end with the block."""
-    burners = [
+def _busy(groups: Sequence[Group]) -> Iterator[None]:
+    """Run a busy loop in each group during the block."""
+    loops = [
         subprocess.Popen(
-            [sys.executable, "-S", "-E", "-c", _BURN, *map(str, group.entrances)],
+            [sys.executable, "-S", "-E", "-c", _BUSY_LOOP, *map(str, group.entrances)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
         )
         for group in groups
     ]
     try:
-        for burner in burners:
-            if burner.stdout is None or not burner.stdout.readline():
+        for loop in loops:
+            if loop.stdout is None or not loop.stdout.readline():
                 raise RunError("a process cannot enter the control group of its node")
         yield
     finally:
-        for burner in burners:
-            burner.kill()
-        for burner in burners:
-            burner.communicate()
+        for loop in loops:
+            loop.kill()
+        for loop in loops:
+            loop.communicate()

@@ -1,4 +1,4 @@
-"""Bringing an emulated cluster up and taking it down."""
+"""Start and stop of an emulated cluster."""
 
 import os
 import shutil
@@ -18,32 +18,32 @@ from inventory.errors import InputError, RunError, UnfitError
 
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "sshd": "openssh-server",
             "ssh": "openssh-client", "ssh-keygen": "openssh-client"}  # fmt: skip
-"""What this host must have, with Debian's package."""
+"""Required programs, with their Debian packages."""
 
 _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 
 class EmulatedCluster:
-    """A cluster that this process has brought up; it goes down with this process, unless it is told to stay."""
+    """A cluster started by this process; it stops with this process unless `stay` is called."""
 
-    def __init__(self, keeper: subprocess.Popen[bytes], description: Description) -> None:
-        self._keeper, self.description = keeper, description
+    def __init__(self, daemon: subprocess.Popen[bytes], description: Description) -> None:
+        self._daemon, self.description = daemon, description
 
     def stay(self) -> None:
-        """Leave it up when this process ends."""
-        stream = cast("IO[bytes]", self._keeper.stdin)
+        """Keep the cluster running after this process ends."""
+        stream = cast("IO[bytes]", self._daemon.stdin)
         stream.write(KEEP)
         stream.close()
 
     def down(self) -> None:
-        """Take it down."""
+        """Stop the cluster."""
         take_down(self.description.keeper)
-        cast("IO[bytes]", self._keeper.stdin).close()
-        self._keeper.wait()
+        cast("IO[bytes]", self._daemon.stdin).close()
+        self._daemon.wait()
 
 
-def why_not() -> str | None:
-    """Why this host or user cannot have an emulated cluster; None when it can be tried."""
+def unsupported_reason() -> str | None:
+    """Return the reason why this host or user cannot run an emulated cluster; None without one."""
     if os.geteuid() != 0:
         return (
             "only root can make control groups, and log in as root to nodes; without root `millrace run` has its "
@@ -56,62 +56,62 @@ def why_not() -> str | None:
     return None
 
 
-def bring_up(request: ClusterRequest, tell: Callable[[str], None]) -> EmulatedCluster:
-    """Bring a cluster up; `tell` hears the name of every part that is there.
+def bring_up(request: ClusterRequest, on_started: Callable[[str], None]) -> EmulatedCluster:
+    """Start a cluster; `on_started` is called with the name of every part that is up.
 
     Raises:
-        UnfitError: this host cannot have it, or there is one in the folder already.
-        InputError: it asks for more than this host has.
+        UnfitError: this host cannot run it, or the folder has a running cluster already.
+        InputError: its nodes need more cores than this host has.
     """
-    if reason := why_not():
+    if reason := unsupported_reason():
         raise UnfitError(f"an emulated cluster: {reason}")
     _check_share(request)
     folder = Path(request.folder)
-    if there := description_in(folder):
-        raise UnfitError(f"{there} is up already")
+    if running := description_in(folder):
+        raise UnfitError(f"{running} is running already")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = (folder / KEEPER_LOG).open("wb")
     except OSError as fault:
         raise UnfitError(f"{folder}: the cluster's folder cannot be made: {fault.strerror}") from None
     with log:
-        keeper = subprocess.Popen(
+        daemon = subprocess.Popen(
             [sys.executable, "-P", "-m", "controller.emulation.daemon"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             start_new_session=True,
         )
-    stream = cast("IO[bytes]", keeper.stdin)
+    stream = cast("IO[bytes]", daemon.stdin)
     stream.write(msgspec.json.encode(request) + b"\n")
     stream.flush()
-    said = ""
-    with cast("IO[bytes]", keeper.stdout) as output:
+    line_text = ""
+    with cast("IO[bytes]", daemon.stdout) as output:
         for line in output:
-            said = line.decode(errors="replace").strip()
-            if said == READY:
+            line_text = line.decode(errors="replace").strip()
+            if line_text == READY:
                 break
-            tell(said)
-    description = description_in(folder) if said == READY else None
+            on_started(line_text)
+    description = description_in(folder) if line_text == READY else None
     if description is None:
         stream.close()
-        keeper.wait()
-        status, _, message = said.partition(" ")
+        daemon.wait()
+        status, _, message = line_text.partition(" ")
         if status.isdigit() and message:
             raise UnfitError(message)
         raise RunError(f"the emulated cluster did not come up; see {folder / KEEPER_LOG}")
-    return EmulatedCluster(keeper, description)
+    return EmulatedCluster(daemon, description)
 
 
-def take_down(keeper: ProcessIdentity) -> None:
-    """Take the cluster down that a process keeps, whoever has brought it up.
+def take_down(daemon: ProcessIdentity) -> None:
+    """Stop the cluster of a daemon, also one that another process has started.
 
     Raises:
-        RunError: its keeper does not end.
+        RunError: the daemon does not end.
     """
-    # It ends its nodes and removes what it has made; SIGKILL would leave that to `millrace clean`.
-    if end([keeper], patience_s=30.0):
-        raise RunError(f"process {keeper.pid}, which keeps the emulated cluster, does not end")
+    # The daemon ends its nodes and cleans up; after SIGKILL, `millrace clean` would have to.
+    if end([daemon], patience_s=30.0):
+        raise RunError(f"process {daemon.pid}, the daemon of the emulated cluster, does not end")
 
 
 def _check_share(request: ClusterRequest) -> None:
@@ -119,6 +119,6 @@ def _check_share(request: ClusterRequest) -> None:
     asked = sum(machine.share for machine in request.machines.values())
     if asked > cores:
         raise InputError(
-            f"the nodes are worth {asked:g} cores of this host together (cores x share_per_core), and it has {cores}; "
-            "the controller and the relay need a part of them, too"
+            f"the nodes need {asked:g} cores of this host together (cores x share_per_core), and it has {cores}; "
+            "the controller and the relay also need CPU time"
         )

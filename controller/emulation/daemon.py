@@ -1,9 +1,9 @@
-"""The process that keeps an emulated cluster: it brings it up, stands behind its nodes' files, and takes it down.
+"""Daemon of an emulated cluster: starts it, emulates the effects of nodes' writes to `/sys`, and stops it.
 
-`python -P -m controller.emulation.daemon` reads one line, a `ClusterRequest`, and says line by line how far it is,
-then `ready` or why it cannot be. The cluster goes down with the end of the input, so that it ends with whoever started
-it, unless the line `keep` comes first; SIGTERM takes it down in any case. While it is up, programs of the same user
-talk to it over a socket in the cluster's folder: one JSON object a line, one answer each
+`python -P -m controller.emulation.daemon` reads one line, a `ClusterRequest`, and writes its progress line by line,
+then `ready` or an error. The cluster stops at the end of the input, and therefore with the process that started the
+daemon, unless it has received the line `keep`; SIGTERM always stops it. While the cluster runs, programs of the same
+user send requests over a socket in the cluster's folder: one JSON object per line, one reply each
 (`controller.emulation.daemon_client`).
 """
 
@@ -42,17 +42,17 @@ READY = "ready"
 
 _TICK_S = 0.05
 _LOOK_S = 1.0
-"""What was written is heard of at once; for what was not, everything is read so often."""
+"""Interval of reading all nodes' files, in addition to inotify, which reports writes immediately."""
 
 _SHELL_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
 class EmulationDaemon:
-    """A cluster, from `up` until the block around it ends."""
+    """A cluster, running from `up` until the end of the block."""
 
-    def __init__(self, request: ClusterRequest, tell: Callable[[str], None]) -> None:
-        """Plan it; `tell` hears how far it is."""
-        self.request, self._tell = request, tell
+    def __init__(self, request: ClusterRequest, report_progress: Callable[[str], None]) -> None:
+        """Prepare the cluster; `report_progress` is called with the name of each part that is up."""
+        self.request, self._report_progress = request, report_progress
         self.folder = Path(request.folder)
         self._stack = ExitStack()
         self._effects: dict[str, SysfsEffects] = {}
@@ -69,35 +69,35 @@ class EmulationDaemon:
         forget_description(self.folder)
         self._stack.close()
 
-    def _leave(self, states: Path) -> None:
+    def _clean_folder(self, states: Path) -> None:
         clear(self.folder, Path(self.request.key))
         if not any(log.stat().st_size for log in logs_in(self.folder)):
             forget(self.folder, states)
 
     def up(self) -> None:
-        """Bring it up.
+        """Start the cluster.
 
         Raises:
-            MillraceError: this host cannot do it, or something went wrong; leaving the block removes what was made.
+            MillraceError: this host does not support it, or a step failed; leaving the block cleans up.
         """
         clear(self.folder, Path(self.request.key))
         states = state_folder()
         remember(self.folder, states)
-        self._stack.callback(self._leave, states)
+        self._stack.callback(self._clean_folder, states)
         state = self._stack.enter_context(CleanupLog(self.folder))
         plan = NetworkPlan(new_prefix(), tuple(self.request.machines), self.request.links)
         hierarchy = find_hierarchy()
         groups = {name: Group(hierarchy, f"{plan.prefix}/{name}") for name in plan.nodes}
-        everybody = Group(hierarchy, plan.prefix)
-        for folder in everybody.folders:
+        all_nodes = Group(hierarchy, plan.prefix)
+        for folder in all_nodes.folders:
             state.group(folder)
         for group in groups.values():
             group.make()
-        # What others do on this host must not decide what nodes are; their quotas bound what they take from others.
-        everybody.prefer()
+        # Other load on this host must not slow nodes down; the quotas limit how much nodes take from other processes.
+        all_nodes.prefer()
         network = EmulatedNetwork(plan, state, self.folder / RELAY_LOG)
         shaping = network.up()
-        self._tell("network")
+        self._report_progress("network")
         keys = {name: self.folder / NODES / name / "host_key" for name in plan.nodes}
         for key in keys.values():
             (key.parent / "root").mkdir(parents=True)
@@ -135,17 +135,17 @@ class EmulationDaemon:
             machine, root = self.request.machines[name], files_of_node(pid)
             self._effects[name] = SysfsEffects(name, machine, root, groups[name], self._refused.append)
             self._watch.add(name, self._effects[name].folders)
-            self._tell(name)
+            self._report_progress(name)
         self._server.bind(str(self.folder / SOCKET))
         self._server.listen()
         me = this_owner(self.folder)
         origin = Origin(identify(os.getppid()) or me.process, str(Path(__file__).parents[2]), me.since)
         Description(self.request, origin, plan, shaping, me.process, members).write()
 
-    def keep(self, must_end: Callable[[], bool]) -> None:
-        """Stand behind the nodes' files, and answer, until the end."""
-        kept = False
-        looked = monotonic()
+    def serve(self, must_end: Callable[[], bool]) -> None:
+        """Apply writes to nodes' files and answer requests until the cluster has to stop."""
+        keep_running = False
+        last_read = monotonic()
         server = self._server
         with selectors.DefaultSelector() as selector:
             for source in (0, server, self._watch):
@@ -153,8 +153,8 @@ class EmulationDaemon:
             while not must_end():
                 ready = {key.fileobj for key, _ in selector.select(_TICK_S)}
                 written = self._watch.written() if self._watch in ready else set()
-                if monotonic() - looked >= _LOOK_S:
-                    looked, written = monotonic(), set(self._effects)
+                if monotonic() - last_read >= _LOOK_S:
+                    last_read, written = monotonic(), set(self._effects)
                 for name in written:
                     self._react(name)
                 for effects in self._effects.values():
@@ -162,11 +162,11 @@ class EmulationDaemon:
                 if server in ready:
                     self._answer(server)
                 if 0 in ready:
-                    said = os.read(0, 4096)
-                    kept = kept or KEEP in said
-                    if kept:
+                    received = os.read(0, 4096)
+                    keep_running = keep_running or KEEP in received
+                    if keep_running:
                         selector.unregister(0)
-                    elif not said:
+                    elif not received:
                         return
 
     def _react(self, name: str) -> None:
@@ -187,7 +187,7 @@ class EmulationDaemon:
             except MillraceError as fault:
                 answer = DaemonReply(error=str(fault))
             except (OSError, msgspec.MsgspecError) as fault:
-                answer = DaemonReply(error=f"not understood: {fault}")
+                answer = DaemonReply(error=f"invalid request: {fault}")
             with suppress(OSError):
                 client.sendall(msgspec.json.encode(answer) + b"\n")
 
@@ -218,18 +218,18 @@ class EmulationDaemon:
 
 
 def main() -> int:
-    """Keep a cluster; return the exit status."""
-    asked: list[int] = []
+    """Run the daemon; return the exit status."""
+    stop_signals: list[int] = []
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
+    def request_stop(number: int, frame: FrameType | None) -> None:
+        stop_signals.append(number)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, ask)
+        signal.signal(number, request_stop)
 
-    def tell(line: str) -> None:
+    def report_progress(line: str) -> None:
         with suppress(BrokenPipeError):
-            print(line, flush=True)  # noqa: T201 - what whoever started us waits for
+            print(line, flush=True)  # noqa: T201 - read by the parent process
 
     line = b""
     while not line.endswith(b"\n"):
@@ -237,16 +237,16 @@ def main() -> int:
         if not more:
             return 0
         line += more
-    with EmulationDaemon(msgspec.json.decode(line, type=ClusterRequest), tell) as keeper:
+    with EmulationDaemon(msgspec.json.decode(line, type=ClusterRequest), report_progress) as daemon:
         try:
-            keeper.up()
+            daemon.up()
         except MillraceError as fault:
-            tell(printable(f"{fault.exit_status} {fault}"))
+            report_progress(printable(f"{fault.exit_status} {fault}"))
             return fault.exit_status
-        tell(READY)
-        # Nobody reads our answers any more.
+        report_progress(READY)
+        # The parent does not read our output any more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        keeper.keep(lambda: bool(asked))
+        daemon.serve(lambda: bool(stop_signals))
     return 0
 
 

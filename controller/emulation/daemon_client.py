@@ -1,4 +1,4 @@
-"""What programs ask the keeper of an emulated cluster."""
+"""Client of the emulation daemon: requests and replies over its socket."""
 
 import socket
 from pathlib import Path
@@ -15,19 +15,19 @@ _PATIENCE_S = 30.0
 
 
 class DaemonRequest(Struct, frozen=True):
-    """`limit`: hold nodes to their shares and memory; `lift`: let them have what is there; `status`: neither."""
+    """`limit`: apply CPU and memory limits to nodes; `lift`: remove them; `status`: change nothing."""
 
     do: Literal["limit", "lift", "status"]
 
 
 class DaemonReply(Struct, frozen=True, omit_defaults=True):
-    """What the keeper says.
+    """Reply of the daemon.
 
     Attributes:
-        shares: cores of this host that each node is worth now.
-        refused: values written by nodes that a kernel would not have taken, since the cluster came up.
-        faults: what makes the cluster worthless from then on, in words: a node has ended, a quota is not taken.
-        error: why it could not be done.
+        shares: current CPU quota of each node, in cores of this host.
+        refused: values written by nodes since the start of the cluster that a real kernel would have refused.
+        faults: messages on faults that make the cluster unusable: a node has ended, a quota was refused.
+        error: why the request failed.
     """
 
     shares: dict[str, float] = {}
@@ -37,10 +37,10 @@ class DaemonReply(Struct, frozen=True, omit_defaults=True):
 
 
 def ask(folder: Path, do: Literal["limit", "lift", "status"]) -> DaemonReply:
-    """Ask the keeper of the cluster in `folder`.
+    """Send a request to the daemon of the cluster in `folder`; return its reply.
 
     Raises:
-        RunError: it does not answer, or cannot do it.
+        RunError: it does not answer, or the request failed.
     """
     try:
         with socket.socket(socket.AF_UNIX) as client:
@@ -48,9 +48,9 @@ def ask(folder: Path, do: Literal["limit", "lift", "status"]) -> DaemonReply:
             client.connect(str(folder / SOCKET))
             client.sendall(msgspec.json.encode(DaemonRequest(do)) + b"\n")
             with client.makefile("rb") as lines:
-                answer = msgspec.json.decode(lines.readline(), type=DaemonReply)
+                reply = msgspec.json.decode(lines.readline(), type=DaemonReply)
     except (OSError, msgspec.DecodeError) as fault:
         raise RunError(f"the emulated cluster in {folder} does not answer: {fault}") from None
-    if answer.error:
-        raise RunError(f"the emulated cluster in {folder}: {answer.error}")
-    return answer
+    if reply.error:
+        raise RunError(f"the emulated cluster in {folder}: {reply.error}")
+    return reply

@@ -1,4 +1,4 @@
-"""What an inventory asks of an emulated cluster, and what a cluster that is up says of itself."""
+"""Emulated cluster as requested by an inventory, and the description of a running one (`cluster.json`)."""
 
 import shlex
 from contextlib import suppress
@@ -31,13 +31,13 @@ _DESCRIPTION = "cluster.json"
 
 
 class ClusterRequest(Struct, frozen=True):
-    """A cluster to bring up.
+    """A cluster to start.
 
     Attributes:
-        folder: where its keys, logs and description are.
-        key: private key for logins; made when it comes up.
-        machines: node, by name -> what it stands for; node i, from 1, has the address 10.77.0.i.
-        links: those that are limited or delayed.
+        folder: folder of its keys, logs and description.
+        key: private key for logins, created at the start.
+        machines: node -> the machine that it emulates; node i, from 1, has the address 10.77.0.i.
+        links: links with a limit or a delay.
     """
 
     folder: str
@@ -47,12 +47,12 @@ class ClusterRequest(Struct, frozen=True):
 
 
 class Member(Struct, frozen=True):
-    """A node that is up.
+    """A running node.
 
     Attributes:
-        pid: its first process, as this host counts.
+        pid: pid of its init process on this host.
         group: name of its control group.
-        machine: what it stands for.
+        machine: the machine that it emulates.
     """
 
     pid: int
@@ -61,7 +61,7 @@ class Member(Struct, frozen=True):
 
 
 class Origin(Struct, frozen=True):
-    """Where a cluster comes from: the process that brought it up, that one's folder of Millrace, and when (UTC)."""
+    """Origin of a cluster: the process that started it, that process's Millrace folder, and the time (UTC)."""
 
     process: ProcessIdentity
     checkout: str
@@ -72,15 +72,15 @@ class Origin(Struct, frozen=True):
 
 
 class Description(Struct, frozen=True):
-    """A cluster that is up.
+    """A running cluster.
 
     Attributes:
-        request: what it was asked to be.
-        origin: who asked for it.
+        request: the request that it was started with.
+        origin: the process that started it.
         network: names and addresses.
-        shaping: what shapes its links.
-        keeper: the process that keeps it.
-        members: node, by name -> how it is found.
+        shaping: how its links are shaped.
+        keeper: the emulation daemon.
+        members: nodes by name.
     """
 
     request: ClusterRequest
@@ -94,7 +94,7 @@ class Description(Struct, frozen=True):
         return f"the emulated cluster in {self.request.folder} ({self.origin})"
 
     def write(self) -> None:
-        """Put it into the cluster's folder, in one piece."""
+        """Write it to the cluster's folder atomically."""
         path = Path(self.request.folder) / _DESCRIPTION
         partial = path.with_suffix(".partial")
         partial.write_bytes(msgspec.json.format(msgspec.json.encode(self)))
@@ -102,16 +102,16 @@ class Description(Struct, frozen=True):
 
 
 class _Kept(Struct, frozen=True):
-    """What every version of Millrace says of a cluster."""
+    """The part of a description that is the same in every version of Millrace."""
 
     keeper: ProcessIdentity
 
 
 def description_in(folder: Path) -> Description | None:
-    """The cluster whose folder it is; None when none is up.
+    """Return the running cluster of a folder; None without one.
 
     Raises:
-        UnfitError: another version of Millrace has brought it up, and describes it in another way.
+        UnfitError: another version of Millrace, with another form of description, has started it.
     """
     path = folder / _DESCRIPTION
     try:
@@ -130,7 +130,7 @@ def description_in(folder: Path) -> Description | None:
 
 
 def described(folder: Path) -> str | None:
-    """The cluster that is up in a folder, in words, whichever version of Millrace has brought it up."""
+    """Return a text that describes the running cluster of a folder, of any version of Millrace; None without one."""
     try:
         found = description_in(folder)
     except UnfitError:
@@ -139,7 +139,7 @@ def described(folder: Path) -> str | None:
 
 
 def abandon(folder: Path) -> None:
-    """Remove what a cluster whose keeper was killed has left in its folder; logs stay."""
+    """Remove what a cluster whose daemon was killed has left in its folder; keep the logs."""
     with suppress(OSError, msgspec.DecodeError):
         found = msgspec.json.decode((folder / _DESCRIPTION).read_bytes(), type=Description)
         clear(folder, Path(found.request.key))
@@ -147,12 +147,12 @@ def abandon(folder: Path) -> None:
 
 
 def forget_description(folder: Path) -> None:
-    """The cluster is going down."""
+    """Remove the description of a cluster that is stopping."""
     (folder / _DESCRIPTION).unlink(missing_ok=True)
 
 
 def request_of(hosts: Hosts) -> ClusterRequest:
-    """What the inventory asks for.
+    """Return the cluster that an inventory requests.
 
     Raises:
         InputError: a variable is missing or wrong; the message names file, line, host and variable.
@@ -176,7 +176,7 @@ def request_of(hosts: Hosts) -> ClusterRequest:
 
 
 def _check_way(hosts: Hosts, host: Host, first: Host) -> None:
-    """All nodes are reached with one key and one file of known hosts, as root, at the usual port."""
+    """Check that a node is reached with the common key and known_hosts file, as root, at the usual port."""
     if host.ssh_key != first.ssh_key:
         raise hosts.document.error((host.name, KEY), f"{host.ssh_key}: {first.name} has another, {first.ssh_key}")
     if host.ssh_port not in (None, SSH_PORT):
@@ -192,7 +192,7 @@ def _check_way(hosts: Hosts, host: Host, first: Host) -> None:
 
 def _machine(hosts: Hosts, host: Host) -> Machine:
     if MACHINE not in host.variables:
-        raise hosts.document.error((host.name, MACHINE), "is missing; it says which machine the namespace stands for")
+        raise hosts.document.error((host.name, MACHINE), "is missing; it describes the machine that the node emulates")
     machine = hosts.document.convert(Machine, (host.name, MACHINE))
     if machine.cores % machine.sockets:
         message = f"{machine.cores} cores cannot be spread evenly over {machine.sockets} sockets"

@@ -1,7 +1,7 @@
-"""The folder of an emulated cluster: what lies in it while the cluster is up, and what stays.
+"""Folder of an emulated cluster.
 
-Keys, programs and sockets go with the cluster. Logs stay for whoever wants to read them, until the next cluster of the
-folder or `millrace clean`, which finds the folder by a link in the user's state folder.
+Keys, programs and sockets are removed with the cluster. Logs stay until the next cluster in the folder or until
+`millrace clean`, which finds the folder by a link in the user's state folder.
 """
 
 import hashlib
@@ -16,17 +16,17 @@ LOGS = (KEEPER_LOG, RELAY_LOG)
 KNOWN_HOSTS = "known_hosts"
 NODES = "nodes"
 PROGRAMS = ("ssh", "sftp")
-"""Programs that reach the nodes from anywhere."""
+"""Wrapper programs that reach the nodes from outside their network."""
 
 _LINK = "emulated-"
 
 
 def clear(folder: Path, key: Path) -> None:
-    """Remove what is of no use without the cluster; logs stay.
+    """Remove all files that belong to a running cluster; keep the logs.
 
     Args:
-        folder: of the cluster.
-        key: what its nodes are logged in to with.
+        folder: folder of the cluster.
+        key: login key of its nodes.
     """
     shutil.rmtree(folder / NODES, ignore_errors=True)
     for path in folder.glob("*"):
@@ -35,30 +35,30 @@ def clear(folder: Path, key: Path) -> None:
 
 
 def public_part(key: Path) -> Path:
-    """Where the public part of a key lies."""
+    """Return the file of a key's public part."""
     return key.with_name(key.name + ".pub")
 
 
 def remember(folder: Path, states: Path) -> None:
-    """Let `millrace clean` find the folder again."""
+    """Link to the folder from the state folder, for `millrace clean`."""
     link = _link(folder, states)
     link.unlink(missing_ok=True)
     link.symlink_to(folder)
 
 
 def remembered(states: Path) -> Iterator[Path]:
-    """The folders of all clusters that were brought up here and whose logs have not been removed."""
+    """Yield the folders of all clusters on this host whose logs have not been removed."""
     for link in sorted(states.glob(f"{_LINK}*")):
         yield link.readlink()
 
 
 def logs_in(folder: Path) -> list[Path]:
-    """The logs that lie in the folder of a cluster."""
+    """Return the logs in the folder of a cluster."""
     return [path for path in (folder / name for name in LOGS) if path.is_file()]
 
 
 def forget(folder: Path, states: Path) -> None:
-    """Remove the logs of a cluster that is not up, its folder where nothing else is in it, and the link to it."""
+    """Remove the logs of a stopped cluster, the link to its folder, and the folder if it is empty."""
     for path in logs_in(folder):
         path.unlink()
     with suppress(OSError):

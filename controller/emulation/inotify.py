@@ -1,4 +1,4 @@
-"""Hearing of writes to files as they happen (inotify(7)), which Python's library lacks."""
+"""File change notification (inotify(7)), which Python's library lacks."""
 
 import ctypes
 import os
@@ -15,21 +15,21 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Watch:
-    """Tells which owners of folders have had a file written, or replaced."""
+    """Watch on folders, each with an owner; reports the owners whose files were written or replaced."""
 
     def __init__(self) -> None:
         self._descriptor = _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), "inotify")
         self._owners: dict[int, str] = {}
 
     def fileno(self) -> int:
-        """The descriptor that becomes readable."""
+        """Return the descriptor, which is readable when there are events."""
         return self._descriptor
 
     def add(self, owner: str, folders: Iterable[Path]) -> None:
-        """Watch folders for `owner`; one that is watched already stays so.
+        """Watch more folders for `owner`.
 
         Raises:
-            OSError: one is not there, or this user may not watch more.
+            OSError: a folder does not exist, or the user's limit of watches is reached.
         """
         for folder in folders:
             mask = _WRITTEN | _MOVED_IN | _ONLY_FOLDERS
@@ -37,7 +37,7 @@ class Watch:
             self._owners[number] = owner
 
     def written(self) -> set[str]:
-        """Owners of folders in which something was written since the last call."""
+        """Return the owners of folders in which files were written since the last call."""
         found: set[str] = set()
         while True:
             try:
@@ -54,7 +54,7 @@ class Watch:
                     found.add(self._owners[number])
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Remove all watches."""
         os.close(self._descriptor)
 
 

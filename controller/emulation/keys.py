@@ -1,4 +1,4 @@
-"""Keys of an emulated cluster, the list by which nodes are known, and programs that reach them from anywhere."""
+"""Keys of an emulated cluster, its known_hosts file, and wrappers of `ssh` and `sftp` that reach its nodes."""
 
 import subprocess
 from collections.abc import Mapping
@@ -9,10 +9,10 @@ from inventory.errors import UnfitError
 
 
 def make_keys(login: Path, nodes: Mapping[str, Path]) -> None:
-    """Make a key to log in with and one for every node (name -> file), in place of what is there.
+    """Create a login key and a host key for every node (name -> file); replace existing ones.
 
     Raises:
-        UnfitError: OpenSSH is missing, or a folder cannot be written to.
+        UnfitError: OpenSSH is missing, or a folder is not writable.
     """
     for comment, path in {"millrace": login, **nodes}.items():
         for old in (path, public_part(path)):
@@ -27,23 +27,23 @@ def make_keys(login: Path, nodes: Mapping[str, Path]) -> None:
 
 
 def public(path: Path) -> str:
-    """The public part of the key at `path`: kind and key, without its comment."""
+    """Return the public part of the key at `path`: type and key, without the comment."""
     return " ".join(public_part(path).read_text().split()[:2])
 
 
 def known_hosts(keys: Mapping[str, Path], addresses: Mapping[str, str]) -> str:
-    """The text of a file of known hosts: every node by its name and its address."""
+    """Return the text of a known_hosts file with every node's name and address."""
     return "".join(f"{name},{addresses[name]} {public(path)}\n" for name, path in keys.items())
 
 
 def write_programs(folder: Path, network: Path) -> None:
-    """Write `ssh` and `sftp` that run in the controller's network namespace, the only one that nodes are reached from.
+    """Write wrappers of `ssh` and `sftp` that enter the controller's network namespace, from which nodes are reachable.
 
-    Ansible is told to use them; what it does on this host itself stays outside.
+    Ansible uses them for the nodes; its tasks on this host run outside the namespace.
     """
     for name in PROGRAMS:
         script = folder / name
-        # Ansible keeps connections open, and knows them by the node's address, which nodes of other clusters have, too.
+        # Ansible names shared connections by the node's address, which nodes of other clusters have, too.
         options = f"-i {folder}/key -o IdentitiesOnly=yes -o UserKnownHostsFile={folder / KNOWN_HOSTS}"
         options += f" -o ControlPath={folder}/%h"
         script.write_text(f'#!/bin/sh\nexec nsenter --net={network} {name} {options} "$@"\n')

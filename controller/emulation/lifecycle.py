@@ -1,6 +1,6 @@
-"""Plays on an emulated cluster: it comes up for `provision`, stands for `verify`, and goes down with `restore`.
+"""Lifecycle of an emulated cluster: `provision` starts it, `verify` needs it, and `restore` stops it.
 
-While plays change a node it is held to no quota: installing the agent at a tenth of a core would measure patience.
+Quotas are lifted while playbooks change nodes; installing the agent on a tenth of a core would take too long.
 """
 
 import os
@@ -22,20 +22,20 @@ _UNLIMITED = ("provision", "restore")
 
 
 def is_emulated(hosts: Hosts) -> bool:
-    """Whether the inventory's hosts are namespaces of this host."""
+    """Return whether the inventory's hosts are namespaces of this host."""
     return any(host.variables.get("millrace_tier") == TIER for host in hosts.by_name.values())
 
 
 def cluster_of(hosts: Hosts, as_asked: bool = True) -> Description | None:
-    """The cluster of this inventory, if it is up, whoever has brought it up.
+    """Return the running cluster of an inventory, whichever process has started it; None without one.
 
     Args:
-        hosts: of the inventory.
-        as_asked: it must be as the inventory asks for now; else the same nodes are enough.
+        hosts: hosts of the inventory.
+        as_asked: whether it must match the inventory completely; otherwise equal node names are enough.
 
     Raises:
-        InputError: the inventory does not describe one.
-        UnfitError: another one is up in the same folder.
+        InputError: the inventory does not describe an emulated cluster.
+        UnfitError: another cluster is running in the same folder.
     """
     request = request_of(hosts)
     found = description_in(Path(request.folder))
@@ -49,8 +49,8 @@ def cluster_of(hosts: Hosts, as_asked: bool = True) -> Description | None:
     return found
 
 
-def joined(hosts: Hosts, progress: Callable[[str], None], as_asked: bool = True) -> Description | None:
-    """`cluster_of`, for whoever is about to use it: says whose it is, unless it is its own."""
+def use_running(hosts: Hosts, progress: Callable[[str], None], as_asked: bool = True) -> Description | None:
+    """Return `cluster_of`, and show its origin if another process has started it."""
     found = cluster_of(hosts, as_asked)
     if found is not None and found.origin.process != identify(os.getpid()):
         progress(f"uses {found}")
@@ -58,35 +58,35 @@ def joined(hosts: Hosts, progress: Callable[[str], None], as_asked: bool = True)
 
 
 def start(hosts: Hosts, progress: Callable[[str], None]) -> EmulatedCluster:
-    """Bring the inventory's cluster up; it is not up yet.
+    """Start the inventory's cluster.
 
     Raises:
-        MillraceError: this host cannot do it.
+        MillraceError: this host does not support it.
     """
     return bring_up(request_of(hosts), lambda part: progress(f"up: {part}"))
 
 
 @contextmanager
-def standing_for(
+def cluster_for_playbook(
     playbook: str, hosts: Hosts, check: bool, partial: bool, progress: Callable[[str], None]
 ) -> Iterator[None]:
-    """Have the hosts there that a playbook is about to be played on; hosts that are machines always are.
+    """Provide the hosts of a playbook during the block: start or stop an emulated cluster as the playbook requires.
 
     Args:
-        playbook: `provision`, `verify`, `restore`, or another that needs a cluster that is up.
-        hosts: of the inventory.
-        check: it only says what would change: what is brought up for it goes down again, what is up stays.
-        partial: it is played for some of the hosts, or a part of it is; `restore` then takes nothing down.
-        progress: shows how far it is.
+        playbook: `provision`, `verify`, `restore`, or another one that needs a running cluster.
+        hosts: hosts of the inventory; nothing is done for real machines.
+        check: whether it is a dry run: a cluster started for it is stopped again, a running one is left running.
+        partial: whether the playbook runs for some hosts or in part only; `restore` then stops nothing.
+        progress: shows progress.
 
     Raises:
-        MillraceError: the cluster is not up, or cannot be brought up, or is in use.
+        MillraceError: the cluster is not running, cannot be started, or is in use.
     """
     if not is_emulated(hosts):
         yield
         return
-    with use_of(hosts):
-        description = joined(hosts, progress, as_asked=playbook != "restore")
+    with lock_of(hosts):
+        description = use_running(hosts, progress, as_asked=playbook != "restore")
         started = None
         if description is None and playbook == "provision":
             started = start(hosts, progress)
@@ -107,24 +107,24 @@ def standing_for(
                 started.down()
 
 
-def use_of(hosts: Hosts) -> ClusterLock:
-    """Keep plays and campaigns of others, and `millrace clean`, away from the inventory's cluster, up or not.
+def lock_of(hosts: Hosts) -> ClusterLock:
+    """Return the lock that keeps other playbooks, campaigns and `millrace clean` away from an inventory's cluster.
 
     Raises:
-        InputError: the inventory does not describe one.
+        InputError: the inventory does not describe an emulated cluster.
     """
     folder = request_of(hosts).folder
     return ClusterLock(f"emulated in {folder}", Path(folder))
 
 
 @contextmanager
-def in_reach_of(hosts: Hosts) -> Iterator[None]:
-    """Run a block from where the hosts are reached: for an emulated cluster its controller's network namespace.
+def inside_network_of(hosts: Hosts) -> Iterator[None]:
+    """Run a block where the hosts are reachable: for an emulated cluster in its controller's network namespace.
 
-    Only the calling thread goes there, and threads and processes that it starts from there.
+    Only the calling thread enters it, and threads and processes started inside the block.
 
     Raises:
-        MillraceError: the cluster is not up, or its namespace cannot be entered.
+        MillraceError: the cluster is not running, or its namespace cannot be entered.
     """
     if not is_emulated(hosts):
         yield
@@ -142,10 +142,10 @@ def _not_up(hosts: Hosts) -> UnfitError:
 
 @contextmanager
 def unlimited(folder: Path) -> Iterator[None]:
-    """Let nodes have all of this host as long as the block lasts; then hold them to their shares.
+    """Lift the nodes' limits during the block.
 
     Raises:
-        RunError: the cluster does not answer.
+        RunError: the cluster does not answer, or has faults afterwards.
     """
     ask(folder, "lift")
     try:

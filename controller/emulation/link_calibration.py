@@ -1,7 +1,7 @@
-"""Measuring the links of an emulated network: their rates by TCP, their round trips by datagrams.
+"""Calibration of the links of an emulated network: rates by TCP, round trips by datagrams.
 
-The measuring sockets are made inside the nodes' namespaces and used from outside. So it is the link that is measured:
-no node's CPU quota takes part, and nothing is started that could be left behind.
+The sockets are created inside the nodes' namespaces and used from outside. Therefore only the link is measured, without
+the nodes' CPU quotas, and no process is started that could be left behind.
 """
 
 import socket
@@ -28,7 +28,7 @@ _WINDOW_FRAMES = 40
 _PATIENCE_S = 5.0
 
 _HEADERS = 14 + 20 + 20 + 12
-"""Ethernet, IP, TCP, and TCP's time stamps: what a frame carries beside the data that TCP counts."""
+"""Header bytes of a frame: Ethernet, IP, TCP and TCP time stamps."""
 
 # asm-generic/socket.h; root may ask for more than the system's limit.
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
@@ -37,13 +37,13 @@ _CHUNK = memoryview(bytes(1 << 20))
 
 
 def calibrate_links(plan: NetworkPlan) -> Iterator[Calibrated]:
-    """Measure every limited link and every delayed round trip of a network that is up, one after the other.
+    """Measure every limited link and every delayed round trip of a running network, one after the other.
 
-    What is off by more than 5 % is measured up to three times, and the measurement nearest to what was asked
-    counts: a host that is busy for a moment is no slow link.
+    Values that are off by more than 5 % are measured up to three times, because the host may be busy for a moment; the
+    measurement nearest to the requested value counts.
 
     Raises:
-        RunError: nothing arrives at the other end.
+        RunError: no data arrive at the other end.
     """
     pairs = {(link.sender, link.receiver) for link in plan.links}
     for link in plan.links:
@@ -55,7 +55,7 @@ def calibrate_links(plan: NetworkPlan) -> Iterator[Calibrated]:
 
 
 def trip_s(plan: NetworkPlan, link: Link) -> float:
-    """Seconds that the delays of a link and of the way back are asked to add up to."""
+    """Return the sum of the requested delays of a link and its reverse link, in seconds."""
     back = (other.delay_ms for other in plan.links if (other.receiver, other.sender) == (link.sender, link.receiver))
     return (link.delay_ms + next(back, 0.0)) / 1000
 
@@ -68,14 +68,14 @@ def _nearest(measure: Callable[[], Calibrated]) -> Calibrated:
 
 
 def measure_rate(plan: NetworkPlan, link: Link, seconds: float = _WINDOW_S) -> Calibrated:
-    """The rate of one TCP connection that sends as much as it can over a limited link, in wire bytes.
+    """Measure the rate of one saturating TCP connection over a limited link, in wire bytes.
 
-    It is measured over `seconds`, and longer where that is too short for the link's rate or delay.
+    It is measured over `seconds`, or longer if that is too short for the link's rate or delay.
     """
     sender, receiver = plan.endpoint(link.sender), plan.endpoint(link.receiver)
     rate, trip = link.bytes_per_s or 0.0, trip_s(plan, link)
-    # Enough to keep the link busy and not enough to overflow its queue: what comes behind a lost frame would wait for
-    # it at the receiver, and then arrive all at once.
+    # Large enough to keep the link busy, small enough not to overflow its queue: data behind a lost frame would be
+    # held back at the receiver and then arrive all at once.
     window = int(rate * trip) + link.queue_bytes // 2
     with _arriving(sender, receiver), ExitStack() as stack:
         with inside(receiver.path):
@@ -84,7 +84,7 @@ def measure_rate(plan: NetworkPlan, link: Link, seconds: float = _WINDOW_S) -> C
             source = stack.enter_context(socket.socket())
         for end, option in ((server, _SO_RCVBUFFORCE), (source, _SO_SNDBUFFORCE)):
             end.settimeout(_PATIENCE_S)
-            # Without the right to exceed the system's limit, the kernel finds the size itself.
+            # Without permission to exceed the system's limit, the kernel chooses the size.
             with suppress(PermissionError):
                 end.setsockopt(socket.SOL_SOCKET, option, 4 * window)
         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, window)
@@ -99,9 +99,9 @@ def measure_rate(plan: NetworkPlan, link: Link, seconds: float = _WINDOW_S) -> C
 
 
 def _received(source: socket.socket, sink: socket.socket, seconds: float) -> tuple[int, float]:
-    """Fill `source`, and empty `sink` from one receipt to another that comes `seconds` or a little more later.
+    """Send to `source` and receive from `sink` for at least `seconds`.
 
-    Returns the bytes received after the first receipt, and the seconds since.
+    Returns the bytes received after the first receipt, and the seconds from the first to the last receipt.
     """
     target = bytearray(len(_CHUNK))
     count, first, last = 0, None, monotonic()
@@ -124,7 +124,7 @@ def _received(source: socket.socket, sink: socket.socket, seconds: float) -> tup
 
 @contextmanager
 def _arriving(sender: Endpoint, receiver: Endpoint) -> Iterator[None]:
-    """Say between whom nothing arrives."""
+    """Convert socket errors into a RunError that names both ends."""
     try:
         yield
     except OSError as fault:
@@ -133,7 +133,7 @@ def _arriving(sender: Endpoint, receiver: Endpoint) -> Iterator[None]:
 
 
 def measure_round_trip(plan: NetworkPlan, link: Link, count: int = _ROUND_TRIPS) -> Calibrated:
-    """The median of `count` round trips of a small datagram over a link and back."""
+    """Measure the median of `count` round trips of a small datagram over a link and back."""
     one, other = plan.endpoint(link.sender), plan.endpoint(link.receiver)
     with _arriving(one, other), ExitStack() as stack:
         ends = []
@@ -146,7 +146,7 @@ def measure_round_trip(plan: NetworkPlan, link: Link, count: int = _ROUND_TRIPS)
         here.connect(there.getsockname())
         there.connect(here.getsockname())
         trips = []
-        # The first one also waits for the answer to "who has this address".
+        # The first one includes address resolution (ARP).
         for _ in range(1 + count):
             begin = monotonic()
             here.send(b"there")

@@ -1,6 +1,6 @@
-"""What a link does to frames: it takes them one after the other at its rate, and delivers them after its delay.
+"""Link model: a link accepts frames one after the other at its rate, and delivers them after its delay.
 
-This is arithmetic in the time that the caller gives; the relay gives it the monotonic clock.
+The model only computes with times passed by the caller; the relay passes the monotonic clock.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,23 +9,23 @@ from heapq import heappop, heappush
 from msgspec import Struct
 
 HEADER = 10
-"""Bytes of a `virtio_net_hdr`, which stands before every frame (linux/virtio_net.h)."""
+"""Bytes of the `virtio_net_hdr` before every frame (linux/virtio_net.h)."""
 
 MOST_HELD = 256 * 1024 * 1024
-"""Bytes under way in all links together; more is dropped, so that a flood cannot take the host's memory."""
+"""Largest number of bytes in flight in all links; frames beyond it are dropped, to bound the memory used."""
 
 _ETHERNET = 14
 _GROUP = 0x01
 
 
 class LinkShape(Struct, frozen=True):
-    """A link in numbers.
+    """Parameters of a link.
 
     Attributes:
         sender: number of the sending node, the last byte of its MAC address.
         receiver: number of the receiving node.
-        s_per_byte: seconds that one wire byte occupies the link; 0 when the rate is not limited.
-        queue_s: seconds that a frame may wait for the link to be free; one that would wait longer is dropped.
+        s_per_byte: seconds that one wire byte occupies the link; 0 if the rate is not limited.
+        queue_s: longest time in seconds that a frame may wait for the link; others are dropped.
         delay_s: seconds from the frame's last bit leaving the sender to its delivery.
     """
 
@@ -37,20 +37,20 @@ class LinkShape(Struct, frozen=True):
 
 
 class LinkModel:
-    """All links of a network, and the frames that are under way in them.
+    """All links of a network, and the frames in flight.
 
-    Pairs without a link of their own deliver at once. A frame's receiver is the last byte of its destination
-    address; a frame to a group goes to everybody else.
+    Between nodes without a link, frames are delivered immediately. The receiver of a frame is the last byte of its
+    destination address; multicast frames go to all other nodes.
 
     Attributes:
         carried: frames delivered.
-        dropped: frames that found their link's queue, or the memory for all, full.
-        latest_s: the longest that a frame was delivered after its time: how far the relay lagged behind its links.
+        dropped: frames dropped because the queue of their link, or the memory for all links, was full.
+        latest_s: longest delay of a delivery beyond its due time, caused by the relay.
     """
 
     def __init__(self, numbers: Iterable[int], shapes: Iterable[LinkShape]) -> None:
         self._numbers = frozenset(numbers)
-        self._lines = {(shape.sender, shape.receiver): _Line(shape) for shape in shapes}
+        self._links = {(shape.sender, shape.receiver): _LinkState(shape) for shape in shapes}
         self._heap: list[tuple[float, int, int, bytes]] = []
         self._sequence = 0
         self._held = 0
@@ -59,22 +59,22 @@ class LinkModel:
         self.latest_s = 0.0
 
     def offer(self, sender: int, frame: bytes, now: float) -> None:
-        """Take a frame with its `virtio_net_hdr` from `sender` at the time `now`, in seconds."""
+        """Accept a frame with its `virtio_net_hdr` from `sender` at time `now`, in seconds."""
         if len(frame) < HEADER + _ETHERNET:
             return
         if frame[HEADER] & _GROUP:
             for receiver in self._numbers:
                 if receiver != sender:
-                    self._take(sender, receiver, frame, now)
+                    self._enqueue(sender, receiver, frame, now)
         elif frame[HEADER + 5] in self._numbers:
-            self._take(sender, frame[HEADER + 5], frame, now)
+            self._enqueue(sender, frame[HEADER + 5], frame, now)
 
     def next_s(self) -> float | None:
-        """When the next frame is to be delivered; None when nothing is under way."""
+        """Return the time at which the next frame is due; None if no frame is in flight."""
         return self._heap[0][0] if self._heap else None
 
     def due(self, now: float) -> Iterator[tuple[int, bytes]]:
-        """The frames to be delivered by `now`, each with its receiver, in the order of their times."""
+        """Yield (receiver, frame) for all frames due by `now`, in order of their due times."""
         heap = self._heap
         while heap and heap[0][0] <= now:
             time, _, receiver, frame = heappop(heap)
@@ -84,11 +84,11 @@ class LinkModel:
                 self.latest_s = now - time
             yield receiver, frame
 
-    def _take(self, sender: int, receiver: int, frame: bytes, now: float) -> None:
-        line = self._lines.get((sender, receiver))
+    def _enqueue(self, sender: int, receiver: int, frame: bytes, now: float) -> None:
+        link = self._links.get((sender, receiver))
         time: float | None = now
-        if line is not None:
-            time = line.delivery(frame, now)
+        if link is not None:
+            time = link.delivery(frame, now)
         if time is None or self._held + len(frame) > MOST_HELD:
             self.dropped += 1
             return
@@ -97,8 +97,8 @@ class LinkModel:
         heappush(self._heap, (time, self._sequence, receiver, frame))
 
 
-class _Line:
-    """One link: how long it is still busy."""
+class _LinkState:
+    """State of one link: the time until which it is busy."""
 
     __slots__ = ("_delay_s", "_free", "_queue_s", "_s_per_byte")
 
@@ -109,7 +109,7 @@ class _Line:
         self._free = 0.0
 
     def delivery(self, frame: bytes, now: float) -> float | None:
-        """When a frame that comes now arrives; None when it does not."""
+        """Return the time at which a frame sent now arrives; None if it is dropped."""
         if not self._s_per_byte:
             return now + self._delay_s
         start = self._free
@@ -122,11 +122,10 @@ class _Line:
 
 
 def wire_bytes(frame: bytes) -> int:
-    """Bytes that a frame with its `virtio_net_hdr` takes on a wire.
+    """Return the wire bytes of a frame with its `virtio_net_hdr`.
 
-    A frame left to be segmented by the network card (TCP, up to 64 KiB) counts as the segments that it stands for,
-    each with a copy of the headers. The header's `hdr_len` is only a hint, so that the headers are measured in the
-    frame: they end where the TCP header does.
+    A frame with offloaded segmentation (TCP, up to 64 KiB) counts as its segments, each with a copy of the headers.
+    `hdr_len` is only a hint; therefore the headers' length is computed from the frame, up to the end of the TCP header.
     """
     length = len(frame) - HEADER
     if not frame[1]:

@@ -1,4 +1,4 @@
-"""An emulated cluster for a user who is not root: its nodes are processes in real network namespaces, and no more."""
+"""Backend of emulated clusters for users other than root: nodes are processes in network namespaces."""
 
 import asyncio
 import subprocess
@@ -11,7 +11,7 @@ from typing import IO, cast
 
 import msgspec
 
-from controller.emulation.calibration import short_of
+from controller.emulation.calibration import shortfall_of
 from controller.emulation.description import request_of
 from controller.emulation.network import NetworkPlan, new_prefix
 from controller.emulation.unprivileged import LinksReply, LinksRequest
@@ -33,24 +33,24 @@ NOTICE = (
 
 
 class LinksBackend(LoopbackBackend):
-    """Nodes that are processes of this host, each in a network namespace; see `controller.nodes.backend.Backend`.
+    """Backend whose nodes are processes in network namespaces; see `controller.nodes.backend.Backend`.
 
-    It is tier 1: what the inventory says of a node's hardware is not there.
+    It is tier 1: the nodes' hardware settings in the inventory are not emulated.
     """
 
     def __init__(self, cluster: Cluster, hosts: Hosts, operator: Operator) -> None:
-        """Use the available nodes of a cluster that was made from `hosts`."""
+        """Prepare the available nodes of a cluster that was made from `hosts`."""
         super().__init__(cluster)
         self._hosts, self._operator = hosts, operator
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._daemon: subprocess.Popen[bytes] | None = None
 
     def check(self) -> None:
-        """See `Backend.check`: whether the inventory describes a cluster that can be emulated."""
+        """See `Backend.check`: the inventory must describe an emulated cluster."""
         request_of(self._hosts)
 
     @contextmanager
     def up(self, state: CleanupLog) -> Iterator[None]:
-        """See `Backend.up`: the network exists as long as the process that keeps it."""
+        """See `Backend.up`: start the network, which stops with its daemon."""
         log = state.path.with_suffix(".relay.log")
         request = LinksRequest(self._plan, str(log))
         with subprocess.Popen(
@@ -58,17 +58,17 @@ class LinksBackend(LoopbackBackend):
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
-        ) as keeper:
+        ) as daemon:
             try:
-                state.started(keeper.pid, "the network of an emulated cluster")
-                self._keeper = keeper
-                self._ask(msgspec.json.encode(request))
+                state.started(daemon.pid, "the network of an emulated cluster")
+                self._daemon = daemon
+                self._request(msgspec.json.encode(request))
                 self._operator.notice(NOTICE)
                 yield
             finally:
-                self._keeper = None
-                cast("IO[bytes]", keeper.stdin).close()
-                keeper.wait()
+                self._daemon = None
+                cast("IO[bytes]", daemon.stdin).close()
+                daemon.wait()
                 log.unlink(missing_ok=True)
 
     def members(self, name: str, work: Path) -> Mapping[str, Member]:
@@ -76,42 +76,42 @@ class LinksBackend(LoopbackBackend):
         with writing(work):
             return {
                 node.id: Member(
-                    address_of(node), LoopbackTransport(work / node.id, self._through(node.id)), shared=True
+                    address_of(node), LoopbackTransport(work / node.id, self._command_prefix(node.id)), shared=True
                 )
                 for node in self._cluster.available
             }
 
     async def calibrate(self) -> Calibration:
-        """See `Backend.calibrate`: every link that is limited or delayed."""
-        rows = (await asyncio.to_thread(self._ask, b"calibrate")).rows
-        return Calibration(rows, short_of(rows))
+        """See `Backend.calibrate`: measures every link with a limit or a delay."""
+        rows = (await asyncio.to_thread(self._request, b"calibrate")).rows
+        return Calibration(rows, shortfall_of(rows))
 
     @cached_property
     def _plan(self) -> NetworkPlan:
         request = request_of(self._hosts)
         return NetworkPlan(new_prefix(), tuple(request.machines), request.links)
 
-    def _through(self, node: str) -> list[str]:
-        """The command that runs another one in the network namespace of a node."""
+    def _command_prefix(self, node: str) -> list[str]:
+        """Return the command prefix that runs a program in the network namespace of a node."""
         there = f"/proc/{self._running.pid}"
         namespace = f"{there}/root{self._plan.endpoint(node).path}"
         return ["nsenter", f"--user={there}/ns/user", "--preserve-credentials", f"--net={namespace}"]
 
     @property
     def _running(self) -> subprocess.Popen[bytes]:
-        if self._keeper is None:
+        if self._daemon is None:
             raise ValueError("the network is not up")
-        return self._keeper
+        return self._daemon
 
-    def _ask(self, line: bytes) -> LinksReply:
-        keeper = self._running
+    def _request(self, line: bytes) -> LinksReply:
+        daemon = self._running
         try:
-            requests = cast("IO[bytes]", keeper.stdin)
+            requests = cast("IO[bytes]", daemon.stdin)
             requests.write(line + b"\n")
             requests.flush()
-            answer = msgspec.json.decode(cast("IO[bytes]", keeper.stdout).readline(), type=LinksReply)
+            reply = msgspec.json.decode(cast("IO[bytes]", daemon.stdout).readline(), type=LinksReply)
         except (OSError, msgspec.DecodeError):
-            raise RunError(f"the process {keeper.pid}, which keeps the network, has ended") from None
-        if answer.error:
-            raise (UnfitError if answer.exit_status == UnfitError.exit_status else RunError)(answer.error)
-        return answer
+            raise RunError(f"the process {daemon.pid}, the daemon of the emulated network, has ended") from None
+        if reply.error:
+            raise (UnfitError if reply.exit_status == UnfitError.exit_status else RunError)(reply.error)
+        return reply

@@ -1,8 +1,8 @@
-"""The network of an emulated cluster: a namespace per node, one for the controller, one for what joins them.
+"""Network of an emulated cluster: one namespace per node, one for the controller, and one for the switch.
 
-The host's own interfaces, routes and firewall are never touched. Every name begins with the network's prefix, which
-holds a random part, and is written down before the thing exists; taking the network down ends whatever still runs in
-one of its namespaces and removes them, and with a namespace goes all that is in it.
+The host's interfaces, routes and firewall are never changed. Every name starts with the network's prefix, which has a
+random part, and is recorded before the namespace is created. Taking the network down ends all processes in its
+namespaces and removes these with everything in them.
 """
 
 import secrets
@@ -30,13 +30,13 @@ _CONTROLLER = 254
 
 
 class Endpoint(Struct, frozen=True):
-    """What a node (or the controller) gets of the network.
+    """Network settings of a node or of the controller.
 
     Attributes:
-        name: the node's id; `ctl` is the controller's.
-        number: the last part of its address.
-        namespace: name of its network namespace, as `ip netns` knows it.
-        interface: the interface through which it reaches the others.
+        name: the node's id; `ctl` for the controller.
+        number: last part of its address.
+        namespace: name of its network namespace, as in `ip netns`.
+        interface: its interface to the other nodes.
         address: its address on that interface, in a network of `PREFIX_LENGTH` bits.
     """
 
@@ -48,22 +48,22 @@ class Endpoint(Struct, frozen=True):
 
     @property
     def path(self) -> Path:
-        """The file by which the namespace is entered (`nsenter --net=`, `entering.enter`)."""
+        """The file by which the namespace is entered (`nsenter --net=`, `controller.host.namespaces.enter`)."""
         return NAMESPACES / self.namespace
 
     @property
     def mac(self) -> str:
-        """Its hardware address, which ends in its number: that is how the relay knows it."""
+        """Its MAC address; the last byte is its number, by which the relay identifies it."""
         return f"02:00:00:00:01:{self.number:02x}"
 
 
 class NetworkPlan(Struct, frozen=True):
-    """What to build.
+    """Plan of a network.
 
     Attributes:
-        prefix: begins every name; see `new_prefix`.
+        prefix: prefix of every name; see `new_prefix`.
         nodes: ids of the nodes; node i, counted from 1, gets the address 10.77.0.i.
-        links: the links that are limited or delayed; all others, and those of the controller, are neither.
+        links: links with a limit or a delay; all others, and those of the controller, have neither.
     """
 
     prefix: str
@@ -71,17 +71,17 @@ class NetworkPlan(Struct, frozen=True):
     links: tuple[Link, ...] = ()
 
     def endpoint(self, name: str) -> Endpoint:
-        """What the node `name` gets."""
+        """Return the network settings of node `name`."""
         return self._endpoint(name, self.nodes.index(name) + 1, str(self.nodes.index(name) + 1))
 
     @property
     def controller(self) -> Endpoint:
-        """What the controller gets: a namespace of its own, at 10.77.0.254."""
+        """Network settings of the controller, which has its own namespace and the address 10.77.0.254."""
         return self._endpoint("ctl", _CONTROLLER, "ctl")
 
     @property
     def switch(self) -> str:
-        """Name of the namespace that joins the others: a bridge or the relay lives there."""
+        """Name of the namespace that connects the others by a bridge or the relay."""
         return f"{self.prefix}-sw"
 
     @property
@@ -95,15 +95,15 @@ class NetworkPlan(Struct, frozen=True):
 
 
 class NetworkLedger(Protocol):
-    """Where names are written down before what they name exists, so that a crash leaves nothing unknown."""
+    """Record of namespaces, written before they are created, so that they can be cleaned up after a crash."""
 
     def namespace(self, name: str) -> None:
-        """Write down a network namespace that is about to be made."""
+        """Record a network namespace that is about to be created."""
         ...
 
 
 def new_prefix() -> str:
-    """A prefix that no other network has: `mr` and eight random hexadecimal digits."""
+    """Return a unique prefix: `mr` and eight random hexadecimal digits."""
     return f"mr{secrets.token_hex(4)}"
 
 
@@ -114,8 +114,8 @@ class EmulatedNetwork:
     >>> with EmulatedNetwork(plan, ledger, log) as network:  # doctest: +SKIP
     ...     subprocess.run(["nsenter", f"--net={network.nodes['n1'].path}", "ip", "addr"])
 
-    `down` needs nothing that `up` has found out: the network that a process has brought up can be taken down by
-    another, with the same plan. `log` is the file to which the relay, where there is one, adds what it has to say.
+    `down` needs only the plan, so that another process can take the network down. `log` is the log file of the relay,
+    if there is one.
     """
 
     def __init__(self, plan: NetworkPlan, ledger: NetworkLedger, log: Path) -> None:
@@ -128,25 +128,25 @@ class EmulatedNetwork:
 
     @cached_property
     def nodes(self) -> dict[str, Endpoint]:
-        """What each node gets, by its id, in the order of the plan."""
+        """Network settings of the nodes by id, in the order of the plan."""
         return {name: self.plan.endpoint(name) for name in self.plan.nodes}
 
     @property
     def controller(self) -> Endpoint:
-        """What the controller gets."""
+        """Network settings of the controller."""
         return self.plan.controller
 
     def up(self) -> Shaping:
-        """Make the namespaces, join them, and shape the links; after a failure nothing is left.
+        """Create and connect the namespaces and shape the links; after a failure everything is removed again.
 
-        Returns what shapes the links on this host.
+        Returns how the links are shaped on this host.
 
         Raises:
-            UnfitError: this host cannot do it; the message says what is missing.
-            RunError: a command failed, or something of that name is there already.
+            UnfitError: this host does not support it; the message names what is missing.
+            RunError: a command failed, or a namespace exists already.
         """
         if there := [name for name in self.plan.namespaces if (NAMESPACES / name).exists()]:
-            raise RunError(f"{NAMESPACES / there[0]}: is there already")
+            raise RunError(f"{NAMESPACES / there[0]}: exists already")
         shaping = choose(self.plan.links)
         for name in self.plan.namespaces:
             self._ledger.namespace(name)
@@ -173,10 +173,10 @@ class EmulatedNetwork:
         return shaping
 
     def down(self) -> None:
-        """End what still runs in the namespaces and remove them; what is not there any more is no error.
+        """End all processes in the namespaces and remove these; missing namespaces are no error.
 
         Raises:
-            RunError: something could not be removed.
+            RunError: a namespace could not be removed.
         """
         for name in self.plan.namespaces:
             remove_namespace(name)
@@ -185,11 +185,11 @@ class EmulatedNetwork:
             self._process = None
 
     def cut(self, node: str) -> None:
-        """Pull the node's cable: nothing reaches it or leaves it any more."""
+        """Disconnect the node from the network."""
         ip([f"link set dev {INTERFACE} down"], self.nodes[node].namespace)
 
     def mend(self, node: str) -> None:
-        """Put the cable in again."""
+        """Reconnect the node."""
         ip([f"link set dev {INTERFACE} up"], self.nodes[node].namespace)
 
     @property
@@ -200,7 +200,7 @@ class EmulatedNetwork:
         return [link for link in self.plan.links if link.sender == end.name and end != self.controller]
 
     def _bridge(self) -> None:
-        """Join the namespaces by a bridge, and shape every link where its sender's frames leave."""
+        """Connect the namespaces by a bridge, and shape every link on its sender's interface."""
         ends = self._ends
         ip(
             [
@@ -217,7 +217,7 @@ class EmulatedNetwork:
                 tc(kernel_commands(end.interface, links, addresses), end.namespace)
 
     def _relay(self) -> None:
-        """Join the namespaces by a relay, which makes their interfaces and shapes every link."""
+        """Connect the namespaces by a relay, which creates their interfaces and shapes every link."""
         shapes = tuple(
             LinkShape(
                 sender=self.nodes[link.sender].number,

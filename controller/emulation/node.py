@@ -1,4 +1,4 @@
-"""A node of an emulated cluster as its keeper has it: a process that is the node's first, and its end."""
+"""Handle of the emulation daemon on one node: start, init process, stop."""
 
 import os
 import subprocess
@@ -15,10 +15,10 @@ _CHILDREN = "/proc/{pid}/task/{pid}/children"
 
 
 class EmulatedNode:
-    """A node that is being started; `wait` until it can be reached."""
+    """A node that is starting; `wait` returns once it is reachable."""
 
     def __init__(self, plan: NodePlan, log: Path) -> None:
-        """Start it; what goes wrong in it goes to `log`."""
+        """Start the node; its errors are written to `log`."""
         self.plan = plan
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
@@ -34,33 +34,33 @@ class EmulatedNode:
 
     @property
     def process(self) -> int:
-        """The process that waits for the node's first."""
+        """Pid of the parent of the node's init process."""
         return self._process.pid
 
     def wait(self) -> int:
-        """Return the pid of its first process, as this host counts, once its SSH server answers.
+        """Wait until its SSH server answers; return the pid of its init process on this host.
 
         Raises:
-            UnfitError: it could not be made; the message is its own.
+            UnfitError: the node could not be started; the message is the node's own.
         """
         with cast("IO[bytes]", self._process.stdout) as output:
-            said = output.readline().decode(errors="replace").strip()
-        if said != READY:
+            line = output.readline().decode(errors="replace").strip()
+        if line != READY:
             self.stop()
-            raise UnfitError(f"node {self.plan.name}: {said or 'it ended without a word'}")
+            raise UnfitError(f"node {self.plan.name}: {line or 'it ended without a message'}")
         return int(Path(_CHILDREN.format(pid=self._process.pid)).read_text().split()[0])
 
     def stop(self) -> None:
-        """End it, with everything that runs in it."""
+        """Stop the node with all its processes."""
         self._input.close()
         self._process.wait()
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended by itself, or somebody ended it."""
+        """Whether it has ended, for whatever reason."""
         return self._process.poll() is not None
 
 
 def files_of_node(pid: int) -> Path:
-    """The file system of the node whose first process is `pid`, as it is reached from outside."""
+    """Return the path of a node's root file system from outside; `pid` is its init process."""
     return Path(os.sep) / "proc" / str(pid) / "root"

@@ -1,8 +1,8 @@
-"""The first process of a node: it makes the node around itself, starts its SSH server, and ends with its input.
+"""Init process of an emulated node: sets the node up, runs its SSH server, and exits at the end of its input.
 
 `python -P -m controller.emulation.node_init` reads one line, a `NodePlan`, joins the node's control group and network,
-goes into new namespaces, and lays the node's files over the host's. What the node writes, to whichever folder, stays in
-a file system in memory that ends with it. It says `ready` once the SSH server can be reached, or why it cannot be.
+enters new namespaces, and mounts an overlay over the host's files. Everything that the node writes goes to a tmpfs that
+disappears with it. The process prints `ready` once the SSH server is reachable, or an error.
 """
 
 import os
@@ -64,19 +64,19 @@ PidFile none
 
 
 class NodePlan(Struct, frozen=True):
-    """What to make.
+    """Plan of a node.
 
     Attributes:
         name: the node's id and host name.
-        machine: what its `/sys` and `/proc/cpuinfo` show.
+        machine: the machine that its `/sys` and `/proc/cpuinfo` show.
         namespace: file of its network namespace.
         address: its address.
-        entrances: files of its control group to write a process id to.
-        account: the control group's CPU time.
-        place: an empty folder of the host, on which the node's file system is mounted where only the node sees it.
-        host_key: private key of its SSH server; the public one lies beside it as `.pub`.
-        authorized: public key that may log in as root.
-        known_hosts: keys of all nodes.
+        entrances: `cgroup.procs` files of its control group.
+        account: file with the control group's CPU time.
+        place: empty folder of the host; the node's file system is mounted on it, visible only to the node.
+        host_key: private key of its SSH server; the public key is beside it as `.pub`.
+        authorized: public key for logins as root.
+        known_hosts: host keys of all nodes.
         hosts: name -> address of all nodes and the controller.
         sshd: absolute path of the SSH server.
     """
@@ -96,10 +96,10 @@ class NodePlan(Struct, frozen=True):
 
 
 def make_root(plan: NodePlan) -> None:
-    """Lay the node's files over the host's, and make them the root of the calling process.
+    """Mount the node's files over the host's, and make them the root of the calling process.
 
     Raises:
-        OSError: the kernel or the host's file system cannot do it.
+        OSError: the kernel or the host's file system does not support it.
     """
     mount("none", Path("/"), flags=RECURSIVE | PRIVATE)
     place = Path(plan.place)
@@ -109,12 +109,12 @@ def make_root(plan: NodePlan) -> None:
     root = place / "root"
     mount("overlay", root, "overlay", options=f"lowerdir=/,upperdir={place}/files,workdir={place}/files.work")
     mount("proc", root / "proc", "proc")
-    # One that is mounted here shows this network namespace's interfaces; the host's shows the host's.
+    # A sysfs mounted here shows the interfaces of this network namespace instead of the host's.
     mount("sysfs", place / "sys.host", "sysfs")
     sysfs.write_tree(plan.machine, place / "sys.class")
     layers = f"lowerdir={place}/sys.class:{place}/sys.host,upperdir={place}/sys,workdir={place}/sys.work"
     mount("overlay", root / "sys", "overlay", options=layers)
-    _show_account(Path(plan.account), root)
+    _mount_account(Path(plan.account), root)
     mount("/dev", root / "dev", flags=BIND | RECURSIVE)
     (place / "tmp").chmod(0o1777)
     for name in ("run", "tmp"):
@@ -125,8 +125,8 @@ def make_root(plan: NodePlan) -> None:
     change_root(root)
 
 
-def _show_account(account: Path, root: Path) -> None:
-    """Show the node what its control group has used; the rest of the host's control groups stay out of sight."""
+def _mount_account(account: Path, root: Path) -> None:
+    """Make the CPU time of the node's control group visible in the node, and no other control groups."""
     shown = root / next(path for path in GROUP_ACCOUNTS if path.endswith(f"/{account.name}"))
     shown.parent.mkdir(parents=True, exist_ok=True)
     shown.touch()
@@ -135,11 +135,11 @@ def _show_account(account: Path, root: Path) -> None:
 
 
 def _write_files(plan: NodePlan, place: Path, root: Path) -> None:
-    """What is the node's own in `/proc`, `/etc`, `/run` and root's home."""
+    """Write the node's own files in `/proc`, `/etc`, `/run` and root's home folder."""
     clocks = dict.fromkeys(range(plan.machine.cores), plan.machine.turbo_khz or plan.machine.top_khz)
-    told = {"cpuinfo": sysfs.cpuinfo(plan.machine, clocks, Path("/proc/cpuinfo").read_text())}
-    told["meminfo"] = sysfs.meminfo(plan.machine, 0)
-    for name, text in told.items():
+    files = {"cpuinfo": sysfs.cpuinfo(plan.machine, clocks, Path("/proc/cpuinfo").read_text())}
+    files["meminfo"] = sysfs.meminfo(plan.machine, 0)
+    for name, text in files.items():
         (place / name).write_text(text)
         mount(place / name, root / "proc" / name, flags=BIND)
     socket.sethostname(plan.name)
@@ -147,10 +147,10 @@ def _write_files(plan: NodePlan, place: Path, root: Path) -> None:
     (etc / "hostname").write_text(f"{plan.name}\n")
     everybody = "".join(f"{address}\t{name}\n" for name, address in plan.hosts.items())
     (etc / "hosts").write_text(f"127.0.0.1\tlocalhost\n{everybody}")
-    # What root's shell does at a login on the host would be done at every login on the node.
+    # The shell start-up files of the host's root must not run at logins on the node.
     for name in (".bashrc", ".bash_profile", ".bash_login", ".profile"):
         (root / "root" / name).unlink(missing_ok=True)
-    # The host's own keys must neither answer for the node nor be readable in it.
+    # The host's own keys must neither identify the node nor be readable in it.
     for folder in (etc / "ssh", root / "root/.ssh"):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
@@ -169,7 +169,7 @@ def _write_files(plan: NodePlan, place: Path, root: Path) -> None:
 
 
 class _Server:
-    """The node's SSH server, started again when it ends, as a service manager would."""
+    """The node's SSH server, restarted when it ends, as by a service manager."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -177,29 +177,29 @@ class _Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def keep_up(self) -> None:
-        """Start it unless it runs, or has been started just now."""
+        """Start it unless it runs or was started less than `_RESTART_S` ago."""
         if self._process is not None and self._process.poll() is None:
             return
         if self._process is not None and monotonic() - self._begin < _RESTART_S:
             return
         self._begin = monotonic()
         with Path("/var/log/sshd.log").open("ab") as log:
-            # Away from our input: its end is for us, and a server of old would hold it open.
+            # Not our standard input, which an orphaned server would hold open.
             self._process = subprocess.Popen([self._path, "-D", "-e"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     @property
     def pid(self) -> int | None:
-        """Its process."""
+        """Pid of the server."""
         return None if self._process is None else self._process.pid
 
-    def complaint(self) -> str:
-        """The last of what it said."""
+    def last_log_line(self) -> str:
+        """Return the last line of its log."""
         lines = Path("/var/log/sshd.log").read_text(errors="replace").splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "its log is empty"
 
 
-def live(plan: NodePlan) -> None:
-    """Be the node's first process until the input ends or a signal asks for the end.
+def run_init(plan: NodePlan) -> None:
+    """Run as the node's init process until the input ends or SIGTERM arrives.
 
     Raises:
         RuntimeError: the SSH server cannot be reached.
@@ -214,12 +214,12 @@ def live(plan: NodePlan) -> None:
     deadline = monotonic() + _START_S
     while not _reachable(plan.address):
         if monotonic() > deadline:
-            raise RuntimeError(f"the SSH server does not answer: {server.complaint()}")
+            raise RuntimeError(f"the SSH server does not answer: {server.last_log_line()}")
         _reap(server.pid)
         server.keep_up()
         select([], [], [], _TURN_S)
-    print(READY, flush=True)  # noqa: T201 - the answer that the keeper waits for
-    # Nobody reads any more; what would be written must not end us.
+    print(READY, flush=True)  # noqa: T201 - read by the emulation daemon
+    # The daemon does not read any more; a write to the closed pipe must not end this process.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     while True:
         readable, _, _ = select([0], [], [], 1.0)
@@ -238,7 +238,7 @@ def _reachable(address: str) -> bool:
 
 
 def _reap(own: int | None) -> None:
-    """Take leave of orphans, which the kernel gives to the first process; our own child is waited for elsewhere."""
+    """Reap orphans, which the kernel reparents to the init process; the SSH server is reaped elsewhere."""
     while True:
         try:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -250,7 +250,7 @@ def _reap(own: int | None) -> None:
 
 
 def main() -> int:
-    """Make the node and live in it; return the exit status."""
+    """Set the node up and run its init process; return the exit status."""
     line = os.read(0, 1 << 20)
     while line and not line.endswith(b"\n"):
         line += os.read(0, 1 << 20)
@@ -262,15 +262,15 @@ def main() -> int:
         unshare(NEW_MOUNTS | NEW_CGROUPS | NEW_HOSTNAME | NEW_IPC | NEW_PIDS)
         child = os.fork()
         if child:
-            # Only children are in the new namespace of processes: this one waits, and takes the node with it.
+            # Only children are in the new pid namespace: this process waits, and ends the node when it is ended.
             os.close(0)
             signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
             return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         die_with_parent(signal.SIGKILL)
         make_root(plan)
-        live(plan)
+        run_init(plan)
     except (OSError, RuntimeError, msgspec.MsgspecError) as fault:
-        print(f"{type(fault).__name__}: {fault}", flush=True)  # noqa: T201 - the answer that the keeper waits for
+        print(f"{type(fault).__name__}: {fault}", flush=True)  # noqa: T201 - read by the emulation daemon
         return 1
     return 0
 

@@ -1,11 +1,11 @@
-"""The relay: one process that carries the frames of a whole emulated network, each link with its rate and delay.
+"""Relay: one process that forwards the frames of an emulated network, with the rate and delay of each link.
 
     python -P -m controller.emulation.relay
 
-It stands in for netem on kernels without it. It reads a `RelayPlan` as JSON from its standard input, makes the
-nodes' interfaces, writes `ready` and a newline to its standard output, and carries frames until SIGTERM. Then it
-writes one line of JSON with what it has carried to standard error, and the interfaces vanish with it. It lives in the
-namespace of the network's switch, which is how it is found when the network is taken down.
+It replaces netem on kernels without it. It reads a `RelayPlan` as JSON from standard input, creates the nodes'
+interfaces, writes `ready` and a newline to standard output, and forwards frames until SIGTERM. Then it writes its
+`RelayCounters` as one line of JSON to standard error; the interfaces disappear with it. It runs in the switch's network
+namespace, so that taking the network down also ends it.
 """
 
 import ctypes
@@ -31,15 +31,15 @@ from inventory.parent_death import end_with, leave_on_sigterm
 
 _PR_SET_TIMERSLACK = 29
 _MOST_AT_ONCE = 16
-"""Frames read from one node before the others, and what is due, are looked at again."""
+"""Number of frames read from one node before other nodes and due frames are handled."""
 
 _MARGIN_S = 10e-6
 _MOST_EARLY_S = 100e-6
-"""However late it may wake up, the relay never looks at the clock for longer than that instead of sleeping."""
+"""Longest time that the relay polls the clock instead of sleeping."""
 
 
 class Tap(Struct, frozen=True):
-    """An interface to make: its name, the file of its namespace, and the number of the node (`LinkShape.sender`)."""
+    """An interface to create: its name, the file of its namespace, and the node's number (`LinkShape.sender`)."""
 
     number: int
     namespace: str
@@ -47,10 +47,10 @@ class Tap(Struct, frozen=True):
 
 
 class RelayPlan(Struct, frozen=True):
-    """What a relay is to do.
+    """Plan of a relay.
 
     Attributes:
-        home: file of the network namespace in which it lives.
+        home: file of the network namespace in which it runs.
         taps: the nodes' interfaces.
         shapes: the links.
     """
@@ -61,7 +61,7 @@ class RelayPlan(Struct, frozen=True):
 
 
 class RelayCounters(Struct, frozen=True):
-    """What a relay has done: frames, the longest that one was late (s), and its CPU time (s)."""
+    """Frames delivered and dropped, the longest lateness of a frame (s), and the relay's CPU time (s)."""
 
     carried: int
     dropped: int
@@ -69,23 +69,23 @@ class RelayCounters(Struct, frozen=True):
     cpu_s: float
 
 
-def carry(taps: dict[int, int], carrier: LinkModel) -> None:
-    """Carry frames for ever; `taps` has the node's number by descriptor.
+def forward(taps: dict[int, int], links: LinkModel) -> None:
+    """Forward frames until a signal; `taps` maps descriptors to node numbers.
 
-    An idle CPU takes some 50 us to wake up, a busy one much less: the relay learns how late it wakes up, asks to be
-    woken so much before the time, and spends the rest looking at the clock.
+    An idle CPU takes some 50 us to wake up, a busy one much less: the relay estimates its wake-up latency, sleeps that
+    much shorter, and polls the clock for the rest.
     """
     ends = {number: descriptor for descriptor, number in taps.items()}
     early = 0.0
     while True:
         now = monotonic()
-        for receiver, frame in carrier.due(now):
-            # An interface that is down takes nothing, like a card without its cable.
+        for receiver, frame in links.due(now):
+            # An interface that is down refuses frames, like a card without a cable.
             with suppress(OSError):
                 os.write(ends[receiver], frame)
-        due = carrier.next_s()
+        due = links.next_s()
         wait = None if due is None else max(0.0, due - early - monotonic())
-        # Not epoll: Python rounds its time-outs to milliseconds.
+        # Not epoll: Python rounds its timeouts to milliseconds.
         ready, _, _ = select(taps, (), (), wait)
         now = monotonic()
         if wait and due is not None and not ready:
@@ -96,11 +96,11 @@ def carry(taps: dict[int, int], carrier: LinkModel) -> None:
                     frame = os.read(descriptor, LARGEST)
                 except OSError:
                     break
-                carrier.offer(taps[descriptor], frame, now)
+                links.offer(taps[descriptor], frame, now)
 
 
 def main() -> int:
-    """Run a relay; returns its exit status."""
+    """Run a relay; return its exit status."""
     leave_on_sigterm()
     plan = msgspec.json.decode(sys.stdin.buffer.read(), type=RelayPlan)
     try:
@@ -111,17 +111,17 @@ def main() -> int:
         return fault.exit_status
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     with suppress(OSError):
-        # A relay that waits for its turn on the CPU makes every link slower.
+        # Real-time priority: waiting for the CPU would make every link slower.
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-    # Nothing here makes cycles, and a collection would hold up every link.
+    # The relay creates no reference cycles, and a collection would delay every link.
     gc.disable()
-    carrier = LinkModel(taps.values(), plan.shapes)
+    links = LinkModel(taps.values(), plan.shapes)
     os.write(sys.stdout.fileno(), b"ready\n")
     try:
-        carry(taps, carrier)
+        forward(taps, links)
     finally:
         used = resource.getrusage(resource.RUSAGE_SELF)
-        account = RelayCounters(carrier.carried, carrier.dropped, carrier.latest_s, used.ru_utime + used.ru_stime)
+        account = RelayCounters(links.carried, links.dropped, links.latest_s, used.ru_utime + used.ru_stime)
         os.write(sys.stderr.fileno(), msgspec.json.encode(account) + b"\n")
     return 0
 
@@ -131,14 +131,14 @@ if __name__ == "__main__":
 
 
 def start_relay(plan: RelayPlan, log: Path) -> subprocess.Popen[bytes]:
-    """Start a relay, which ends with this process, and return it once all interfaces are there.
+    """Start a relay, which ends with this process; return it once all interfaces exist.
 
     Args:
-        plan: what it is to do.
-        log: the file to which it adds its complaints and, at its end, its `RelayCounters` as one line of JSON.
+        plan: its plan.
+        log: file to which it appends errors and, at its end, its `RelayCounters` as one line of JSON.
 
     Raises:
-        UnfitError: it could not make an interface; the message is its own.
+        UnfitError: it could not create an interface; the message is the relay's own.
     """
     with log.open("ab") as errors:
         begin = errors.tell()
@@ -151,13 +151,13 @@ def start_relay(plan: RelayPlan, log: Path) -> subprocess.Popen[bytes]:
             preexec_fn=end_with(os.getpid()),
         )
     plans, answers = cast("IO[bytes]", relay.stdin), cast("IO[bytes]", relay.stdout)
-    # One that has ended already says why in its log.
+    # If it has ended already, its log has the reason.
     with suppress(BrokenPipeError), plans:
         plans.write(msgspec.json.encode(plan))
     with answers:
         ready = answers.readline() == b"ready\n"
     if not ready:
         relay.wait()
-        said = log.read_bytes()[begin:].decode(errors="replace").strip() or f"the relay ended with {relay.returncode}"
-        raise UnfitError(said.splitlines()[-1])
+        text = log.read_bytes()[begin:].decode(errors="replace").strip() or f"the relay ended with {relay.returncode}"
+        raise UnfitError(text.splitlines()[-1])
     return relay

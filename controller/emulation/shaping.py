@@ -1,8 +1,8 @@
-"""How links are shaped on this kernel: it is asked by trying, never by reading its configuration.
+"""Traffic shaping of links; the kernel's support is probed by trying, never by reading its configuration.
 
-A bridge joins the nodes where the kernel can do what is asked: rates by htb, one class per receiver on the sender's
-interface, delays by netem below it. A kernel without netem cannot delay; then the relay carries every frame, and does
-the rates as well.
+Where the kernel supports it, a bridge connects the nodes: rates by htb, one class per receiver on the sender's
+interface, delays by netem below it. A kernel without netem cannot delay frames; then the relay forwards all frames and
+also limits the rates.
 """
 
 import subprocess
@@ -14,7 +14,7 @@ from msgspec import Struct
 from inventory.links import FRAME, Link
 
 Shaping = Literal["none", "htb", "netem", "relay"]
-"""What shapes a network's links: nothing, the kernel (rates only, or rates and delays), or the relay."""
+"""How a network's links are shaped: not at all, by the kernel (rates only, or rates and delays), or by the relay."""
 
 _PATIENCE_S = 10
 _UNLIMITED_MBIT = 100_000
@@ -24,14 +24,14 @@ _LARGEST_PIECE = 65536
 
 
 class Kernel(Struct, frozen=True):
-    """What traffic control of this kernel can do."""
+    """Traffic control supported by this kernel."""
 
     htb: bool
     netem: bool
 
 
 def probe() -> Kernel:
-    """Try both on the loopback interface of a namespace that ends with the attempt; needs root."""
+    """Try htb and netem on the loopback interface of a temporary namespace; needs root."""
     return Kernel(
         htb=_takes("root handle 1: htb default 0"),
         netem=_takes("root netem delay 1ms"),
@@ -39,7 +39,7 @@ def probe() -> Kernel:
 
 
 def choose(links: Iterable[Link], ask: Callable[[], Kernel] = probe) -> Shaping:
-    """What to shape `links` with on the kernel that `ask` describes; nobody is asked when there is nothing to do."""
+    """Return how to shape `links`; `ask` returns what the kernel supports, and is only called if there are links."""
     links = list(links)
     if not links:
         return "none"
@@ -52,14 +52,14 @@ def choose(links: Iterable[Link], ask: Callable[[], Kernel] = probe) -> Shaping:
 
 
 def kernel_commands(interface: str, links: Sequence[Link], addresses: Mapping[str, str]) -> list[str]:
-    """Commands of `tc` that shape the links of one sender on its interface.
+    """Return the `tc` commands that shape the links of one sender on its interface.
 
     Args:
         interface: the sender's interface.
         links: its links.
         addresses: the receivers' addresses by node id.
 
-    What fits no class (to the controller, and address resolution) is sent at once.
+    Traffic outside of all classes (to the controller, and ARP) is not shaped.
     """
     commands = [f"qdisc add dev {interface} root handle 1: htb default 0"]
     for number, link in enumerate(links, 1):
@@ -79,11 +79,11 @@ def kernel_commands(interface: str, links: Sequence[Link], addresses: Mapping[st
 
 
 def short_sends(interface: str, links: Iterable[Link]) -> str:
-    """The command of `ip` that bounds what a sender of `links` hands to its interface in one piece.
+    """Return the `ip` command that limits the size of offloaded TCP segments (GSO) of a sender of `links`.
 
-    TCP leaves the cutting into frames to the network card, in pieces of up to 64 KiB, which costs much less than
-    single frames. But a piece occupies its link in one go and fits no small queue: here none may occupy the slowest
-    of the links for longer than 0.5 ms, or one full frame.
+    Segmentation offload passes up to 64 KiB at once to the interface, which is much cheaper than single frames. But
+    such a packet occupies its link as a whole and exceeds small queues. Therefore no packet may occupy the slowest link
+    for longer than 0.5 ms, or one full frame.
     """
     slowest = min((link.bytes_per_s for link in links if link.bytes_per_s), default=float("inf"))
     frames = max(1, int(min(_OCCUPIED_S * slowest, _LARGEST_PIECE) / FRAME))

@@ -1,7 +1,7 @@
-"""The files of `/sys` that show a `Machine`, as a kernel with the driver acpi-cpufreq and RAPL would.
+"""Files of `/sys` that describe a `Machine`, as a kernel with the driver acpi-cpufreq and RAPL shows them.
 
-They cover the host's own: folders in `COVERED` show nothing of it any more. All else below `/sys` stays the host's.
-What a node writes into them is given its effect from outside (`controller.emulation.sysfs_effects`).
+They hide the host's files in the folders `COVERED`; all others below `/sys` stay the host's. The effects of a node's
+writes are emulated from outside (`controller.emulation.sysfs_effects`).
 """
 
 import os
@@ -20,15 +20,15 @@ _MEMORY_NODES = "devices/system/node"
 
 COVERED = (CPU, _MEMORY_NODES, "devices/virtual/powercap", "class/powercap", "class/power_supply", "class/hwmon",
            "bus/event_source/devices")  # fmt: skip
-"""Folders that would tell of the host's processors, clocks and joules."""
+"""Folders that would show the host's processors, clocks and energy."""
 
 ENERGY_RANGE_UJ = 262_143_328_850
 NO_SPEED = "<unsupported>"
-"""What `scaling_setspeed` says without the governor userspace."""
+"""Content of `scaling_setspeed` unless the governor is userspace."""
 
 
 def as_list(cpus: Iterable[int]) -> str:
-    """CPU numbers as the kernel lists them: `0-2,5`."""
+    """Return CPU numbers in the kernel's list format: `0-2,5`."""
     parts: list[list[int]] = []
     for cpu in sorted(cpus):
         if parts and parts[-1][-1] == cpu - 1:
@@ -39,7 +39,7 @@ def as_list(cpus: Iterable[int]) -> str:
 
 
 def as_mask(cpus: Iterable[int]) -> str:
-    """CPU numbers as the kernel's masks: 32 bits a group, highest first."""
+    """Return CPU numbers in the kernel's mask format: groups of 32 bits, highest first."""
     bits = sum(1 << cpu for cpu in cpus)
     groups: list[str] = []
     while bits or not groups:
@@ -49,22 +49,22 @@ def as_mask(cpus: Iterable[int]) -> str:
 
 
 def policy(cpu: int) -> str:
-    """Folder of the policy that sets the clock of a CPU; each has its own."""
+    """Return the folder of a CPU's cpufreq policy; every CPU has its own."""
     return f"{CPU}/cpufreq/policy{cpu}"
 
 
 def zone(socket: int) -> str:
-    """Folder of the energy counter of a socket."""
+    """Return the folder of a socket's energy counter."""
     return f"{_POWERCAP}/intel-rapl:{socket}"
 
 
 def energy_of(socket: int) -> str:
-    """The energy counter of a socket, in uJ."""
+    """Return the file of a socket's energy counter, in uJ."""
     return f"{zone(socket)}/energy_uj"
 
 
 def topology_files(machine: Machine, cpu: int, online: Iterable[int]) -> dict[str, str]:
-    """Files of a CPU on line that say which others share its core, its die and its socket."""
+    """Return the topology files of an online CPU: the CPUs that share its core, die and socket."""
     socket = machine.socket_of(cpu)
     together = [other for other in online if machine.socket_of(other) == socket]
     first = next(other for other in range(machine.cores) if machine.socket_of(other) == socket)
@@ -79,7 +79,7 @@ _OF_A_SOCKET = ("package_cpus", "core_siblings", "die_cpus")
 
 
 def policy_files(machine: Machine, cpu: int) -> dict[str, str]:
-    """Files of a policy as a CPU that comes on line gets them: the driver's defaults."""
+    """Return the files of a policy with the driver's defaults, as for a CPU that has just come online."""
     folder, top = policy(cpu), machine.top_khz
     highest = machine.turbo_khz or top
     files = {
@@ -103,7 +103,7 @@ def policy_files(machine: Machine, cpu: int) -> dict[str, str]:
 
 
 def files_of(machine: Machine) -> dict[str, str]:
-    """Path below `/sys` -> text, without its last newline, of a machine that has just been switched on."""
+    """Return path below `/sys` -> text without the final newline, for a machine that has just booted."""
     everything = range(machine.cores)
     files = {
         f"{CPU}/online": as_list(everything),
@@ -125,7 +125,7 @@ def files_of(machine: Machine) -> dict[str, str]:
         files[f"{CPU}/cpufreq/boost"] = "1"
     for cpu in everything:
         files |= topology_files(machine, cpu, everything)
-        # CPU 0 of a PC cannot be turned off, and has no such file.
+        # CPU 0 of a PC cannot be taken offline and has no such file.
         if cpu:
             files[f"{CPU}/cpu{cpu}/online"] = "1"
         files |= policy_files(machine, cpu)
@@ -137,7 +137,7 @@ def files_of(machine: Machine) -> dict[str, str]:
 
 
 def links_of(machine: Machine) -> dict[str, str]:
-    """Path below `/sys` -> what the symbolic link there says."""
+    """Return path below `/sys` -> target of the symbolic link there."""
     links = {f"{CPU}/cpu{cpu}/cpufreq": f"../cpufreq/policy{cpu}" for cpu in range(machine.cores)}
     links |= {f"{_MEMORY_NODES}/node0/cpu{cpu}": f"../../cpu/cpu{cpu}" for cpu in range(machine.cores)}
     for folder in (_POWERCAP, *map(zone, range(machine.sockets))):
@@ -146,10 +146,10 @@ def links_of(machine: Machine) -> dict[str, str]:
 
 
 def write_tree(machine: Machine, root: Path) -> None:
-    """Write the files below `root`, a layer of an overlay that lies over the host's `/sys`.
+    """Write the files below `root`, the upper layer of an overlay over the host's `/sys`.
 
     Raises:
-        OSError: they cannot be written, or the file system knows no attribute that covers a folder.
+        OSError: they cannot be written, or the file system does not support opaque folders.
     """
     for folder in COVERED:
         (root / folder).mkdir(parents=True)
@@ -162,18 +162,18 @@ def write_tree(machine: Machine, root: Path) -> None:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write one of them, with the newline that the kernel's files end in."""
+    """Write a file with a final newline, as the kernel's files have."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text + "\n")
 
 
 def cpuinfo(machine: Machine, khz: Mapping[int, int], host: str) -> str:
-    """`/proc/cpuinfo` of a machine.
+    """Return `/proc/cpuinfo` of a machine.
 
     Args:
-        machine: its class is the model's name.
-        khz: CPU on line -> its clock.
-        host: the host's own, from which come what its processors can do (flags) and how they are called.
+        machine: the machine; its class is the model name.
+        khz: online CPU -> its clock.
+        host: `/proc/cpuinfo` of the host, from which vendor and flags are taken.
     """
     first = host.partition("\n\n")[0]
     kept = [line for line in first.splitlines() if line.partition("\t")[0] in _OF_THE_HOST]
@@ -181,7 +181,7 @@ def cpuinfo(machine: Machine, khz: Mapping[int, int], host: str) -> str:
     for cpu, clock in khz.items():
         socket = machine.socket_of(cpu)
         together = [other for other in range(machine.cores) if machine.socket_of(other) == socket]
-        told = {
+        fields = {
             "processor": f"{cpu}",
             "model name": f"{machine.kind} (emulated) @ {machine.ghz:.2f}GHz",
             "cpu MHz": f"{clock / 1000:.3f}",
@@ -191,12 +191,12 @@ def cpuinfo(machine: Machine, khz: Mapping[int, int], host: str) -> str:
             "cpu cores": f"{len(together)}",
             "bogomips": f"{machine.ghz * 2000:.2f}",
         }
-        parts.append("\n".join([*(f"{name}\t: {text}" for name, text in told.items()), *kept]))
+        parts.append("\n".join([*(f"{name}\t: {text}" for name, text in fields.items()), *kept]))
     return "\n\n".join(parts) + "\n\n"
 
 
 def meminfo(machine: Machine, used: int) -> str:
-    """`/proc/meminfo` of a machine of whose memory `used` bytes are taken."""
+    """Return `/proc/meminfo` of a machine with `used` bytes of memory in use."""
     total = machine.memory_mb << 10
     free = max(0, total - (used >> 10))
     amounts = {"MemTotal": total, "MemFree": free, "MemAvailable": free}

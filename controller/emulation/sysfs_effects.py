@@ -1,13 +1,12 @@
-"""What a node writes to its `/sys` takes effect: on what it may use of this host, and on what the files then say.
+"""Effects of a node's writes to its `/sys`: on its CPU quota, and on the content of other files.
 
-The files are those of `controller.emulation.sysfs`, reached from outside of the node. They are plain files: they take
-any text, and change nothing by themselves. Here is the kernel that stands behind them:
+The files are those of `controller.emulation.sysfs`, accessed from outside the node. They are plain files, which accept
+any text and have no effect by themselves. This module emulates the kernel behind them:
 
-- a core is worth `share_per_core` of a core of this host at the machine's highest clock without turbo, less at a
-  lower clock, nothing when it is off; the sum is the quota of the node's control group;
-- a value that a kernel would not take is put back to what it was and reported; a clock that is out of range is
-  clamped, as a kernel clamps it;
-- energy counters advance by the machine's energy model, with the load that the control group had.
+- a core counts `share_per_core` cores of this host at the machine's highest clock without turbo, proportionally less at
+  a lower clock, and nothing when it is offline; the sum is the CPU quota of the node's control group;
+- a value that a real kernel would refuse is restored and reported; a clock out of range is clamped, as by a kernel;
+- energy counters advance by the machine's energy model and the load of the control group.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,24 +34,24 @@ from inventory.emulated_machine import Machine
 from inventory.errors import nearest
 
 DYNAMIC = ("conservative", "ondemand", "schedutil")
-"""Governors that follow the load; they may use the highest clock that is allowed, and so it counts for the quota."""
+"""Governors that follow the load; as they may use the highest allowed clock, that clock determines the quota."""
 
 _HEADROOM = 1.25
-"""A dynamic governor keeps the clock so much above the load (as schedutil does)."""
+"""Factor by which a dynamic governor keeps the clock above the load (as schedutil does)."""
 
 _MEMORY_S = 1.0
-"""How often `/proc/meminfo` is written."""
+"""Interval of updates of `/proc/meminfo`."""
 
 
 class RefusedWrite(Struct, frozen=True):
-    """A value that a kernel would not have taken.
+    """A value that a real kernel would have refused.
 
     Attributes:
-        node: who wrote it.
-        path: the file, as the node calls it.
-        value: what was written.
-        expected: what could have been.
-        t_ns: when it was found, by the monotonic clock.
+        node: the node that wrote it.
+        path: path of the file on the node.
+        value: the value written.
+        expected: the values allowed.
+        t_ns: time of detection on the monotonic clock.
     """
 
     node: str
@@ -66,7 +65,7 @@ class RefusedWrite(Struct, frozen=True):
 
 
 class Core:
-    """Settings of one core, as they were when they last made sense."""
+    """Last valid settings of one core."""
 
     def __init__(self, machine: Machine) -> None:
         self.online = True
@@ -76,7 +75,7 @@ class Core:
         self.shown = self.highest
 
     def clock(self) -> int:
-        """The highest clock in kHz that it can have now."""
+        """Return the highest clock in kHz that the settings allow."""
         if self.governor == "powersave":
             return self.lowest
         if self.governor == "userspace":
@@ -85,19 +84,19 @@ class Core:
 
 
 class SysfsEffects:
-    """The kernel behind the files of one node."""
+    """Emulation of the kernel behind the files of one node."""
 
     def __init__(
         self, node: str, machine: Machine, root: Path, group: Group, refuse: Callable[[RefusedWrite], None]
     ) -> None:
-        """Take over a node that has just been switched on.
+        """Start with a node that has just booted.
 
         Args:
             node: its id.
-            machine: what it stands for.
-            root: its file system, as it is reached from here.
+            machine: the machine that it emulates.
+            root: path of its root file system from outside.
             group: its control group.
-            refuse: is told of values that make no sense.
+            refuse: called with refused values.
         """
         self.node, self._machine, self._root, self._group, self._refuse = node, machine, root, group, refuse
         self._cores = [Core(machine) for _ in range(machine.cores)]
@@ -106,8 +105,8 @@ class SysfsEffects:
         self._quota: float | None = None
         self._joules = [0.0] * machine.sockets
         self._used = group.cpu_seconds()
-        self._looked = monotonic()
-        self._told_memory = 0.0
+        self._last_tick = monotonic()
+        self._memory_written = 0.0
         self._host_cpuinfo = Path("/proc/cpuinfo").read_text()
 
     @property
@@ -119,54 +118,54 @@ class SysfsEffects:
 
     @property
     def share(self) -> float:
-        """Cores of this host that the node is worth with its present settings."""
+        """CPU quota of the node with its current settings, in cores of this host."""
         top, each = self._machine.top_khz, self._machine.share_per_core
         return sum(each * core.clock() / top for core in self._cores if core.online)
 
     def limit(self, limited: bool) -> None:
-        """Hold the node to its share of this host's CPU time and memory, or let it have what is there.
+        """Apply or lift the node's limits of CPU time and memory.
 
         Raises:
-            RunError: the kernel does not take the limit.
+            RunError: the kernel refuses the limit.
         """
         self._limited = limited
         self._group.limit_memory(self._machine.memory_mb if limited else None)
-        self._apply()
+        self._apply_quota()
 
     def react(self) -> None:
-        """Give what was written its effect.
+        """Apply the values that the node has written.
 
         Raises:
-            RunError: the kernel does not take the quota.
+            RunError: the kernel refuses the quota.
         """
         changed = self._read_online()
         self._read_boost()
         for cpu, core in enumerate(self._cores):
             self._read_policy(cpu, core)
         if changed:
-            self._show_online()
-        self._apply()
+            self._write_online()
+        self._apply_quota()
 
     def tick(self) -> None:
-        """Advance what advances by itself: clocks that follow the load, joules, memory in use."""
+        """Update values that change over time: clocks that follow the load, energy, memory in use."""
         now, used = monotonic(), self._group.cpu_seconds()
-        seconds, work = now - self._looked, used - self._used
+        seconds, work = now - self._last_tick, used - self._used
         if seconds <= 0:
             return
-        self._looked, self._used = now, used
+        self._last_tick, self._used = now, used
         load = min(1.0, work / (seconds * self.share))
         machine = self._machine
         for cpu, core in enumerate(self._cores):
             if core.online:
-                self._show_clock(cpu, core, load)
-                # What cores off line would have drawn is not drawn; all cores that exist share the dynamic power.
+                self._write_clock(cpu, core, load)
+                # Dynamic power is split over all existing cores; the part of offline cores is not drawn.
                 part = (core.shown / machine.top_khz) ** machine.power.kappa * load / machine.cores
                 self._joules[machine.socket_of(cpu)] += machine.power.p_d * part * seconds
         for socket in range(machine.sockets):
             self._joules[socket] += machine.power.p_s / machine.sockets * seconds
             self._write(energy_of(socket), f"{round(self._joules[socket] * 1e6) % ENERGY_RANGE_UJ}")
-        if now - self._told_memory >= _MEMORY_S:
-            self._told_memory = now
+        if now - self._memory_written >= _MEMORY_S:
+            self._memory_written = now
             self._write_in_place("proc/meminfo", meminfo(machine, self._group.memory_used()))
 
     def _read_online(self) -> bool:
@@ -177,7 +176,7 @@ class SysfsEffects:
             if text is None:
                 continue
             if text not in ("0", "1"):
-                self._put_back(path, text, "1" if core.online else "0", "0 or 1")
+                self._restore(path, text, "1" if core.online else "0", "0 or 1")
             elif (text == "1") != core.online:
                 core.online = not core.online
                 changed = True
@@ -189,7 +188,7 @@ class SysfsEffects:
         if text is None:
             return
         if text not in ("0", "1"):
-            self._put_back(path, text, str(int(self._boost)), "0 or 1")
+            self._restore(path, text, str(int(self._boost)), "0 or 1")
         elif (text == "1") != self._boost:
             self._boost = not self._boost
             for cpu, core in enumerate(self._cores):
@@ -205,7 +204,7 @@ class SysfsEffects:
         path = f"{policy(cpu)}/scaling_governor"
         text = self._read(path)
         if text is not None and text not in GOVERNORS:
-            self._put_back(path, text, core.governor, f"a governor{nearest(text, GOVERNORS)}")
+            self._restore(path, text, core.governor, f"a governor{nearest(text, GOVERNORS)}")
         elif text is not None and text != core.governor:
             core.governor = text
             core.speed = core.shown
@@ -222,7 +221,7 @@ class SysfsEffects:
         if core.governor == "userspace":
             core.speed = self._clock(path, core.speed)
         elif (text := self._read(path)) not in (None, NO_SPEED):
-            self._put_back(path, text or "", NO_SPEED, "nothing, without the governor userspace,")
+            self._restore(path, text or "", NO_SPEED, "nothing, without the governor userspace,")
 
     def _clock(self, path: str, before: int) -> int:
         text = self._read(path)
@@ -230,11 +229,11 @@ class SysfsEffects:
             return before
         if text.isascii() and text.isdigit():
             return int(text)
-        self._put_back(path, text, f"{before}", "a clock in kHz")
+        self._restore(path, text, f"{before}", "a clock in kHz")
         return before
 
-    def _show_online(self) -> None:
-        """Masks, topology and `/proc/cpuinfo` after cores went off or came back."""
+    def _write_online(self) -> None:
+        """Update masks, topology and `/proc/cpuinfo` after cores went offline or came online."""
         online = [cpu for cpu, core in enumerate(self._cores) if core.online]
         self._write(f"{CPU}/online", as_list(online))
         self._write(f"{CPU}/offline", as_list(set(range(self._machine.cores)) - set(online)))
@@ -245,7 +244,7 @@ class SysfsEffects:
         clocks = {cpu: self._cores[cpu].shown for cpu in online}
         self._write_in_place("proc/cpuinfo", cpuinfo(self._machine, clocks, self._host_cpuinfo))
 
-    def _show_clock(self, cpu: int, core: Core, load: float) -> None:
+    def _write_clock(self, cpu: int, core: Core, load: float) -> None:
         clock = core.clock()
         if core.governor in DYNAMIC:
             steps = [
@@ -256,13 +255,13 @@ class SysfsEffects:
             core.shown = clock
             self._write(f"{policy(cpu)}/scaling_cur_freq", f"{clock}")
 
-    def _apply(self) -> None:
+    def _apply_quota(self) -> None:
         quota = self.share if self._limited else None
         if quota != self._quota:
             self._group.limit_cpu(quota)
             self._quota = quota
 
-    def _put_back(self, path: str, text: str, value: str, expected: str) -> None:
+    def _restore(self, path: str, text: str, value: str, expected: str) -> None:
         self._refuse(RefusedWrite(self.node, f"/sys/{path}", text[:80], expected, monotonic_ns()))
         self._write(path, value)
 
@@ -288,7 +287,7 @@ class SysfsEffects:
             self._write(path, text)
 
     def _write(self, path: str, text: str) -> None:
-        # The node's disk, which is memory, may be full: then its files say what they said before.
+        # The node's tmpfs may be full; its files then keep their old content.
         with suppress(OSError):
             write_file(self._path(path), text)
 

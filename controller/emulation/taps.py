@@ -1,4 +1,4 @@
-"""Network interfaces whose cable ends in a file descriptor (TAP), made inside a node's namespace."""
+"""TAP devices in nodes' network namespaces: interfaces whose frames are read and written through a file descriptor."""
 
 import fcntl
 import os
@@ -23,14 +23,14 @@ LARGEST = HEADER + 14 + 65535
 
 
 def open_tap(namespace: Path, interface: str) -> int:
-    """Make `interface` in the network namespace and return its other end, which does not block.
+    """Create `interface` in the network namespace; return its non-blocking descriptor.
 
-    A read gives one frame that the node sends, a write makes it receive one; before each stands a `virtio_net_hdr`
-    in little-endian order. The node leaves checksums and the segmentation of TCP to "the card", so that one frame
-    holds up to 64 KiB. The interface lives as long as the descriptor, which works in whatever namespace it is used.
+    A read returns one frame sent by the node, a write delivers one to it; each starts with a little-endian
+    `virtio_net_hdr`. Checksums and TCP segmentation are offloaded, so that one frame holds up to 64 KiB. The interface
+    exists until the descriptor is closed, which can be used from any namespace.
 
     Raises:
-        UnfitError: the host has no TAP devices, or they are not for us.
+        UnfitError: the host has no TAP devices, or they are not permitted.
     """
     with inside(namespace):
         try:

@@ -1,12 +1,12 @@
-"""The network of an emulated cluster for a user who is not root: a process in a user namespace keeps it.
+"""Network of an emulated cluster for users other than root: a daemon in a user namespace owns it.
 
     python -P -m controller.emulation.unprivileged
 
-In a user namespace of its own a process may make network namespaces, join and shape them. They are known by name only
-to the process itself, by way of a `/run` of its own, and to others by `/proc/PID/root/run/netns`. It reads a
-`LinksRequest` as a line of JSON from its standard input, brings the network up, and answers with a line of JSON, an
-`LinksReply`. For every further line it measures the links and answers again; at the end of its input it takes the
-network down. Nothing outlives it but what runs in the network.
+In its own user namespace a process may create, connect and shape network namespaces. Their names are visible only in
+its private `/run`; other processes use `/proc/PID/root/run/netns`. The daemon reads a `LinksRequest` as a line of JSON
+from standard input, brings the network up, and replies with a line of JSON, a `LinksReply`. For every further line it
+measures the links and replies again. At the end of its input it takes the network down; only processes in the
+network can outlive it.
 """
 
 import os
@@ -26,14 +26,14 @@ from inventory.parent_death import leave_on_sigterm
 
 
 class LinksRequest(Struct, frozen=True):
-    """A network, and the file to which its relay adds what it has to say."""
+    """A network, and the log file of its relay."""
 
     network: NetworkPlan
     log: str
 
 
 class LinksReply(Struct, frozen=True, omit_defaults=True):
-    """What shapes the links, what they turned out to be, or what is in the way, with its exit status."""
+    """How the links are shaped, their measured properties, or an error with its exit status."""
 
     shaping: Shaping | None = None
     rows: tuple[Calibrated, ...] = ()
@@ -41,17 +41,17 @@ class LinksReply(Struct, frozen=True, omit_defaults=True):
     exit_status: int = 0
 
 
-class Unwritten:
-    """A ledger for namespaces that end with their maker."""
+class NoLedger:
+    """Ledger that records nothing, because the namespaces end with the daemon."""
 
     def namespace(self, name: str) -> None:
-        """See `Ledger.namespace`."""
+        """See `NetworkLedger.namespace`."""
 
 
 def become_own_root() -> None:
-    """Move the calling process, which has one thread only, into namespaces in which it may do what root may.
+    """Move the calling process, which must be single-threaded, into namespaces in which it has root's capabilities.
 
-    Files and processes outside still see its user. `/run` is empty and its own.
+    Outside of them it keeps its user. `/run` becomes private and empty.
 
     Raises:
         UnfitError: this host has no user namespaces for this user.
@@ -59,7 +59,7 @@ def become_own_root() -> None:
     user, group = os.geteuid(), os.getegid()
     try:
         unshare(NEW_USERS | NEW_MOUNTS | NEW_NETWORK)
-        # The kernel asks for this before it lets a user map a group.
+        # The kernel requires this before an unprivileged user may map a group.
         Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
         Path("/proc/self/uid_map").write_text(f"0 {user} 1", encoding="ascii")
         Path("/proc/self/gid_map").write_text(f"0 {group} 1", encoding="ascii")
@@ -70,31 +70,31 @@ def become_own_root() -> None:
         raise UnfitError(f"this host has no user namespaces for users that are not root: {reason}") from None
 
 
-def keep(lines: int, answers: int) -> int:
-    """Keep a network for whoever is at the other end of these two descriptors; return the exit status."""
+def serve(lines: int, answers: int) -> int:
+    """Serve requests on the descriptors `lines` and `answers`; return the exit status."""
 
-    def answer(said: LinksReply) -> None:
-        os.write(answers, msgspec.json.encode(said) + b"\n")
+    def send(reply: LinksReply) -> None:
+        os.write(answers, msgspec.json.encode(reply) + b"\n")
 
-    with open(lines, "rb", closefd=False) as asked:
-        first = asked.readline()
+    with open(lines, "rb", closefd=False) as requests:
+        first = requests.readline()
         if not first.endswith(b"\n"):
             return 0
         request = msgspec.json.decode(first, type=LinksRequest)
         try:
             become_own_root()
-            network = EmulatedNetwork(request.network, Unwritten(), Path(request.log))
+            network = EmulatedNetwork(request.network, NoLedger(), Path(request.log))
             shaping = network.up()
         except MillraceError as fault:
-            answer(LinksReply(error=str(fault), exit_status=fault.exit_status))
+            send(LinksReply(error=str(fault), exit_status=fault.exit_status))
             return fault.exit_status
         try:
-            answer(LinksReply(shaping))
-            for _ in asked:
+            send(LinksReply(shaping))
+            for _ in requests:
                 try:
-                    answer(LinksReply(shaping, tuple(calibrate_links(request.network))))
+                    send(LinksReply(shaping, tuple(calibrate_links(request.network))))
                 except MillraceError as fault:
-                    answer(LinksReply(error=str(fault), exit_status=fault.exit_status))
+                    send(LinksReply(error=str(fault), exit_status=fault.exit_status))
         finally:
             network.down()
     return 0
@@ -102,6 +102,6 @@ def keep(lines: int, answers: int) -> int:
 
 if __name__ == "__main__":
     leave_on_sigterm()
-    # Where `tc` is, and users do not look.
+    # `tc` is often in a folder that users do not have in their path.
     os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
-    sys.exit(keep(0, 1))
+    sys.exit(serve(0, 1))

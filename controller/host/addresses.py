@@ -1,4 +1,4 @@
-"""The cluster of a campaign: found by name or path, and an address of this host for every node."""
+"""Cluster of a campaign: find its inventory, and assign a data address to every node."""
 
 import ipaddress
 import socket
@@ -14,7 +14,7 @@ from inventory.finding import find_inventory, shipped_inventories
 
 
 def find_beside(inventory: str, beside: Path) -> Path:
-    """Return the file or folder that `inventory` means; a relative path may start from `beside`.
+    """Return the file or folder of an inventory; a relative path may be relative to `beside`.
 
     Raises:
         InputError: there is none.
@@ -25,11 +25,11 @@ def find_beside(inventory: str, beside: Path) -> Path:
 
 
 def with_addresses(inventory: Document) -> Cluster:
-    """The cluster that can run: a data address for every node; node i (from 1) without one gets 127.0.0.(i + 1).
+    """Return the cluster with a data address for every node; node i (from 1) without one gets 127.0.0.(i + 1).
 
     Raises:
-        InputError: the document is wrong; an address is no address, names every interface at once, or is that of
-            another node; a node's id cannot be the name of its folder.
+        InputError: the document is wrong; an address is invalid, unspecified (0.0.0.0), or used by two nodes; a node's
+            id is no valid folder name.
     """
     cluster = cluster_of(inventory)
     nodes: dict[str, Node] = {}
@@ -54,10 +54,10 @@ def with_addresses(inventory: Document) -> Cluster:
 
 
 def check_addresses(cluster: Cluster) -> None:
-    """Try every available node's address.
+    """Check that this host can bind the address of every available node.
 
     Raises:
-        UnfitError: this host cannot bind one.
+        UnfitError: it cannot.
     """
     for node in cluster.available:
         try:
@@ -70,7 +70,7 @@ def check_addresses(cluster: Cluster) -> None:
 
 
 def address_of(node: Node) -> str:
-    """The node's data address, after `with_addresses`."""
+    """Return the node's data address, which `with_addresses` has set."""
     if node.address is None:
         raise ValueError(f"node {node.id} has no address")
     return node.address

@@ -1,7 +1,7 @@
-"""Control groups of nodes: what CPU time and memory everything in a node may use, and what it has used.
+"""Control groups of nodes: limits and usage of CPU time and memory.
 
-The kernel has two interfaces: one hierarchy per controller (version 1), or one for all (version 2). That a cgroup2 file
-system is mounted proves nothing; what counts is where the controllers are.
+The kernel has two interfaces: one hierarchy per controller (version 1) or one for all (version 2). A mounted cgroup2
+file system does not imply version 2: what counts is which hierarchy has the controllers.
 """
 
 import os
@@ -18,10 +18,10 @@ from agents.sensors.cpu import group_cpu_ns
 from inventory.errors import RunError, UnfitError
 
 _PERIODS_US = (10_000, 100_000)
-"""A short period keeps the pauses of a throttled node short."""
+"""CFS periods, tried in this order: a short period keeps the pauses of a throttled node short."""
 
 _SHORTEST_QUOTA_US = 1000
-"""The kernel takes no shorter one; a node without a quota would be unlimited."""
+"""Shortest quota that the kernel accepts."""
 
 SMALLEST_SHARE = _SHORTEST_QUOTA_US / _PERIODS_US[-1]
 """The smallest part of a core that a group can be limited to."""
@@ -31,7 +31,7 @@ _OURS = re.compile(r"mr[0-9a-f]{8}")
 
 
 class Hierarchy(Struct, frozen=True):
-    """Where the controllers are mounted: folder of each of `cpu`, `cpuacct` and `memory`."""
+    """Mount points of the controllers `cpu`, `cpuacct` and `memory`."""
 
     version: int
     cpu: str
@@ -40,12 +40,12 @@ class Hierarchy(Struct, frozen=True):
 
     @property
     def folders(self) -> Sequence[str]:
-        """The different ones among them."""
+        """The distinct mount points."""
         return list(dict.fromkeys((self.cpu, self.cpuacct, self.memory)))
 
 
 def find_hierarchy(root: Path = Path("/")) -> Hierarchy:
-    """Where this host has its controllers.
+    """Return the mount points of this host's controllers.
 
     Raises:
         UnfitError: one of them is missing.
@@ -81,14 +81,14 @@ class Group:
 
     @property
     def entrances(self) -> list[Path]:
-        """Files that a process writes its id to, to become a member together with its children."""
+        """Files to which a process writes its pid to join, together with its future children."""
         return [folder / "cgroup.procs" for folder in self.folders]
 
     def make(self) -> None:
-        """Make it, and what is above it.
+        """Create the group and its parents.
 
         Raises:
-            UnfitError: this host does not let us.
+            UnfitError: this host does not permit it.
         """
         try:
             for folder in self.folders:
@@ -100,10 +100,10 @@ class Group:
             raise UnfitError(f"the control group {self.name} cannot be made: {fault}") from None
 
     def prefer(self) -> None:
-        """Let it go before other groups and processes of this host, as far as its limits let it run at all.
+        """Give it the highest CPU weight on this host; its quota still applies.
 
         Raises:
-            RunError: the kernel does not take it.
+            RunError: the kernel refuses the value.
         """
         folder = Path(self._hierarchy.cpu) / self.name
         if self._hierarchy.version == 2:
@@ -112,26 +112,26 @@ class Group:
             self._set(folder / "cpu.shares", "262144")
 
     def limit_cpu(self, share: float | None) -> None:
-        """Limit it to `share` of a core's time, above 1 several cores; None lifts the limit.
+        """Limit its CPU time to `share` cores; None removes the limit.
 
         Raises:
-            RunError: the kernel does not take it.
+            RunError: the kernel refuses the value.
         """
         folder = Path(self._hierarchy.cpu) / self.name
         quota, period = quota_of(share)
         if self._hierarchy.version == 2:
             self._set(folder / "cpu.max", f"{'max' if quota < 0 else quota} {period}")
         else:
-            # A longer period first would be refused where the quota, still the old one, is a smaller part of it.
+            # Without this, the kernel refuses a longer period for which the old quota is too small a share.
             self._set(folder / "cpu.cfs_quota_us", "-1")
             self._set(folder / "cpu.cfs_period_us", f"{period}")
             self._set(folder / "cpu.cfs_quota_us", f"{quota}")
 
     def limit_memory(self, mib: int | None) -> None:
-        """Limit its memory; None lifts the limit.
+        """Limit its memory, in MiB; None removes the limit.
 
         Raises:
-            RunError: the kernel does not take it.
+            RunError: the kernel refuses the value.
         """
         folder = Path(self._hierarchy.memory) / self.name
         size = None if mib is None else mib << 20
@@ -143,7 +143,7 @@ class Group:
             self._set(folder / "memory.limit_in_bytes", f"{size}")
 
     def memory_limit(self) -> int | None:
-        """The limit in force, in bytes; None when there is none."""
+        """Return the memory limit in force, in bytes; None without one."""
         folder = Path(self._hierarchy.memory) / self.name
         if self._hierarchy.version == 2:
             text = (folder / "memory.max").read_text().strip()
@@ -152,33 +152,33 @@ class Group:
         return None if found >= 1 << 60 else found
 
     def memory_used(self) -> int:
-        """Bytes that it uses now, its files in memory included."""
+        """Return its current memory usage in bytes, including page cache and tmpfs."""
         name = "memory.current" if self._hierarchy.version == 2 else "memory.usage_in_bytes"
         return int((Path(self._hierarchy.memory) / self.name / name).read_text())
 
     @property
     def account(self) -> Path:
-        """The file in which the kernel keeps the CPU time of its members."""
+        """File in which the kernel accounts the CPU time of its members."""
         name = "cpu.stat" if self._hierarchy.version == 2 else "cpuacct.usage"
         return Path(self._hierarchy.cpuacct) / self.name / name
 
     def cpu_seconds(self) -> float:
-        """CPU time that its members have used since it was made."""
+        """Return the CPU time that its members have used since its creation."""
         return group_cpu_ns(self.account) / 1e9
 
     def _set(self, path: Path, text: str) -> None:
-        """Write and read back: the kernel may refuse in silence."""
+        """Write a value and read it back, because the kernel may ignore it silently."""
         try:
             _write(path, text)
             found = path.read_text().strip()
         except OSError as fault:
-            raise RunError(f"{path}: {text} is not taken: {fault.strerror}") from None
+            raise RunError(f"{path}: {text} is refused: {fault.strerror}") from None
         if found != text:
-            raise RunError(f"{path}: wrote {text}, it says {found}")
+            raise RunError(f"{path}: wrote {text}, read back {found}")
 
 
 def quota_of(share: float | None) -> tuple[int, int]:
-    """(quota, period) in microseconds that give a share of a core's time; a quota of -1 is no limit.
+    """Return (quota, period) in microseconds for a share of cores; a quota of -1 means no limit.
 
     Raises:
         RunError: the share is too small for any period.
@@ -188,17 +188,17 @@ def quota_of(share: float | None) -> tuple[int, int]:
     for period in _PERIODS_US:
         if round(share * period) >= _SHORTEST_QUOTA_US:
             return round(share * period), period
-    raise RunError(f"a CPU share of {share:g} cores is too small: {SMALLEST_SHARE:g} is possible")
+    raise RunError(f"a CPU share of {share:g} cores is too small: the minimum is {SMALLEST_SHARE:g}")
 
 
 def remove_group(folder: Path) -> bool:
-    """End all members of a group that was made here, and of those below it, and remove them; whether it was there.
+    """Kill all members of an emulated cluster's group and its subgroups, and remove these; return whether it existed.
 
     Raises:
-        RunError: something is left.
+        RunError: it is no such group, or a process or group remains.
     """
     if not _OURS.fullmatch(folder.name):
-        raise RunError(f"{folder}: is no group of an emulated cluster")
+        raise RunError(f"{folder}: not a group of an emulated cluster")
     if not folder.is_dir():
         return False
     deadline = monotonic() + _PATIENCE_S
@@ -216,7 +216,7 @@ def remove_group(folder: Path) -> bool:
                 group.rmdir()
                 break
             except OSError as fault:
-                # What has just ended may still be counted for a moment.
+                # Processes that have just ended may count as members for a moment.
                 if monotonic() > deadline:
                     raise RunError(f"{group}: cannot be removed: {fault.strerror}") from None
                 sleep(0.01)

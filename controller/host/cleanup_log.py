@@ -1,16 +1,15 @@
-"""What a campaign has started on this host, written down so that a later `millrace clean` can undo it.
+"""Clean-up log: a record of everything a campaign creates on this host, so that `millrace clean` can remove it later.
 
-Every campaign owns one state file in the user's state folder (`controller.host.state_folder`), from before its first
-process until after its last. A file whose campaign is dead therefore lists what may have been left behind:
+Every campaign has one state file in the user's state folder (`controller.host.state_folder`) for as long as it may have
+processes. A file whose campaign is dead therefore lists what may remain:
 
-- processes: every one that carries the campaign's random marker in its environment, which children inherit, and
-  those recorded by pid and start time. The marker is on disk before anything is started, so that no process can
-  slip through between its start and its line;
-- folders whose name ends in `.partial`, recorded before they are made: results that were never completed;
-- network namespaces and control groups of an emulated cluster, recorded before they are made; who is in one of them
-  belongs to it.
+- processes: those with the campaign's random marker in their environment, which children inherit, and those recorded
+  by pid and start time. The marker is on disk before the first process starts, so no process can be missed;
+- folders whose name ends in `.partial`, recorded before they are created: incomplete results;
+- network namespaces and control groups of an emulated cluster, recorded before they are created; all processes in
+  them belong to the cluster.
 
-The format is one JSON object per line, the first of which is a `Header`; a last line cut short by a crash is ignored.
+The format is one JSON object per line, starting with a `Header`; a last line truncated by a crash is ignored.
 """
 
 import errno
@@ -38,11 +37,11 @@ MARKER = "MILLRACE_CAMPAIGN"
 """Environment variable that every process of a campaign inherits."""
 
 PARTIAL = ".partial"
-"""Suffix of a folder whose contents are not complete; only such folders are ever removed by `clean`."""
+"""Suffix of incomplete folders; `clean` removes no other folders."""
 
 
 class Owner(Struct, frozen=True, forbid_unknown_fields=True):
-    """The campaign that holds something: its process, user, folder and when it began (UTC)."""
+    """Owner of a lock or state file: the campaign's process, user, folder and start (UTC)."""
 
     process: ProcessIdentity
     user: str
@@ -61,7 +60,7 @@ class Header(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Entry(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Any other line: one process, folder, network namespace (by name) or control group (its folder)."""
+    """Any other line: one process, folder, network namespace (name) or control group (folder)."""
 
     process: ProcessIdentity | None = None
     what: str = ""
@@ -73,7 +72,7 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
         return f"control group {self.group}" if self.group else f"network namespace {self.namespace}"
 
     def is_there(self) -> bool:
-        """Whether its group or namespace exists; of other entries `Record` says so."""
+        """Return whether its group or namespace exists; `Record` checks other entries."""
         return Path(self.group).is_dir() if self.group else bool(self.namespace) and has_namespace(self.namespace)
 
 
@@ -86,37 +85,37 @@ class Record(Struct, frozen=True):
 
     @property
     def is_cluster(self) -> bool:
-        """Whether it is that of an emulated cluster: nobody else makes control groups."""
+        """Whether it belongs to an emulated cluster; only these create control groups."""
         return any(entry.group for entry in self.entries)
 
     def made_in_kernel(self) -> list[Entry]:
-        """Control groups and namespaces that it may have left; those of an earlier boot ended with it."""
+        """Return control groups and namespaces that may remain; none remain from an earlier boot."""
         is_of_this_boot = self.header.owner.process.boot == boot_id()
         return [entry for entry in self.entries if is_of_this_boot and (entry.group or entry.namespace)]
 
     def processes(self) -> dict[ProcessIdentity, str]:
-        """What still runs of it, each process with what is known about it."""
+        """Return its live processes, each with a description."""
         known = {e.process: e.what for e in self.entries if e.process and e.process.is_alive()}
         for process in marked(f"{MARKER}={self.header.marker}".encode()):
             known.setdefault(process, "a process that it started")
         return known
 
     def folders(self) -> list[Path]:
-        """What is still there of its incomplete folders."""
+        """Return its incomplete folders that still exist."""
         paths = (Path(e.folder) for e in self.entries if e.folder.endswith(PARTIAL))
         return [p for p in paths if p.is_absolute() and p.is_dir() and not p.is_symlink()]
 
     def left(self) -> list[str]:
-        """What is still there of all this, in words."""
+        """Return descriptions of everything that remains."""
         return [
-            *(_told(process, what) for process, what in self.processes().items()),
+            *(_described(process, what) for process, what in self.processes().items()),
             *(str(entry) for entry in self.made_in_kernel() if entry.is_there()),
             *(f"folder {folder}" for folder in self.folders()),
         ]
 
 
 def this_owner(campaign: Path) -> Owner:
-    """The calling process as the owner of `campaign`."""
+    """Return the calling process as the owner of `campaign`."""
     process = identify(os.getpid())
     if process is None:
         raise UnfitError("/proc is not mounted: processes cannot be told apart")
@@ -125,7 +124,7 @@ def this_owner(campaign: Path) -> Owner:
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Hold the folder: state files appear, and are cleaned up, by one process at a time."""
+    """Lock the folder: only one process at a time creates or cleans up state files."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -135,17 +134,16 @@ def exclusive(folder: Path) -> Iterator[None]:
 
 
 class CleanupLog:
-    """The state file of one campaign; a context manager around everything that the campaign starts.
+    """State file of one campaign; a context manager around everything that the campaign starts.
 
-    >>> with RunState(campaign_folder) as state:  # doctest: +SKIP
+    >>> with CleanupLog(campaign_folder) as state:  # doctest: +SKIP
     ...     work = state.partial(campaign_folder / "runs" / "001-wordcount-even-r1")
     ...     work.mkdir()
     ...     agent = subprocess.Popen(...)
     ...     state.started(agent.pid, "agent n1")
 
-    Processes that are started inside the block inherit `MARKER` and need no line of their own to be found; a line
-    adds what they are. Leaving the block, in whatever way, ends the processes and removes the incomplete folders
-    that are still there, and then the file.
+    Processes started inside the block inherit `MARKER` and are found without a line of their own; a line adds a
+    description. Leaving the block always ends remaining processes, and removes incomplete folders and then the file.
     """
 
     def __init__(self, campaign: Path) -> None:
@@ -182,23 +180,23 @@ class CleanupLog:
                 undo(record)
 
     def started(self, pid: int, what: str) -> None:
-        """Record a process of the campaign; one that has ended already is not recorded."""
+        """Record a process of the campaign, unless it has ended already."""
         process = identify(pid)
         if process is not None:
             self._write(Entry(process=process, what=what))
 
     def partial(self, final: Path) -> Path:
-        """Record and return the folder (not made yet) in which `final` grows until it is complete and renamed."""
+        """Record and return the folder, not created yet, that holds `final` until it is complete and renamed."""
         folder = final.absolute().with_name(final.name + PARTIAL)
         self._write(Entry(folder=str(folder)))
         return folder
 
     def namespace(self, name: str) -> None:
-        """Record a network namespace (not made yet); with it end all processes in it."""
+        """Record a network namespace, not created yet; clean-up also ends all processes in it."""
         self._write(Entry(namespace=name))
 
     def group(self, folder: Path) -> None:
-        """Record a control group (not made yet); with it end all its members, and groups below it."""
+        """Record a control group, not created yet; clean-up also ends its members and removes its subgroups."""
         self._write(Entry(group=str(folder)))
 
     def _write(self, line: Struct) -> None:
@@ -219,7 +217,7 @@ def read_state(path: Path) -> Record | None:
         return None
     entries = []
     for line in rest:
-        # The last line may have been cut short when the campaign was killed or the disk was full.
+        # The last line may be truncated because the campaign was killed or the disk was full.
         with suppress(msgspec.DecodeError):
             entries.append(msgspec.json.decode(line, type=Entry))
     return Record(path, header, tuple(entries))
@@ -228,17 +226,17 @@ def read_state(path: Path) -> Record | None:
 def undo(record: Record) -> tuple[list[str], list[str]]:
     """End the processes of a campaign, remove its groups, namespaces and incomplete folders, then its state file.
 
-    Call it inside `exclusive`. Returns what was done and what could not be done, in words; the file stays as long
-    as anything could not be done.
+    Call it inside `exclusive`. Returns descriptions of what succeeded and of what failed; the file is kept if anything
+    failed.
     """
     done: list[str] = []
     failed: list[str] = []
     survivors: set[ProcessIdentity] = set()
-    # What is being ended may still start others: look again until nothing new is found.
+    # Processes may start others while they are ended: repeat until none is found.
     while found := {p: what for p, what in record.processes().items() if p not in survivors}:
         survivors.update(end(found))
         for process, what in found.items():
-            (failed if process in survivors else done).append(_told(process, what))
+            (failed if process in survivors else done).append(_described(process, what))
     for entry in record.made_in_kernel():
         try:
             if (entry.group and remove_group(Path(entry.group))) or (
@@ -254,11 +252,11 @@ def undo(record: Record) -> tuple[list[str], list[str]]:
         except OSError as fault:
             failed.append(f"folder {folder}: {fault.strerror}")
     if not failed:
-        # What else bears its name are logs beside it.
+        # Other files of this name are logs beside it.
         for path in record.path.parent.glob(f"{record.path.stem}.*"):
             path.unlink(missing_ok=True)
     return done, failed
 
 
-def _told(process: ProcessIdentity, what: str) -> str:
+def _described(process: ProcessIdentity, what: str) -> str:
     return f"process {process.pid} ({what})"

@@ -1,8 +1,8 @@
-"""One campaign per cluster: a lock that names its owner and ends with it, however it ends.
+"""Cluster lock: one campaign per cluster; the lock names its owner and is released when the owner ends.
 
-The lock is a `flock` on a file named after the cluster; the kernel drops it with the last descriptor, so that a
-killed campaign locks nobody out. The file's text names the holder; a lock whose holder lived in an earlier boot of this
-machine, which a file server may keep, is nobody's.
+The lock is a `flock` on a file named after the cluster. The kernel releases it with the last descriptor, so a killed
+campaign does not block others. The file names the owner. A lock of an owner from an earlier boot, which a file server
+may have kept, is ignored.
 """
 
 import fcntl
@@ -23,14 +23,14 @@ from inventory.errors import UnfitError
 
 
 def lock_path(cluster: str) -> Path:
-    """The lock file of the cluster with this id."""
-    # The hash keeps apart ids that differ only in what a file name cannot hold.
+    """Return the lock file of the cluster with this id."""
+    # The hash distinguishes ids that differ only in characters that file names cannot have.
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", cluster)[:60]
     return state_folder() / f"cluster-{readable}-{hashlib.sha256(cluster.encode()).hexdigest()[:12]}.lock"
 
 
 class ClusterLock:
-    """Holds `cluster` for a campaign as long as the block lasts.
+    """Lock on `cluster` for a campaign, held during the block.
 
     >>> with ClusterLock("loopback", campaign_folder):  # doctest: +SKIP
     ...     run_everything()
@@ -45,7 +45,7 @@ class ClusterLock:
 
     def __enter__(self) -> Self:
         self.path = lock_path(self._cluster)
-        # `clean` removes lock files that nobody holds; it must not do so between our open and our flock.
+        # `clean` removes lock files that are not held; it must not do so between our open and our flock.
         with exclusive(self.path.parent):
             try:
                 if self.path.exists() and not is_held(self.path):
@@ -75,14 +75,14 @@ class ClusterLock:
 
 
 def read_owner(path: Path) -> Owner | None:
-    """Who wrote its name into the lock file, or None when there is no such name."""
+    """Return the owner named in the lock file; None without one."""
     with suppress(OSError, msgspec.DecodeError):
         return msgspec.json.decode(path.read_bytes(), type=Owner)
     return None
 
 
 def is_held(path: Path) -> bool:
-    """Whether some process of this boot holds the lock file now; call it inside `exclusive`."""
+    """Return whether a process of this boot holds the lock; call it inside `exclusive`."""
     handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Waiting for a condition: everybody who waits looks again whenever something has happened."""
+"""Condition variable for asyncio, and helpers that run steps at once or under supervision."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -6,33 +6,33 @@ from contextlib import suppress
 
 
 class Condition:
-    """A signal without content."""
+    """Condition variable for asyncio; every notification wakes all waiters, which check their predicate again."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
-    def tell(self) -> None:
-        """Something has happened."""
+    def notify(self) -> None:
+        """Wake all waiters."""
         self._event.set()
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Return when `condition` holds."""
+    async def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait until `condition` holds."""
         while not condition():
             self._event.clear()
             await self._event.wait()
 
-    async def by(self, at_s: float | None, condition: Callable[[], bool]) -> bool:
-        """Wait for `condition`, but not beyond `at_s` of the event loop's clock; return whether it holds."""
+    async def wait_until(self, at_s: float | None, condition: Callable[[], bool]) -> bool:
+        """Wait for `condition` until `at_s` on the event loop's clock; return whether it holds."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(at_s):
-                await self.until(condition)
+                await self.wait_for(condition)
         return condition()
 
 
-async def unless(step: Awaitable[None], watch: Awaitable[None]) -> None:
-    """Await `step`, but give it up when `watch`, which never returns, raises; what either raises is raised.
+async def run_watched(step: Awaitable[None], watch: Awaitable[None]) -> None:
+    """Await `step`; cancel it and raise when `watch`, which never returns, raises first.
 
-    When both are over, `watch` is the one that counts: what breaks a step often explains itself a moment later.
+    When both have ended, the error of `watch` counts: it usually names the cause of the step's error.
     """
     doing, watching = asyncio.ensure_future(step), asyncio.ensure_future(watch)
     try:
@@ -44,8 +44,8 @@ async def unless(step: Awaitable[None], watch: Awaitable[None]) -> None:
         await asyncio.gather(doing, watching, return_exceptions=True)
 
 
-async def all_of(steps: Iterable[Awaitable[None]]) -> None:
-    """Do all steps at once; when some fail, raise the first failure after all have ended."""
+async def run_all(steps: Iterable[Awaitable[None]]) -> None:
+    """Run all steps concurrently; after all have ended, raise the first error."""
     for outcome in await asyncio.gather(*steps, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome

@@ -1,4 +1,4 @@
-"""Writing results so that a crash or a full disk leaves the old file or the new one, never half of one."""
+"""Durable writes: a crash or a full disk leaves the old file or the new one, never a partial file."""
 
 import errno
 import os
@@ -15,18 +15,18 @@ _LEAST_BYTES = 256 * 1024
 
 
 class DiskFullError(UnfitError):
-    """There is no room for results; what was complete before is untouched."""
+    """The disk is full; results that were complete before are unchanged."""
 
 
 @contextmanager
-def noticing_full_disk(*folders: Path) -> Iterator[None]:
-    """Turn the fault of a full disk into one message.
+def converting_full_disk(*folders: Path) -> Iterator[None]:
+    """Convert the OSError of a full disk into `DiskFullError`.
 
     Args:
-        folders: where the block writes; a fault that names no file is that of those whose disks are full.
+        folders: folders that the block writes to; an error without a file name is attributed to those on full disks.
 
     Raises:
-        DiskFullError: no space, or no quota, is left.
+        DiskFullError: no space or no quota is left.
     """
     try:
         yield
@@ -39,14 +39,14 @@ def noticing_full_disk(*folders: Path) -> Iterator[None]:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Turn whatever the file system refuses inside the block, which does nothing but write, into one message.
+    """Convert every OSError of a block that only writes files.
 
     Raises:
-        DiskFullError: no space, or no quota, is left.
-        UnfitError: it cannot be written for another reason.
+        DiskFullError: no space or no quota is left.
+        UnfitError: writing failed for another reason.
     """
     try:
-        with noticing_full_disk(folder):
+        with converting_full_disk(folder):
             yield
     except OSError as fault:
         reason = fault.strerror or str(fault)
@@ -54,10 +54,10 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def check_room(folder: Path) -> None:
-    """Find out whether a fault that somebody else reported may be that of a full disk.
+    """Check whether an error reported by another process may be due to a full disk.
 
     Raises:
-        DiskFullError: there is practically no room where `folder` lies.
+        DiskFullError: the disk of `folder` has practically no space left.
     """
     if not _has_room(folder):
         raise DiskFullError(f"the disk of {folder} is full")
@@ -65,15 +65,15 @@ def check_room(folder: Path) -> None:
 
 def _has_room(folder: Path) -> bool:
     found = os.statvfs(folder)
-    # A disk may run out of files, too; some count none.
+    # A disk may also run out of inodes; some file systems report none at all.
     return found.f_bavail * found.f_frsize >= _LEAST_BYTES and (found.f_favail > 0 or not found.f_files)
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write `path` durably: readers see the old content or all of the new one, also after a power cut.
+    """Replace the content of `path` atomically and durably: readers see the old or the new content, never a mix.
 
     Raises:
-        OSError: it could not be written; `path` is as it was.
+        OSError: writing failed; `path` is unchanged.
     """
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -90,10 +90,10 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def complete_folder(partial: Path, final: Path) -> None:
-    """Give a finished folder its final name, after all that is in it has reached the disk.
+    """Sync a finished folder to disk and rename it to its final name.
 
     Raises:
-        OSError: it could not be done; `partial` is still there under its own name.
+        OSError: it failed; `partial` still exists under its old name.
     """
     for folder, _, files in os.walk(partial):
         for name in files:
@@ -105,7 +105,7 @@ def complete_folder(partial: Path, final: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Sync the directory entries of a folder to disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

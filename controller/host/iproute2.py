@@ -1,4 +1,4 @@
-"""Commands of iproute2, many in one process."""
+"""Batches of iproute2 commands, each batch in one process."""
 
 import subprocess
 from collections.abc import Iterable
@@ -9,17 +9,17 @@ _PATIENCE_S = 30
 
 
 def ip(commands: Iterable[str], namespace: str | None = None) -> None:
-    """Run commands of `ip`, one a line, inside the network namespace `namespace`; the first failure ends it.
+    """Run `ip` commands in the network namespace `namespace`; stop at the first failure.
 
     Raises:
-        UnfitError: there is no `ip` on this host, or we may not use it.
-        RunError: a command failed; the message holds it and the kernel's answer.
+        UnfitError: `ip` is not installed or not permitted.
+        RunError: a command failed; the message contains the command and the kernel's reply.
     """
     _batch("ip", list(commands), namespace)
 
 
 def tc(commands: Iterable[str], namespace: str | None = None) -> None:
-    """Run commands of `tc`, as `ip` does."""
+    """Run `tc` commands; see `ip`."""
     _batch("tc", list(commands), namespace)
 
 

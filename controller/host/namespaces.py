@@ -1,6 +1,6 @@
-"""What belongs to a network namespace, and removing all of it.
+"""Network namespaces: their processes, removal, and entering them.
 
-A process belongs to a namespace when the kernel says that it is in it; its name and its command line say nothing.
+Membership is read from the kernel (`/proc/PID/ns/net`), never from names or command lines of processes.
 """
 
 import os
@@ -17,12 +17,12 @@ NAMESPACES = Path("/run/netns")
 
 
 def has_namespace(namespace: str) -> bool:
-    """Whether there is a network namespace of this name."""
+    """Return whether a network namespace of this name exists."""
     return (NAMESPACES / namespace).exists()
 
 
 def members(namespace: str) -> list[ProcessIdentity]:
-    """The processes in the network namespace `namespace`, the caller left out; none when it does not exist."""
+    """Return the processes in a network namespace, without the caller; none if it does not exist."""
     try:
         wanted = (NAMESPACES / namespace).stat()
     except OSError:
@@ -40,13 +40,13 @@ def members(namespace: str) -> list[ProcessIdentity]:
 
 
 def remove_namespace(namespace: str) -> bool:
-    """End the processes in a network namespace and remove it; whether it was there.
+    """End the processes in a network namespace and remove it; return whether it existed.
 
     Raises:
         RunError: a process cannot be ended, or the namespace cannot be removed.
     """
     survivors: set[ProcessIdentity] = set()
-    # What is being ended may still start others: look again until nothing new is found.
+    # Processes may start others while they are ended: repeat until none is found.
     while found := [process for process in members(namespace) if process not in survivors]:
         survivors.update(end(found))
     if survivors:
@@ -58,10 +58,10 @@ def remove_namespace(namespace: str) -> bool:
 
 
 def enter(namespace: Path) -> None:
-    """Take the calling thread into the network namespace at `namespace`, for good.
+    """Move the calling thread into the network namespace at `namespace`.
 
     Raises:
-        UnfitError: there is no such namespace, or the kernel does not let us in.
+        UnfitError: there is no such namespace, or entering it is not permitted.
     """
     try:
         syscalls.enter(namespace)
@@ -71,10 +71,10 @@ def enter(namespace: Path) -> None:
 
 @contextmanager
 def inside(namespace: Path) -> Iterator[None]:
-    """Run a block in the network namespace at `namespace`; only the calling thread goes in.
+    """Run a block in the network namespace at `namespace`; only the calling thread enters it.
 
     Raises:
-        UnfitError: there is no such namespace, or the kernel does not let us in.
+        UnfitError: there is no such namespace, or entering it is not permitted.
     """
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -1,8 +1,8 @@
-"""Which process is meant: a pid alone may name a stranger, a pid with its start time and boot cannot.
+"""Identity of a process that stays unique: its pid with start time, boot id and pid namespace.
 
-The kernel reuses pids, so that a number read from a file of yesterday says nothing. The start time (in clock ticks
-since boot, field 22 of `/proc/PID/stat`) tells two holders of one pid apart, the boot id tells two boots apart, and
-the pid namespace tells whether the number means anything to us at all.
+The kernel reuses pids, so a pid read from a file may belong to another process by now. The start time (in clock ticks
+since boot, field 22 of `/proc/PID/stat`) distinguishes two processes with one pid, the boot id two boots, and the pid
+namespace pids that are valid here from others.
 """
 
 import os
@@ -16,17 +16,17 @@ from pathlib import Path
 from msgspec import Struct
 
 PATIENCE_S = 2.0
-"""How long a process may take to end after SIGTERM before it gets SIGKILL."""
+"""Time between SIGTERM and SIGKILL."""
 
 
 class ProcessIdentity(Struct, frozen=True, forbid_unknown_fields=True):
     """One process of this host, now or in the past.
 
     Attributes:
-        pid: its number in the namespace `space`.
-        start: clock ticks from boot to its start.
+        pid: its pid in the namespace `space`.
+        start: its start, in clock ticks since boot.
         boot: the kernel's random id of that boot.
-        space: inode of the pid namespace in which `pid` counts.
+        space: inode of the pid namespace of `pid`.
     """
 
     pid: int
@@ -35,16 +35,16 @@ class ProcessIdentity(Struct, frozen=True, forbid_unknown_fields=True):
     space: int
 
     def is_foreign(self) -> bool:
-        """Whether the pid counts in another pid namespace: nothing can be said about the process from here."""
+        """Return whether the pid is of another pid namespace, so that the process cannot be checked from here."""
         return self.boot == boot_id() and self.space != _space()
 
     def is_alive(self) -> bool:
-        """Whether this very process still runs; a zombie does not."""
+        """Return whether exactly this process still runs; zombies do not count."""
         return self.boot == boot_id() and self.space == _space() and _start(self.pid) == self.start
 
 
 def boot_id() -> str:
-    """The kernel's random id of this boot."""
+    """Return the kernel's random id of this boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
@@ -57,14 +57,14 @@ def identify(pid: int) -> ProcessIdentity | None:
 def marked(marker: bytes) -> list[ProcessIdentity]:
     """Return the processes that were started with `marker` (`NAME=value`) in their environment.
 
-    An environment is inherited, so that this finds children of children; those of other users cannot be read and
-    are not found. The caller itself is never among them.
+    Environments are inherited, so this includes descendants. Processes of other users cannot be read and are not found.
+    The caller itself is left out.
     """
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
-        # A process may end while it is looked at, and those of others are closed to us.
+        # The process may have ended meanwhile, or belong to another user.
         with suppress(OSError):
             process = identify(int(entry.name))
             if process and marker in (entry / "environ").read_bytes().split(b"\0"):
@@ -73,10 +73,10 @@ def marked(marker: bytes) -> list[ProcessIdentity]:
 
 
 def end(processes: Iterable[ProcessIdentity], patience_s: float | None = None) -> list[ProcessIdentity]:
-    """End processes: SIGTERM, then SIGKILL after `patience_s` (`PATIENCE_S`); return those that still live.
+    """End processes: SIGTERM, then SIGKILL after `patience_s` (`PATIENCE_S`); return those still alive.
 
-    A process is held by a pidfd and its start time is checked after the pidfd was opened, so that no signal can
-    reach a stranger that got the pid meanwhile.
+    Signals are sent through a pidfd, and the start time is checked after opening it, so that no other process that has
+    got the pid meanwhile can receive one.
     """
     held: list[tuple[ProcessIdentity, int]] = []
     try:
@@ -97,7 +97,7 @@ def end(processes: Iterable[ProcessIdentity], patience_s: float | None = None) -
 
 
 def _await_ends(handles: list[int], seconds: float) -> None:
-    """Return when every pidfd is readable (its process has ended) or `seconds` have passed."""
+    """Wait until every pidfd is readable (its process has ended) or `seconds` have passed."""
     poll = select.poll()
     for handle in handles:
         poll.register(handle, select.POLLIN)
@@ -117,7 +117,7 @@ def _start(pid: int) -> int | None:
         text = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    # The name, in parentheses, may itself hold blanks and parentheses: count from the last one.
+    # The command name, in parentheses, may contain blanks and parentheses: count fields from the last one.
     fields = text[text.rindex(b")") + 2 :].split()
     return None if fields[0] in {b"Z", b"X"} else int(fields[19])
 

@@ -1,4 +1,4 @@
-"""Ctrl-C, requests to end and hang-ups: taken once, and never in the middle of tidying up."""
+"""Handling of SIGINT, SIGTERM and SIGHUP: interrupt once, and never during clean-up."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ INTERRUPTED = 130
 
 
 def _is_taken(number: signal.Signals) -> bool:
-    # `nohup` ignores hang-ups for what it starts, and that is what its user wants.
+    # `nohup` starts programs with SIGHUP ignored; keep it ignored.
     return number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
 
 
@@ -22,8 +22,7 @@ _Handler = Callable[[int, FrameType | None], None] | int | signal.Handlers | Non
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
-    # No exception, which could get lost in what Python does between the lines of an import, and no buffers, in whose
-    # midst the signal may have come.
+    # No exception: Python may swallow it during an import. No buffered output: the signal may have interrupted a write.
     with suppress(OSError):
         os.write(2, b"interrupted\n")
     os._exit(INTERRUPTED)
@@ -46,29 +45,29 @@ def _handled_by(handler: _Handler) -> Iterator[None]:
 
 @contextmanager
 def interrupted_once() -> Iterator[None]:
-    """Inside the block the first signal raises KeyboardInterrupt, and all later ones are ignored.
+    """Raise KeyboardInterrupt at the first signal inside the block, and ignore all later ones.
 
-    What the block does on its way out is therefore done to its end, however impatient somebody is.
+    The clean-up of the block is therefore never interrupted.
     """
     with _handled_by(_interrupt):
         yield
 
 
 def ignore_interrupts() -> None:
-    """Ignore them from now on, until the end of the block of `interrupted_once`."""
+    """Ignore the signals until the end of the `interrupted_once` block."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 def leave_when_interrupted() -> None:
-    """End this process at the next signal, with one line: nothing has been started yet, or all is done."""
+    """Exit at the next signal with one line of output; for times when there is nothing to clean up."""
     for number in SIGNALS:
         signal.signal(number, _leave)
 
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Import modules in the block: a signal that `interrupted_once` would take ends the process at once."""
+    """Run a block of imports; a signal that `interrupted_once` would handle ends the process at once."""
     if signal.getsignal(signal.SIGINT) is not _interrupt:
         yield
         return

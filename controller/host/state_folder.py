@@ -1,7 +1,7 @@
-"""The folder in which a user's campaigns on this machine keep state files and locks.
+"""State folder: state files and locks of a user's campaigns on this machine.
 
-It outlives sessions and restarts, which the folder of a session (`XDG_RUNTIME_DIR`) does not: a campaign that goes on
-after a logout must be found by the next session, to be refused or cleaned up after.
+It persists across sessions and reboots, unlike `XDG_RUNTIME_DIR`: a campaign that continues after a logout must be
+found by the next session.
 """
 
 import os
@@ -19,10 +19,10 @@ _MACHINE_IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 
 
 def find_state_folder() -> Path:
-    """Return where the user's folder is, which need not be there yet.
+    """Return the path of the user's state folder, which may not exist yet.
 
-    It is `$XDG_STATE_HOME/millrace/<machine id>`; without the variable it lies in `/var/lib` for root, and in
-    `~/.local/state` for others. A home folder may be that of many machines: each has its own processes and locks.
+    It is `$XDG_STATE_HOME/millrace/<machine id>`; without the variable it is in `/var/lib` for root and in
+    `~/.local/state` for others. The machine id is needed because several machines may share a home folder.
 
     Raises:
         UnfitError: the user has no home folder.
@@ -31,14 +31,14 @@ def find_state_folder() -> Path:
 
 
 def state_folder() -> Path:
-    """Return the user's folder, made if need be.
+    """Return the user's state folder; create it if necessary.
 
     Raises:
-        UnfitError: it cannot be made, or somebody else could write to it.
+        UnfitError: it cannot be created, or other users could write to it.
     """
     folder = find_state_folder()
     try:
-        # Others may pass through the folders above: on a node its user's files are in one of them.
+        # Parent folders stay accessible to others, because on a node they may also hold files of its user.
         for missing in reversed([path for path in folder.parents if not path.exists()]):
             missing.mkdir(mode=0o755, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -56,7 +56,7 @@ def state_folder() -> Path:
 
 
 def user_name() -> str:
-    """Return the name of this process's user, or what stands for it."""
+    """Return the name of this process's user, or `user UID` without one."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -65,7 +65,7 @@ def user_name() -> str:
 
 def _home() -> Path:
     given = Path(os.environ.get("XDG_STATE_HOME", ""))
-    # The variable survives `su` and then names a folder of somebody else.
+    # The variable survives `su` and then names another user's folder.
     if given.is_absolute() and _owner_of(given) == os.geteuid():
         return given
     if os.geteuid() == 0:
@@ -77,7 +77,7 @@ def _home() -> Path:
 
 
 def _owner_of(folder: Path) -> int | None:
-    """The user id of the owner of a folder, or of the one in which it would be made."""
+    """Return the owner's user id of a folder, or of the nearest existing parent."""
     for path in (folder, *folder.parents):
         try:
             return path.stat().st_uid
@@ -89,7 +89,7 @@ def _owner_of(folder: Path) -> int | None:
 
 
 def _machine_id() -> str:
-    """Return the id of this installation, or the host's name where it has none, as in many containers."""
+    """Return the machine id, or the host name without one, as in many containers."""
     for path in _MACHINE_IDS:
         with suppress(OSError):
             if found := re.fullmatch(r"[0-9a-f]{32}", path.read_text(encoding="ascii", errors="replace").strip()):

@@ -1,4 +1,4 @@
-"""System calls that Python's library lacks: namespaces and mounts. Standard library only: it is used inside nodes."""
+"""System calls missing from Python's library: namespaces and mounts. Imports the standard library only."""
 
 import ctypes
 import os
@@ -17,15 +17,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def unshare(namespaces: int) -> None:
-    """Move the calling process into new namespaces; of pids, only its children."""
+    """Move the calling process into new namespaces; a new pid namespace applies to its children only."""
     _check(_libc.unshare(namespaces), "unshare")
 
 
 def enter(namespace: Path) -> None:
-    """Move the calling thread into the namespace that the file stands for.
+    """Move the calling thread into the namespace of a file.
 
     Raises:
-        OSError: there is none, or the kernel does not let us in.
+        OSError: there is no such namespace, or entering it is not permitted.
     """
     descriptor = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -41,9 +41,9 @@ def mount(source: str | Path, target: Path, kind: str | None = None, flags: int 
 
 
 def change_root(root: Path) -> None:
-    """Make the mount `root` the file system's root, and let go of the old one."""
+    """Make the mount `root` the root file system, and unmount the old one."""
     os.chdir(root)
-    # Old root and new root may be the same folder: the old one then lies on top and is taken off.
+    # Both arguments may be the same folder: the old root is then mounted on top and can be unmounted.
     _check(_libc.pivot_root(b".", b"."), f"pivot_root {root}")
     _check(_libc.umount2(b".", _DETACH), "umount of the old root")
     os.chdir("/")

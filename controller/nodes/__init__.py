@@ -1,1 +1,1 @@
-"""Nodes: their agents, the channel to them, clocks, replicas, and the backend of one host."""
+"""Nodes: agents, control channels, clock synchronization, replicas, and the loopback backend."""

@@ -1,8 +1,8 @@
-"""One node's control channel: the agent's life from start to end, its heartbeat, its clock, its death.
+"""Control channel to the agent of one node: start, heartbeat, clock offset, end.
 
-Reports go to one callback as they arrive, except those that the channel itself lives by: `Hello` and `Pulse`. When the
-agent ends or falls silent before it was told to, the callback `on_gone` is called once, with the reason; an agent that
-does not begin is what `open` raises.
+Reports are passed to one callback as they arrive; `Hello` and `Pulse` are handled by the channel itself. When the agent
+ends or stops answering unexpectedly, `on_gone` is called once with the reason. An agent that does not start makes
+`open` raise instead.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from inventory.energy_model import EnergyModel, MeterLag
 from inventory.errors import RunError
 
 HELLO_S = 60.0
-"""How long an agent may take to start; a busy host starts many at once."""
+"""Timeout for the start of an agent; a busy host starts many at once."""
 
 BYE_S = 3.0
-"""How long an agent may take to clean up and exit before it is killed."""
+"""Time for an agent to clean up and exit before it is killed."""
 
 
 class AgentKilledError(RunError):
-    """An agent was killed by a signal while it began: another one may fare better."""
+    """An agent was killed by a signal while it started; another attempt may succeed."""
 
 
 class AgentChannel:
@@ -54,12 +54,12 @@ class AgentChannel:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What the agent said of its node."""
+        """Facts about the node, as reported by the agent."""
         return self._hello.result().facts
 
     @property
     def offset(self) -> Offset | None:
-        """The node's monotonic clock against ours, now; None before the first heartbeat was answered."""
+        """Current offset of the node's monotonic clock from the controller's; None before the first heartbeat reply."""
         return self._offset.at(time.monotonic_ns())
 
     async def open(
@@ -71,18 +71,18 @@ class AgentChannel:
         meter_lag: MeterLag | None = None,
         shared: bool = False,
     ) -> None:
-        """Start the agent and shake hands.
+        """Start the agent and perform the handshake.
 
         Args:
             address: the node's data address.
-            campaign: its name, for the agent's log.
-            on_start: gets the agent's pid when it runs on this host.
-            power, meter_lag: of the node, where they are known.
+            campaign: name of the campaign, for the agent's log.
+            on_start: called with the agent's pid if it runs on this host.
+            power, meter_lag: energy model of the node and lag of its meter, where known.
             shared: as in `Welcome`.
 
         Raises:
-            AgentKilledError: it is killed before it answers.
-            RunError: it does not start, does not answer in time, or speaks another version.
+            AgentKilledError: the agent is killed before it replies.
+            RunError: the agent does not start, does not reply in time, or has another protocol version.
         """
         remote = self._remote = await self.transport.start("agents")
         if remote.pid is not None:
@@ -98,9 +98,9 @@ class AgentChannel:
             shared=shared,
         )
         listening = asyncio.create_task(self._listen(remote))
-        listening.add_done_callback(self._listened)
+        listening.add_done_callback(self._on_listen_done)
         self._tasks.append(listening)
-        # An agent that is gone already has not said hello, which explains it better.
+        # If the agent is gone already, waiting for its `Hello` raises a better error.
         with suppress(RunError):
             await self.send(welcome)
         try:
@@ -110,14 +110,14 @@ class AgentChannel:
         if hello.version != protocol.VERSION:
             raise protocol.other_version(hello.version)
         self._last_pulse = time.monotonic()
-        self._tasks.append(asyncio.create_task(self._beat()))
+        self._tasks.append(asyncio.create_task(self._send_heartbeats()))
 
     async def first_pulse(self) -> None:
-        """Wait until a heartbeat has been answered, so that the clock is known.
+        """Wait for the first heartbeat reply, after which the clock offset is known.
 
         Raises:
-            AgentKilledError: the agent is killed before.
-            RunError: it is gone for another reason.
+            AgentKilledError: the agent is killed first.
+            RunError: the agent is gone for another reason.
         """
         await asyncio.shield(self._first_pulse)
 
@@ -135,9 +135,9 @@ class AgentChannel:
             raise RunError(f"the agent of {self.node} is gone") from None
 
     async def close(self) -> None:
-        """Say good-bye, wait a little, kill what is left. May be called at any time, also twice.
+        """Ask the agent to exit, wait up to `BYE_S`, and kill it. May be called at any time and repeatedly.
 
-        An agent that is gone, because it has fallen silent, is not waited for.
+        An agent that is gone or does not answer any more is killed at once.
         """
         gone, self._closing = self._closing, True
         remote, self._remote = self._remote, None
@@ -161,7 +161,7 @@ class AgentChannel:
         try:
             while line := await remote.read_line():
                 arrived_ns = time.monotonic_ns()
-                self._take(protocol.decode_report(line), arrived_ns)
+                self._handle_report(protocol.decode_report(line), arrived_ns)
             status = await remote.wait()
             kind = AgentKilledError if status < 0 else RunError
             why = kind(f"the agent of {self.node} {ending(status)}")
@@ -169,17 +169,17 @@ class AgentChannel:
             why = RunError(f"the agent of {self.node}: {fault}")
         self._gone(why)
 
-    def _listened(self, task: asyncio.Task[None]) -> None:
-        """An agent that nobody listens to any more, for whatever reason, is gone."""
+    def _on_listen_done(self, task: asyncio.Task[None]) -> None:
+        """Treat the agent as gone when the task that reads its reports has failed."""
         fault = None if task.cancelled() else task.exception()
         if fault is not None:
             self._gone(RunError(f"the agent of {self.node}: internal error: {type(fault).__name__}: {fault}"))
 
-    def _take(self, report: Report, arrived_ns: int) -> None:
-        """Use a report.
+    def _handle_report(self, report: Report, arrived_ns: int) -> None:
+        """Handle a report.
 
         Raises:
-            RunError: it cannot be true.
+            RunError: it is inconsistent.
         """
         match report:
             case Hello():
@@ -195,7 +195,7 @@ class AgentChannel:
             case _:
                 self._on_report(self.node, report)
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         while True:
             silent = time.monotonic() - self._last_pulse
             if silent > SILENCE_S:
@@ -206,14 +206,14 @@ class AgentChannel:
             await asyncio.sleep(HEARTBEAT_S)
 
     def _gone(self, why: RunError) -> None:
-        has_begun = self._hello.done()
+        has_started = self._hello.done()
         for awaited in (self._hello, self._first_pulse):
             if not awaited.done():
                 awaited.set_exception(why)
-                # Whoever waits for it gets that; without anybody, asyncio must not complain.
+                # Retrieve it once, so that asyncio does not log an exception that nobody awaits.
                 awaited.exception()
         if not self._closing:
             self._closing = True
-            # An agent that has not begun is missed by `open` alone.
-            if has_begun:
+            # Before the handshake, `open` raises the error instead.
+            if has_started:
                 self._on_gone(self.node, str(why))

@@ -1,4 +1,4 @@
-"""The agents of all nodes of one run: started together, started again one by one, ended together."""
+"""Agents of all nodes of one run: started together, restarted one by one, ended together."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,22 +10,22 @@ from typing import Any, Protocol, Self, TypeVar
 from agents.host.facts import gather
 from agents.protocol import CpusSet, Failed, IdleBaseline, Idled, Message, MeterIdle, Report, RestoreCpus, SetCpus
 from controller.coordinator.clock_offset import Offset
-from controller.host.condition import all_of
+from controller.host.condition import run_all
 from controller.nodes.agent_channel import AgentChannel, AgentKilledError
 from controller.nodes.transport import Transport
 from inventory.energy_model import EnergyModel, MeterLag
 from inventory.errors import RunError
 
 STARTS = 3
-"""How many agents of a node may be killed while they begin before it counts as one that cannot be started."""
+"""Number of attempts to start an agent that is killed while it starts."""
 
 GRACE_S = 30.0
-"""What an agent may take to answer a question, beyond the time that its work takes."""
+"""Time for an agent to reply to a request, in addition to the time that the requested work takes."""
 
-Question = MeterIdle | SetCpus | RestoreCpus
-"""What a node answers once, whether it has a run or not."""
+AgentRequest = MeterIdle | SetCpus | RestoreCpus
+"""Requests with exactly one reply, whether the node takes part in a run or not."""
 
-Answer = Idled | CpusSet
+AgentReply = Idled | CpusSet
 
 A = TypeVar("A", Idled, CpusSet)
 
@@ -36,9 +36,9 @@ class Member:
 
     Attributes:
         address: its data address.
-        transport: how it is reached.
-        power, meter_lag: its energy model and its meter's lag, if they are known.
-        shared: whether it shares its machine with other nodes although its address does not say so.
+        transport: its transport.
+        power, meter_lag: its energy model and the lag of its meter, if known.
+        shared: whether it shares its machine with other nodes, although its address does not show it.
     """
 
     address: str
@@ -48,46 +48,46 @@ class Member:
     shared: bool = False
 
 
-class Listener(Protocol):
-    """Who hears of agents; called in the event loop, must not block."""
+class AgentListener(Protocol):
+    """Receiver of reports; called in the event loop and must not block."""
 
-    def take(self, node: str, report: Report) -> None:
-        """A report of a node."""
+    def handle_report(self, node: str, report: Report) -> None:
+        """Handle a report of a node."""
         ...
 
-    def gone(self, node: str, reason: str) -> None:
-        """The agent of a node is gone."""
+    def handle_agent_gone(self, node: str, reason: str) -> None:
+        """Handle the loss of a node's agent."""
         ...
 
 
 class Agents:
     """All agents of one run, as an asynchronous context manager that always ends them.
 
-    Entering starts them in parallel and raises RunError, with none left, when one cannot be started. What they report,
-    and that one is gone, is told to whoever listens, or waits for him.
+    Entering starts them in parallel; if one cannot be started, all others are ended and RunError is raised. Reports and
+    losses go to the listener; before there is one, they are queued.
     """
 
     def __init__(self, members: Mapping[str, Member], campaign: str, on_start: Callable[[str, int], None]) -> None:
-        """Describe them.
+        """Prepare the agents.
 
         Args:
             members: by node id.
-            campaign: its name, for the agents' logs.
-            on_start: gets (node, pid) of an agent on this host as soon as it exists.
+            campaign: name of the campaign, for the agents' logs.
+            on_start: called with (node, pid) as soon as an agent on this host exists.
         """
         self.members = members
-        self._listener: Listener | None = None
-        self._unheard: list[tuple[str, Report | str]] = []
+        self._listener: AgentListener | None = None
+        self._pending_reports: list[tuple[str, Report | str]] = []
         self._facts: dict[str, Mapping[str, Any]] = {}
         self._offsets: dict[str, Offset] = {}
-        self._asked: dict[str, asyncio.Future[Answer]] = {}
+        self._pending_replies: dict[str, asyncio.Future[AgentReply]] = {}
         self._clock = gather()["clock"]
         self._campaign, self._on_start = campaign, on_start
         self._channels: dict[str, AgentChannel] = {}
 
     async def __aenter__(self) -> Self:
         try:
-            await all_of(self._begin(node, self._open) for node in self.members)
+            await run_all(self._start(node, self._open) for node in self.members)
         except BaseException:
             await self._close()
             raise
@@ -98,29 +98,29 @@ class Agents:
     ) -> None:
         await self._close()
 
-    def listen(self, listener: Listener) -> None:
-        """Let `listener` hear of everything, from the start on."""
+    def listen(self, listener: AgentListener) -> None:
+        """Set the listener, and pass on everything queued since the start."""
         self._listener = listener
-        unheard, self._unheard = self._unheard, []
-        for node, what in unheard:
-            self._hear(node, what)
+        pending, self._pending_reports = self._pending_reports, []
+        for node, what in pending:
+            self._deliver(node, what)
 
     @property
     def facts(self) -> Mapping[str, Mapping[str, Any]]:
-        """What each agent last said of its node."""
+        """Facts last reported by each agent about its node."""
         return self._facts
 
     @property
     def share_clock(self) -> bool:
-        """Whether all nodes read one and the same monotonic clock."""
+        """Whether all nodes have the same monotonic clock."""
         clocks = {facts.get("clock") for facts in self._facts.values()}
         return len(clocks) == 1 and None not in clocks
 
     def offset(self, node: str) -> Offset:
-        """The node's monotonic clock against ours as last known; exactly 0 where it is the same clock.
+        """Return the last known offset of the node's monotonic clock; exactly 0 if it is the controller's own clock.
 
         Raises:
-            RunError: it is another clock, and the agent has not answered a heartbeat yet.
+            RunError: it is another clock, and the agent has not replied to a heartbeat yet.
         """
         if self._clock is not None and self._facts[node].get("clock") == self._clock:
             return Offset(0, 0)
@@ -130,7 +130,7 @@ class Agents:
         self._offsets[node] = found
         return found
 
-    async def tell(self, node: str, message: Message) -> None:
+    async def send(self, node: str, message: Message) -> None:
         """Send one message to a node.
 
         Raises:
@@ -139,54 +139,54 @@ class Agents:
         await self._channels[node].send(message)
 
     async def meter_idle(self, node: str, settle_s: float, measure_s: float) -> IdleBaseline:
-        """What a node draws without workers, or why that is not known; while no run has workers there.
+        """Return the power that a node draws without workers, or the reason why it is unknown.
 
         Args:
-            node: which.
-            settle_s, measure_s: how long it settles, and is metered.
+            node: id of a node on which no run has workers.
+            settle_s, measure_s: time to settle, and time to measure.
         """
         try:
-            question = MeterIdle(settle_s=settle_s, measure_s=measure_s)
-            return (await self.ask(node, question, Idled, settle_s + 2 * measure_s)).baseline
+            request = MeterIdle(settle_s=settle_s, measure_s=measure_s)
+            return (await self.request_reply(node, request, Idled, settle_s + 2 * measure_s)).baseline
         except RunError as fault:
             return IdleBaseline(reason=str(fault))
 
-    async def ask(self, node: str, question: Question, kind: type[A], seconds: float) -> A:
-        """What a node answers; one question at a time.
+    async def request_reply(self, node: str, request: AgentRequest, kind: type[A], seconds: float) -> A:
+        """Send a request and return the reply; one request per node at a time.
 
         Args:
-            node: which.
-            question: what it is told.
-            kind: what that is answered with.
-            seconds: what it may take, beyond `GRACE_S`.
+            node: id of the node.
+            request: the request.
+            kind: type of the reply.
+            seconds: timeout, in addition to `GRACE_S`.
 
         Raises:
-            RunError: its agent is gone, fails, or does not answer in time.
+            RunError: the agent is gone, fails, or does not reply in time.
         """
-        asked = self._asked[node] = asyncio.get_running_loop().create_future()
+        reply = self._pending_replies[node] = asyncio.get_running_loop().create_future()
         try:
-            await self.tell(node, question)
+            await self.send(node, request)
             async with asyncio.timeout(seconds + GRACE_S):
-                answer = await asked
+                answer = await reply
         except TimeoutError:
             raise RunError(f"the agent of {node} did not answer in time") from None
         finally:
-            del self._asked[node]
+            del self._pending_replies[node]
         if not isinstance(answer, kind):
             raise RunError(f"the agent of {node} answers {type(answer).__name__}, {kind.__name__} was expected")
         return answer
 
     async def restart(self, node: str) -> None:
-        """Start the agent of a node anew; what is left of the old one ends.
+        """End what is left of a node's agent and start a new one.
 
         Raises:
             RunError: it cannot be started.
         """
         await self._channels[node].close()
-        await self._begin(node, self._open_until_its_clock_is_known)
+        await self._start(node, self._open_and_measure_clock)
 
-    async def _begin(self, node: str, step: Callable[[str], Awaitable[None]]) -> None:
-        """Start an agent, and another one when it is killed meanwhile; `step` is what has to succeed."""
+    async def _start(self, node: str, step: Callable[[str], Awaitable[None]]) -> None:
+        """Start an agent with `step`; retry when it is killed meanwhile."""
         for attempt in range(1, STARTS + 1):
             try:
                 await step(node)
@@ -196,7 +196,7 @@ class Agents:
             else:
                 return
 
-    async def _open_until_its_clock_is_known(self, node: str) -> None:
+    async def _open_and_measure_clock(self, node: str) -> None:
         await self._open(node)
         try:
             await self._channels[node].first_pulse()
@@ -205,7 +205,7 @@ class Agents:
             raise
 
     async def _open(self, node: str) -> None:
-        channel = self._channels[node] = AgentChannel(node, self.members[node].transport, self._hear, self._hear)
+        channel = self._channels[node] = AgentChannel(node, self.members[node].transport, self._deliver, self._deliver)
         try:
             member = self.members[node]
             on_start = partial(self._on_start, node)
@@ -215,21 +215,21 @@ class Agents:
             raise
         self._facts[node] = channel.facts
 
-    def _hear(self, node: str, what: Report | str) -> None:
-        """Pass on a report, or the reason why an agent is gone."""
+    def _deliver(self, node: str, what: Report | str) -> None:
+        """Deliver a report, or the reason why an agent is gone."""
         if isinstance(what, str | Failed | Idled | CpusSet):
-            self._answer(node, what)
+            self._resolve_reply(node, what)
         if isinstance(what, Idled | CpusSet):
             return
         if self._listener is None:
-            self._unheard.append((node, what))
+            self._pending_reports.append((node, what))
         elif isinstance(what, str):
-            self._listener.gone(node, what)
+            self._listener.handle_agent_gone(node, what)
         else:
-            self._listener.take(node, what)
+            self._listener.handle_report(node, what)
 
-    def _answer(self, node: str, what: str | Failed | Answer) -> None:
-        answer = self._asked.get(node)
+    def _resolve_reply(self, node: str, what: str | Failed | AgentReply) -> None:
+        answer = self._pending_replies.get(node)
         if answer is not None and not answer.done():
             match what:
                 case str() | Failed():
@@ -238,5 +238,5 @@ class Agents:
                     answer.set_result(what)
 
     async def _close(self) -> None:
-        # A closing that is cancelled half-way would leave processes behind; it takes a few seconds at most.
+        # Shielded, because a cancelled close would leave processes behind; it takes a few seconds at most.
         await asyncio.shield(asyncio.gather(*(channel.close() for channel in self._channels.values())))

@@ -1,4 +1,4 @@
-"""What a campaign asks of the nodes of its cluster, however it reaches them."""
+"""Interface of backends: how a campaign reaches and uses the nodes of its cluster."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -14,15 +14,15 @@ from inventory.ansible_hosts import Hosts
 
 
 class Calibrated(Struct, frozen=True):
-    """One property of a node, or of the link from it to another.
+    """One measured property of a node or of a link.
 
     Attributes:
         node: id of the node; for a link, the sender.
         to: id of the receiver; None where the property is the node's own.
         what: `cpu` in cores, `link` in Mbit/s of wire bytes, `rtt` in ms, `memory` in MB.
-        asked: what the inventory asks for.
-        got: what was measured.
-        unit: of both.
+        asked: value in the inventory.
+        got: measured value.
+        unit: unit of both.
     """
 
     node: str
@@ -34,16 +34,16 @@ class Calibrated(Struct, frozen=True):
 
     @property
     def error(self) -> float:
-        """By which part of what was asked the measurement is off; negative when it is too small."""
+        """Relative error of the measured value; negative when it is too small."""
         return self.got / self.asked - 1
 
 
 class Calibration(NamedTuple):
-    """What nodes and links turned out to be when they were measured.
+    """Measured properties of nodes and links.
 
     Attributes:
-        rows: what was asked for, and what was got.
-        shortfall: what was got so little of that a run would tell nothing of this cluster, in words; empty: nothing.
+        rows: requested and measured values.
+        shortfall: message that names values too small for runs to be valid on this cluster; empty if there are none.
     """
 
     rows: Sequence[Calibrated] = ()
@@ -51,12 +51,12 @@ class Calibration(NamedTuple):
 
 
 class Operator(NamedTuple):
-    """What backends ask of the operator's desk.
+    """Callbacks of backends to the command line.
 
     Attributes:
-        provision: provision the hosts of an inventory.
-        progress: show how far something is.
-        notice: show what the operator must know.
+        provision: provisions the hosts of an inventory.
+        progress: shows progress.
+        notice: shows a notice to the operator.
     """
 
     provision: Callable[[Hosts], None]
@@ -65,53 +65,53 @@ class Operator(NamedTuple):
 
 
 class Backend(Protocol):
-    """The nodes of a cluster, as the campaign that has them reaches them.
+    """Access to the nodes of a cluster.
 
-    An asynchronous context manager around all that is done with them: inside it they are the campaign's own.
+    An asynchronous context manager; inside it, the nodes are reserved for the campaign.
     """
 
     @property
     def tier(self) -> int:
-        """What the nodes are: 0 machines, 1 addresses of this host, 2 namespaces of this host."""
+        """Kind of nodes: 0 machines, 1 addresses of this host, 2 namespaces of this host."""
         ...
 
     @property
     def lock(self) -> str:
-        """The name of what only one campaign can have at a time."""
+        """Name of the lock that only one campaign can hold at a time."""
         ...
 
     @property
     def processes(self) -> Sequence[int] | None:
-        """Processes of this host from which all that works for the campaign descends; None: it works elsewhere, too.
+        """Ancestors on this host of all processes of the campaign; None if some run on other machines.
 
-        Asked inside `up`.
+        Only valid inside `up`.
         """
         ...
 
     def check(self) -> None:
-        """Find out what can be known without touching a node; to be called before anything else.
+        """Check everything that can be checked without reaching a node; called before any other method.
 
         Raises:
-            MillraceError: the cluster cannot be used from here.
+            MillraceError: the cluster cannot be used from this host.
         """
         ...
 
     def up(self, state: CleanupLog) -> AbstractContextManager[None]:
-        """Have nodes on this host, where the cluster is made of such, as long as the block lasts.
+        """Create the nodes for the duration of the block, if the cluster consists of nodes on this host.
 
         Args:
-            state: is told of whatever is made on this host for that.
+            state: records everything created on this host.
 
         Raises:
-            MillraceError: they cannot be made.
+            MillraceError: they cannot be created.
         """
         ...
 
     async def __aenter__(self) -> Self:
-        """Take all nodes, which are free of whatever an earlier campaign has left.
+        """Reserve all nodes and remove what earlier campaigns left there.
 
         Raises:
-            MillraceError: some cannot be reached or used, and why.
+            MillraceError: nodes that cannot be reached or used, with the reason for each.
         """
         ...
 
@@ -120,34 +120,34 @@ class Backend(Protocol):
     ) -> None: ...
 
     def members(self, name: str, work: Path) -> Mapping[str, Member]:
-        """All available nodes, each with a folder of its own for one attempt.
+        """Return all available nodes by id, each with a new folder for one attempt.
 
         Args:
-            name: of the attempt.
-            work: a folder of this host, for what belongs to the attempt here.
+            name: name of the attempt.
+            work: folder on this host for files of the attempt.
         """
         ...
 
     async def check_room(self, input_bytes: int) -> None:
-        """Find out whether every node has room for inputs of this size and for what a run writes.
+        """Check that every node has disk space for inputs of this size and for the files of a run.
 
         Raises:
-            MillraceError: one has not, or cannot be reached.
+            MillraceError: a node has too little space or cannot be reached.
         """
         ...
 
     async def calibrate(self) -> Calibration:
-        """Measure what nodes and links are, just before a run; nothing where they are what they are.
+        """Measure nodes and links just before a run; empty if the backend does not emulate them.
 
         Raises:
-            MillraceError: it cannot be measured.
+            MillraceError: the measurement failed.
         """
         ...
 
-    async def look_back(self) -> None:
-        """Find out whether something happened since `calibrate` that makes what was measured since worthless.
+    async def check_since_calibration(self) -> None:
+        """Check that nothing has happened since `calibrate` that invalidates the measurements of the run.
 
         Raises:
-            RunError: it did, and what.
+            RunError: something has; the message names it.
         """
         ...

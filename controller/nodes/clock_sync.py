@@ -1,8 +1,8 @@
-"""The clocks of a run's nodes: measured all the time, told to the nodes, and how far apart they may have been.
+"""Clock synchronization: clock offsets are measured throughout a run and sent to the nodes, with bounds on the error.
 
-Workers stamp rows in the controller's time, by the offset that their node was told last. How far a stamp may be off is
-what that offset turns out to have been off: it is compared with every new measurement, and its bound is added. The
-latency of a row that went from one node to another may be off by the sum of both.
+Workers stamp rows in the controller's time, using the last offset sent to their node. The error of a stamp is bounded
+by the difference between that offset and the next measurement, plus the bound of the measurement. The error of a
+latency between two nodes is bounded by the sum of both nodes' bounds.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from controller.coordinator.clock_offset import Offset
 from inventory.errors import RunError
 
 EVERY_S = 2.0
-"""So often nodes are told their offsets anew."""
+"""Interval between two updates of the nodes' offsets."""
 
 
 class ClockDifference(NamedTuple):
-    """How far off the time from one node to another may be; in nanoseconds."""
+    """Error bound of a time difference between two nodes, in nanoseconds."""
 
     node: str
     to: str
@@ -33,16 +33,16 @@ class ClockSync:
     """Offsets of all nodes whose clock is not the controller's.
 
     Attributes:
-        used: node -> the offset that it goes by.
-        bounds: node -> how far off that has been at most.
+        used: node -> the offset that it uses.
+        bounds: node -> largest error bound of its offsets so far.
     """
 
     def __init__(self, measure: Callable[[str], Offset], folder: Path, run: str) -> None:
-        """Know nothing yet.
+        """Start without measurements.
 
         Args:
-            measure: a node's offset as of now; RunError when it is not known.
-            folder: for trace files: what was measured comes into the table `clock`.
+            measure: returns a node's current offset; raises RunError when it is unknown.
+            folder: folder for trace files; measurements are written to the table `clock`.
             run: the run's id.
         """
         self._measure, self._folder, self._run = measure, folder, run
@@ -51,21 +51,21 @@ class ClockSync:
         self.bounds: dict[str, int] = {}
 
     def current(self, node: str) -> Offset:
-        """The offset that a node goes by, and how far off it has been at most.
+        """Return the offset that a node uses, and its largest error bound so far.
 
         Raises:
-            RunError: it is not known.
+            RunError: it is unknown.
         """
         if node not in self.used:
             self._note(node, self._measure(node))
         return Offset(self.used[node], self.bounds[node])
 
-    async def keep(self, nodes: Collection[str], tell: Callable[[str, int], Awaitable[None]]) -> None:
-        """Measure again and again, and tell nodes; those that cannot be reached are told when they are back.
+    async def run(self, nodes: Collection[str], send: Callable[[str, int], Awaitable[None]]) -> None:
+        """Measure offsets and send them to the nodes every `EVERY_S`; never return. Unreachable nodes are skipped.
 
         Args:
-            nodes: all that take part.
-            tell: tells a node its offset in ns; RunError when it cannot be reached.
+            nodes: all nodes of the run.
+            send: sends a node its offset in ns; raises RunError when it cannot be reached.
         """
         while True:
             await asyncio.sleep(EVERY_S)
@@ -73,18 +73,18 @@ class ClockSync:
                 with suppress(RunError):
                     found = self._measure(node)
                     if found.bound_ns:
-                        await tell(node, found.offset_ns)
+                        await send(node, found.offset_ns)
                         self._note(node, found)
 
-    def apart(self) -> list[ClockDifference]:
-        """All pairs of nodes whose times may differ, the pairs in order."""
+    def differences(self) -> list[ClockDifference]:
+        """Return all pairs of nodes whose clocks may differ, in order."""
         pairs = (
             ClockDifference(a, b, self.bounds[a] + self.bounds[b]) for a, b in combinations(sorted(self.bounds), 2)
         )
         return [pair for pair in pairs if pair.bound_ns]
 
     def close(self) -> None:
-        """Write what was measured."""
+        """Write the measurements."""
         for writer in self._writers.values():
             writer.close()
 
@@ -104,6 +104,6 @@ class ClockSync:
 
 
 def largest_ns(apart: Iterable[ClockDifference], sources: Collection[str], sinks: Collection[str]) -> int:
-    """How far off the latency from any of some nodes to any of others may be; 0 where all share a clock."""
+    """Return the largest error bound of latencies from `sources` to `sinks`; 0 if all share a clock."""
     ways = {(source, sink) for source in sources for sink in sinks}
     return max((p.bound_ns for p in apart if (p.node, p.to) in ways or (p.to, p.node) in ways), default=0)

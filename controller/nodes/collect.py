@@ -1,4 +1,4 @@
-"""Gathering what a run left on its nodes: traces, answers and logs, into the run's folder."""
+"""Collection of a run's traces, answers, logs and profiles from its nodes into the run's folder."""
 
 import asyncio
 import glob
@@ -48,7 +48,7 @@ def collect_answer(
     Args:
         parts: (table, file) of each part.
         target: folder of the tables.
-        tables: all that there are; one without parts has no rows.
+        tables: all tables; one without parts has no rows.
 
     Raises:
         RunError: a part is missing, is no Arrow file, or has other columns than its table.
@@ -70,7 +70,7 @@ def collect_answer(
 async def collect_logs(nodes: Nodes, run: str, target: Path) -> None:
     """Copy the logs of agents and workers to `target/<node>/`; empty ones are left out.
 
-    Nodes that cannot be reached are passed over: what is kept of the others may tell why.
+    Nodes that cannot be reached are skipped: the logs of the others may show why.
 
     Raises:
         OSError: they cannot be written.
@@ -93,10 +93,10 @@ async def collect_logs(nodes: Nodes, run: str, target: Path) -> None:
 async def collect_profiles(
     nodes: Nodes, run: str, profiles: Mapping[str, Sequence[Profile]], target: Path
 ) -> list[dict[str, Any]]:
-    """Copy the sampled stacks of all workers to `target`; return what `run.json` says of them.
+    """Copy the sampled stacks of all workers to `target`; return their entries for `run.json`.
 
     Raises:
-        RunError: a node cannot be reached, or names what is no file name.
+        RunError: a node cannot be reached or gives an invalid file name.
         OSError: they cannot be written.
     """
     target.mkdir(exist_ok=True)
@@ -124,7 +124,7 @@ def _read_part(path: Path, schema: pa.Schema) -> pa.Table:
     try:
         with pa.OSFile(str(path), "rb") as source:
             found = pyarrow.ipc.open_file(source).read_all()
-        # Arrow trusts what it reads: a column that points outside its buffer ends the process.
+        # Arrow does not check files on reading: a column that points outside its buffer crashes the process.
         found.validate(full=True)
     except FileNotFoundError:
         raise RunError(f"a part of the answer is missing: {path}") from None

@@ -1,4 +1,4 @@
-"""Nodes that are processes of this host, as a campaign reaches them: by addresses that this host has."""
+"""Loopback backend: nodes are processes of this host, each with one of its addresses."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from inventory.cluster import Cluster
 
 
 class LoopbackBackend:
-    """Nodes that are processes of this host, each with an address in it."""
+    """Backend whose nodes are processes of this host, each with one of its addresses."""
 
     tier = 1
 
@@ -25,7 +25,7 @@ class LoopbackBackend:
     """All loopback clusters of a host share its processors."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """Use the available nodes of a cluster."""
+        """Prepare the available nodes of a cluster."""
         self._cluster = cluster
 
     @property
@@ -34,11 +34,11 @@ class LoopbackBackend:
         return [os.getpid()]
 
     def check(self) -> None:
-        """See `Backend.check`: addresses that this host does not have."""
+        """See `Backend.check`: this host must have all addresses."""
         check_addresses(self._cluster)
 
     def up(self, state: CleanupLog) -> AbstractContextManager[None]:
-        """See `Backend.up`; there is nothing to do."""
+        """See `Backend.up`; nothing has to be created."""
         return nullcontext()
 
     async def __aenter__(self) -> Self:
@@ -51,7 +51,7 @@ class LoopbackBackend:
 
     def members(self, name: str, work: Path) -> Mapping[str, Member]:
         """See `Backend.members`; nodes have their folders in `work`."""
-        # Whichever node was calibrated, its meter is this host's.
+        # All nodes share this host's meter, so the lag measured at any node applies to all.
         lag = next((node.meter_lag for node in self._cluster.available if node.meter_lag), None)
         with writing(work):
             return {
@@ -60,11 +60,11 @@ class LoopbackBackend:
             }
 
     async def check_room(self, input_bytes: int) -> None:
-        """See `Backend.check_room`; here inputs have been prepared already, and nodes only link to them."""
+        """See `Backend.check_room`; nothing to check, because nodes only link to the prepared inputs."""
 
     async def calibrate(self) -> Calibration:
-        """See `Backend.calibrate`; a loopback node is no machine that could be measured."""
+        """See `Backend.calibrate`; loopback nodes are not emulated."""
         return Calibration()
 
-    async def look_back(self) -> None:
-        """See `Backend.look_back`."""
+    async def check_since_calibration(self) -> None:
+        """See `Backend.check_since_calibration`."""

@@ -1,7 +1,6 @@
-"""How the controller reaches one node: start a program there, put files, take folders back, remove them.
+"""Transport to one node: start programs, copy files to the node, fetch folders, remove them.
 
-The rest of the campaign knows only `Transport` and `Remote`; whether a node is a child process or a machine behind
-SSH is decided here.
+Other modules depend only on `Transport` and `Remote`, whether a node is a child process or a machine reached over SSH.
 """
 
 import asyncio
@@ -19,24 +18,24 @@ from agents.protocol.node_folders import below
 from controller.host.durable_files import sync_folder
 from inventory.errors import RunError
 
-Moved = Callable[[int, int], None]
-"""Is told of a file on its way to a node: how many bytes have left, and of how many; never of what need not move."""
+OnProgress = Callable[[int, int], None]
+"""Called during the copy of a file to a node, with bytes sent and bytes in total; not called if no copy is needed."""
 
 
-def untold(sent: int, of: int) -> None:
-    """For whom it may be on its way."""
+def ignore_progress(sent: int, of: int) -> None:
+    """Ignore the progress of a copy."""
 
 
 class Remote(Protocol):
-    """A program that runs on a node and speaks lines on its standard input and output."""
+    """A program on a node that reads and writes lines on its standard input and output."""
 
     @property
     def pid(self) -> int | None:
-        """Its pid on this host; None where it runs elsewhere."""
+        """Its pid; None if it runs on another host."""
         ...
 
     async def read_line(self) -> bytes:
-        """The next line with its newline; `b""` when its output has ended.
+        """Return the next line with its newline; `b""` at the end of its output.
 
         Raises:
             RunError: the line is longer than `MAX_LINE`.
@@ -44,65 +43,65 @@ class Remote(Protocol):
         ...
 
     async def write(self, line: bytes) -> None:
-        """Send one line; waits while the pipe is full.
+        """Send one line; wait while the pipe is full.
 
         Raises:
-            ConnectionError: it reads no more.
+            ConnectionError: the program has closed its input.
         """
         ...
 
     def end_input(self) -> None:
-        """Let it see the end of its input."""
+        """Close its input."""
         ...
 
     async def wait(self) -> int:
-        """Its exit status, negative for a signal, once it has ended."""
+        """Wait for its end; return its exit status, negative for a signal."""
         ...
 
     def kill(self) -> None:
-        """End it now, with all that it shares a session with."""
+        """Kill all processes of its session."""
         ...
 
 
 class Transport(Protocol):
-    """One node, as the controller reaches it; `folder` is where the node keeps its files, a path on the node."""
+    """Transport to one node; `folder` is the path of its files on the node."""
 
     folder: str
 
     async def start(self, module: str) -> Remote:
-        """Start `python -P -m module` in a session of its own, its working folder being `folder`.
+        """Start `python -P -m module` in a new session with `folder` as its working directory.
 
         Raises:
             RunError: it cannot be started.
         """
         ...
 
-    async def put(self, source: Path, target: str, moved: Moved = untold) -> None:
+    async def put(self, source: Path, target: str, on_progress: OnProgress = ignore_progress) -> None:
         """Copy a file to `target` below the node's folder.
 
         Raises:
-            RunError: the node cannot be reached, or `target` does not lie there.
+            RunError: the node cannot be reached, or `target` is outside its folder.
         """
         ...
 
-    async def keep(self, source: str, target: Path) -> None:
-        """Have a second copy of the file `source` below the node's folder, safe on this host's disk as `target`.
+    async def replicate(self, source: str, target: Path) -> None:
+        """Copy the file `source` below the node's folder to `target` on this host, and sync it to disk.
 
         Raises:
-            RunError: the node has no such file, or cannot be reached; the file does not lie there.
+            RunError: the node has no such file or cannot be reached, or `source` is outside its folder.
             OSError: the copy cannot be written.
         """
         ...
 
     async def fetch(self, source: str, pattern: str) -> Path:
-        """Return a local folder that has the files of the folder `source` below the node's folder, if it has any.
+        """Return a local folder with the files of the folder `source` below the node's folder.
 
         Args:
-            source: the folder; what lies in folders below it is not meant.
-            pattern: which files, with `*` and `?`; there may be others.
+            source: the folder; its subfolders are left out.
+            pattern: pattern of file names, with `*` and `?`; the local folder may contain other files.
 
         Raises:
-            RunError: the node cannot be reached, or gives names that are no file names.
+            RunError: the node cannot be reached, or gives invalid file names.
         """
         ...
 
@@ -112,7 +111,7 @@ class Transport(Protocol):
 
 
 class LoopbackTransport:
-    """A node on this host: a child process and a folder; `through` is the command that runs others where it is."""
+    """Transport to a node on this host: child processes and a folder; `through` is a command prefix for programs."""
 
     def __init__(self, folder: Path, through: Sequence[str] = ()) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -121,7 +120,7 @@ class LoopbackTransport:
         self.folder = str(folder)
 
     async def start(self, module: str) -> Remote:
-        """See `Transport.start`; what it prints before it has a log of its own goes to `stderr.log`."""
+        """See `Transport.start`; standard error goes to `stderr.log`."""
         try:
             with (self._path / "stderr.log").open("ab") as log:
                 child = await asyncio.create_subprocess_exec(
@@ -141,23 +140,23 @@ class LoopbackTransport:
             raise RunError(f"python -m {module} cannot be started in {self.folder}: {fault.strerror}") from None
         return _Child(child)
 
-    async def put(self, source: Path, target: str, moved: Moved = untold) -> None:
+    async def put(self, source: Path, target: str, on_progress: OnProgress = ignore_progress) -> None:
         """See `Transport.put`; a hard link where the file system allows it."""
         _link(source, below(self._path, target))
 
-    async def keep(self, source: str, target: Path) -> None:
-        """See `Transport.keep`; a hard link where the file system allows it."""
+    async def replicate(self, source: str, target: Path) -> None:
+        """See `Transport.replicate`; a hard link where the file system allows it."""
         found = below(self._path, source).resolve()
         if not found.is_file():
             raise RunError(f"there is no file {source} in {self._path}")
 
-        def keep() -> None:
+        def copy() -> None:
             _link(found, target)
             with target.open("rb") as file:
                 os.fsync(file.fileno())
             sync_folder(target.parent)
 
-        await asyncio.to_thread(keep)
+        await asyncio.to_thread(copy)
 
     async def fetch(self, source: str, pattern: str) -> Path:
         """See `Transport.fetch`; the folder itself."""
@@ -208,7 +207,7 @@ class _Child:
         return await self._child.wait()
 
     def kill(self) -> None:
-        # The child leads its session, so that its number is that of the group, too; unless it has been waited for.
+        # The child leads its session, so its pid is the process group's id, unless it has been reaped already.
         if self._child.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._child.pid, signal.SIGKILL)

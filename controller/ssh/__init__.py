@@ -1,7 +1,7 @@
-"""Nodes that are reached over SSH.
+"""SSH backend: nodes that are reached over SSH.
 
-Nothing on a node listens for Millrace but its sshd. `settings` asks OpenSSH what the user's configuration says of a
-host, `connection` opens and keeps one connection per node, `files` moves files over it. `keeper` runs on the node as
-long as the campaign does; `keeping` is the controller's end of it. `transport` is a node as a run sees it, `backend`
-all nodes of a campaign, `execute` the verb `millrace exec`.
+A node needs no server other than sshd. `settings` reads the user's OpenSSH configuration of a host, `connection` holds
+one connection per node, `program` runs commands and `files` copies files over it. `node_lease_daemon` runs on the node
+during the campaign; `node_lease` is its client. `transport` is the transport of one node, `backend` the backend of a
+campaign, and `execute` implements `millrace exec`.
 """

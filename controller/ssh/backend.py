@@ -1,4 +1,4 @@
-"""All nodes of a campaign over SSH: connected at once, kept for it, and let go together."""
+"""SSH backend: all nodes of a campaign are connected, reserved and released together."""
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
@@ -22,55 +22,55 @@ from inventory.cluster import Cluster
 from inventory.errors import MillraceError, UnfitError
 
 AT_ONCE = 16
-"""So many nodes are connected to at the same moment; a jump host in front of them has to take them all."""
+"""Number of connections opened at the same time; a jump host has to accept all of them."""
 
 MOST_THREADS = 128
 
 LEAST_FREE_BYTES = 256 * 1024 * 1024
-"""What a node must have free beside the inputs: for traces, snapshots and logs of a run."""
+"""Disk space that a node must have free in addition to the inputs, for traces, snapshots and logs of a run."""
 
 
-class _Way:
-    """All that reaches one node: its connection, its keeper, its files."""
+class _NodeAccess:
+    """Connection, lease and files of one node."""
 
     def __init__(
         self, host: Host, settings: SshSettings, threads: ThreadPoolExecutor, campaign: str, owner: str
     ) -> None:
         self.connection = Connection(host, threads, settings)
-        self.keeping = NodeLease(self.connection, campaign, owner)
-        self.files = RemoteFiles(self.keeping)
+        self.lease = NodeLease(self.connection, campaign, owner)
+        self.files = RemoteFiles(self.lease)
 
     async def close(self) -> None:
-        await self.keeping.close()
+        await self.lease.close()
         await self.connection.close()
 
 
 class SshBackend:
-    """Nodes behind sshds; see `controller.nodes.backend.Backend`."""
+    """Backend whose nodes are reached over SSH; see `controller.nodes.backend.Backend`."""
 
     def __init__(self, cluster: Cluster, hosts: Hosts, owner: str) -> None:
-        """Describe it.
+        """Prepare the backend.
 
         Args:
             cluster: made from `hosts`, with addresses.
-            hosts: says how they are reached.
-            owner: the campaign, in words for whoever finds a node in use.
+            hosts: connection settings of the nodes.
+            owner: description of the campaign, shown to others who find a node in use.
         """
         self.tier = hosts.tier
         self._addresses = {node.id: address_of(node) for node in cluster.available}
         self._known = {node.id: (node.power, node.meter_lag) for node in cluster.available}
         self._hosts = [hosts.by_name[name] for name in self._addresses]
         self._owner = owner
-        self._ways: dict[str, _Way] = {}
+        self._nodes: dict[str, _NodeAccess] = {}
 
     @property
     def lock(self) -> str:
-        """Nodes on this host share its processors, with those of loopback, too."""
+        """See `Backend.lock`; nodes on this host share its processors with loopback clusters, and their lock."""
         return "loopback" if self.tier else " ".join(sorted(f"{h.ssh_host}:{h.ssh_port}" for h in self._hosts))
 
     @property
     def processes(self) -> Sequence[int] | None:
-        """See `Backend.processes`: agents are children of SSH servers, and watch their machines themselves."""
+        """See `Backend.processes`: agents are children of SSH servers and monitor their machines themselves."""
         return None
 
     def check(self) -> None:
@@ -80,24 +80,24 @@ class SshBackend:
 
     @contextmanager
     def up(self, state: CleanupLog) -> Iterator[None]:
-        """See `Backend.up`; there is nothing to do."""
+        """See `Backend.up`; nothing has to be created."""
         self._campaign = state.path.stem
         yield
 
     async def __aenter__(self) -> Self:
         self._threads = ThreadPoolExecutor(MOST_THREADS, "ssh")
-        self._ways = {
-            host.name: _Way(host, self._settings[host.name], self._threads, self._campaign, self._owner)
+        self._nodes = {
+            host.name: _NodeAccess(host, self._settings[host.name], self._threads, self._campaign, self._owner)
             for host in self._hosts
         }
-        some = asyncio.Semaphore(AT_ONCE)
+        limit = asyncio.Semaphore(AT_ONCE)
 
-        async def open_one(way: _Way) -> None:
-            async with some:
-                await way.keeping.open()
+        async def open_one(node: _NodeAccess) -> None:
+            async with limit:
+                await node.lease.open()
 
         try:
-            await _all(open_one(way) for way in self._ways.values())
+            await _run_all(open_one(node) for node in self._nodes.values())
         except BaseException:
             await self._close()
             raise
@@ -109,45 +109,45 @@ class SshBackend:
         await self._close()
 
     def members(self, name: str, work: Path) -> Mapping[str, Member]:
-        """See `Backend.members`; what is fetched comes to `work`."""
+        """See `Backend.members`; fetched files are stored in `work`."""
         return {
             node: Member(
-                self._addresses[node], SshTransport(way.keeping, way.files, name, work / node), *self._known[node]
+                self._addresses[node], SshTransport(access.lease, access.files, name, work / node), *self._known[node]
             )
-            for node, way in self._ways.items()
+            for node, access in self._nodes.items()
         }
 
     async def check_room(self, input_bytes: int) -> None:
         """See `Backend.check_room`."""
         needed = input_bytes + LEAST_FREE_BYTES
 
-        async def check(way: _Way) -> None:
-            free = (await way.keeping.ask("free"))["free_bytes"]
+        async def check(node: _NodeAccess) -> None:
+            free = (await node.lease.request("free"))["free_bytes"]
             if free < needed:
                 raise UnfitError(
-                    f"node {way.keeping.name}: {way.connection.host.work} has {free / 1e6:,.0f} MB free, "
+                    f"node {node.lease.name}: {node.connection.host.work} has {free / 1e6:,.0f} MB free, "
                     f"and a run needs {needed / 1e6:,.0f} MB"
                 )
 
-        await _all(check(way) for way in self._ways.values())
+        await _run_all(check(node) for node in self._nodes.values())
 
     async def calibrate(self) -> Calibration:
-        """See `Backend.calibrate`; machines are what they are."""
+        """See `Backend.calibrate`; machines are not emulated."""
         return Calibration()
 
-    async def look_back(self) -> None:
-        """See `Backend.look_back`."""
+    async def check_since_calibration(self) -> None:
+        """See `Backend.check_since_calibration`."""
 
     async def _close(self) -> None:
-        await asyncio.shield(asyncio.gather(*(way.close() for way in self._ways.values()), return_exceptions=True))
+        await asyncio.shield(asyncio.gather(*(node.close() for node in self._nodes.values()), return_exceptions=True))
         self._threads.shutdown(wait=False)
 
 
-async def _all(steps: Iterable[Awaitable[None]]) -> None:
-    """Do all at once; of nodes that failed all are named.
+async def _run_all(steps: Iterable[Awaitable[None]]) -> None:
+    """Run all steps concurrently, and report every node that failed.
 
     Raises:
-        MillraceError: one failed, or several.
+        MillraceError: one or more nodes failed.
     """
     faults = [fault for fault in await asyncio.gather(*steps, return_exceptions=True) if fault is not None]
     for fault in faults:

@@ -1,7 +1,7 @@
-"""One connection to one node, opened when it is needed, and opened again after it broke.
+"""SSH connection to one node, opened on demand and reopened after it broke.
 
-The host's key must be known. Logins are by key only, from the SSH agent or from files: there is no password that could
-be on a command line or in a log. paramiko works with threads; everything that may wait is done in one of `threads`.
+The host key must be known. Logins use keys only, from the SSH agent or from files, so that no password can appear on a
+command line or in a log. paramiko blocks; every blocking call runs in a thread pool.
 """
 
 import asyncio
@@ -17,23 +17,23 @@ import fabric
 import paramiko
 from paramiko.ssh_exception import NoValidConnectionsError
 
-from controller.ssh.settings import SshSettings, Way, arguments_of, file_of
+from controller.ssh.settings import HostSettings, SshSettings, arguments_of, file_of
 from inventory.ansible_hosts import Host
 from inventory.errors import RunError, UnfitError
 
 CONNECT_S = 8.0
-"""How long one try may take for each of: connection, banner, login."""
+"""Timeout of each step of an attempt: connection, banner, login."""
 
 TRIES = 3
 PAUSE_S = 0.7
-"""Up to twice this between two tries: sshd turns away some of many that come at the same moment."""
+"""Base pause between two attempts, up to doubled at random: sshd rejects some of many simultaneous connections."""
 
 KEEPALIVE_S = 5
 DEAD_S = 15.0
-"""A word every so often keeps firewalls from forgetting the connection; it is given up when nothing gets through."""
+"""Keep-alive interval, so that firewalls keep the connection, and time without reply after which it counts as dead."""
 
 ANSWER_S = 30.0
-"""How long a node may take to open a channel, or to move a piece of a file."""
+"""Timeout for opening a channel and for transferring a block of a file."""
 
 _PORT = 22
 
@@ -43,52 +43,52 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 class Connection:
-    """A node's SSH connection."""
+    """SSH connection to one node."""
 
     def __init__(self, host: Host, threads: Executor, settings: SshSettings) -> None:
-        """Describe it; nothing is opened yet.
+        """Prepare the connection; nothing is opened yet.
 
         Args:
             host: the node.
-            threads: where everything that may wait is done.
-            settings: what OpenSSH says of the host.
+            threads: executor for blocking calls.
+            settings: OpenSSH's settings for the host.
         """
         self.host, self._settings = host, settings
         self._threads = threads
-        self._opening = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._fabric: Any = None
         self._sftp: paramiko.SFTPClient | None = None
 
-    async def do(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Call something that may wait, in a thread."""
+    async def run_blocking(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Run a blocking call in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     async def open(self) -> paramiko.Transport:
-        """The open connection.
+        """Return the open connection; open it if necessary.
 
         Raises:
-            UnfitError: the host's key is not known, or is another one; no login.
+            UnfitError: the host key is unknown or differs from the known one, or the login fails.
             RunError: the host cannot be reached.
         """
-        async with self._opening:
+        async with self._lock:
             if transport := self._transport:
                 return transport
             self._drop()
             for left in reversed(range(TRIES)):
                 try:
-                    self._fabric, transport = await self._connected()
+                    self._fabric, transport = await self._attempt()
                 except (OSError, EOFError, paramiko.SSHException) as fault:
                     if not left:
                         raise RunError(
-                            f"node {self.host.name}: {self._target} cannot be reached: {_words(fault)}"
+                            f"node {self.host.name}: {self._target} cannot be reached: {_message(fault)}"
                         ) from None
                 else:
                     return transport
                 await asyncio.sleep(PAUSE_S * (1 + random.random()))  # noqa: S311 - so that many do not come back at once
             raise AssertionError("the last try returns or raises")
 
-    async def _connected(self) -> tuple[Any, paramiko.Transport]:
-        """One try; a connection for which nobody waits any more is closed as soon as it is there."""
+    async def _attempt(self) -> tuple[Any, paramiko.Transport]:
+        """Make one attempt; if it is cancelled, close the connection as soon as it is open."""
         connecting = asyncio.get_running_loop().run_in_executor(self._threads, self._connect)
         try:
             return await asyncio.shield(connecting)
@@ -97,20 +97,20 @@ class Connection:
             raise
 
     async def channel(self) -> paramiko.Channel:
-        """A channel for one command.
+        """Return a channel for one command.
 
         Raises:
             MillraceError: see `open`.
         """
         transport = await self.open()
         try:
-            return await self.do(lambda: transport.open_session(timeout=ANSWER_S))
+            return await self.run_blocking(lambda: transport.open_session(timeout=ANSWER_S))
         except (paramiko.SSHException, EOFError, OSError) as fault:
             self._drop()
-            raise RunError(f"node {self.host.name}: no channel over SSH: {_words(fault)}") from None
+            raise RunError(f"node {self.host.name}: no channel over SSH: {_message(fault)}") from None
 
     async def sftp(self) -> paramiko.SFTPClient:
-        """The node's files; one client for all who ask, so that they have to take turns.
+        """Return the node's SFTP client; all callers share it and must use it sequentially.
 
         Raises:
             MillraceError: see `open`.
@@ -118,30 +118,30 @@ class Connection:
         transport = await self.open()
         if self._sftp is None:
             try:
-                self._sftp = await self.do(transport.open_sftp_client)
+                self._sftp = await self.run_blocking(transport.open_sftp_client)
             except (paramiko.SSHException, EOFError, OSError) as fault:
                 self._drop()
-                raise RunError(f"node {self.host.name}: no SFTP: {_words(fault)}") from None
+                raise RunError(f"node {self.host.name}: no SFTP: {_message(fault)}") from None
             if self._sftp is None:
                 raise UnfitError(f"node {self.host.name}: its sshd offers no SFTP")
             if channel := self._sftp.get_channel():
                 channel.settimeout(ANSWER_S)
         return self._sftp
 
-    def forget_sftp(self) -> None:
-        """A move broke: the next one takes another client, and another connection if this one is broken, too."""
+    def drop_sftp(self) -> None:
+        """Drop the client after a failed transfer; the next one opens another, and another connection if needed."""
         client, self._sftp = self._sftp, None
         if client is not None:
             client.close()
 
-    async def give_up(self) -> None:
-        """It does not answer; who needs it next opens another."""
-        await self.do(self._drop)
+    async def discard(self) -> None:
+        """Close a connection that does not answer; the next use opens another."""
+        await self.run_blocking(self._drop)
 
     async def close(self) -> None:
-        """End it, with all that runs over it."""
-        async with self._opening:
-            await self.do(self._drop)
+        """Close the connection, with all its channels."""
+        async with self._lock:
+            await self.run_blocking(self._drop)
 
     @property
     def _target(self) -> str:
@@ -157,17 +157,17 @@ class Connection:
         _close(connection)
 
     def _connect(self) -> tuple[Any, paramiko.Transport]:
-        """One try: Fabric's connection, and what is beneath it.
+        """Make one attempt; return Fabric's connection and its transport.
 
         Raises:
-            OSError, EOFError, SSHException: it may go better another time.
-            MillraceError: it will not.
+            OSError, EOFError, SSHException: another attempt may succeed.
+            MillraceError: no attempt will succeed.
         """
         settings = self._settings
         made = fabric.Connection(self.host.ssh_host, config=settings.config)
         try:
             for hop in _chain(made):
-                self._prepare(hop, settings.ways[hop.original_host])
+                self._prepare(hop, settings.hosts[hop.original_host])
             made.open()
             for hop in _chain(made):
                 _keep_alive(hop.client.get_transport())
@@ -181,25 +181,27 @@ class Connection:
                 f"If the host was set up anew, forget its old key: ssh-keygen -R {shlex.quote(entry)}"
             ) from None
         except paramiko.SSHException as fault:
-            no_login = isinstance(fault, paramiko.AuthenticationException) or any(map(_is_at_the_door, _chain(made)))
+            no_login = isinstance(fault, paramiko.AuthenticationException) or any(
+                map(_is_unauthenticated, _chain(made))
+            )
             _close(made)
             if not no_login:
                 raise
             raise UnfitError(
-                f"node {self.host.name}: no login by key ({_words(fault)}); "
+                f"node {self.host.name}: no login by key ({_message(fault)}); "
                 f"this must work without a question: {self._target} true"
             ) from None
         except BaseException:
             _close(made)
             raise
 
-    def _prepare(self, hop: Any, way: Way) -> None:
-        """Check the key and log in by key, on the node itself or on a jump host."""
+    def _prepare(self, hop: Any, known: HostSettings) -> None:
+        """Configure host key checking and login by key, for the node itself or a jump host."""
         itself = hop.original_host == self.host.ssh_host
         arguments = arguments_of(self.host) if itself else [*file_of(self.host.ssh_args), hop.original_host]
-        hop.client.set_missing_host_key_policy(_Refusing(self.host.name, arguments))
-        # Of two keys of one kind the user's own counts, which is therefore read last.
-        for path in reversed(way.known_hosts):
+        hop.client.set_missing_host_key_policy(_RefuseUnknownKeys(self.host.name, arguments))
+        # The user's files are read last, because the last key of a type counts.
+        for path in reversed(known.known_hosts):
             if path.is_file():
                 try:
                     hop.client.load_system_host_keys(str(path))
@@ -208,7 +210,7 @@ class Connection:
         hop.connect_timeout = CONNECT_S
         hop.connect_kwargs = {
             **hop.connect_kwargs,
-            "allow_agent": way.allows_agent,
+            "allow_agent": known.allows_agent,
             "look_for_keys": False,
             "banner_timeout": CONNECT_S,
             "auth_timeout": CONNECT_S,
@@ -216,8 +218,8 @@ class Connection:
         }
 
 
-class _Refusing(paramiko.MissingHostKeyPolicy):
-    """Refuses a host whose key nobody has accepted, and says how that is done."""
+class _RefuseUnknownKeys(paramiko.MissingHostKeyPolicy):
+    """Refuses a host with an unknown key; the error contains the command that accepts it."""
 
     def __init__(self, node: str, arguments: Sequence[str]) -> None:
         self._node, self._arguments = node, arguments
@@ -231,7 +233,7 @@ class _Refusing(paramiko.MissingHostKeyPolicy):
 
 
 def _chain(connection: Any) -> Iterator[Any]:
-    """A connection, and those to the jump hosts on its way."""
+    """Yield a connection and those of its jump hosts."""
     while isinstance(connection, fabric.Connection):
         yield connection
         connection = connection.gateway
@@ -239,12 +241,12 @@ def _chain(connection: Any) -> Iterator[Any]:
 
 def _close(connection: Any) -> None:
     for hop in _chain(connection):
-        # Fabric leaves those open that did not come to a login.
+        # Fabric leaves connections open whose login failed.
         hop.client.close()
 
 
-def _is_at_the_door(hop: Any) -> bool:
-    """Whether it is connected to, but has not let us in."""
+def _is_unauthenticated(hop: Any) -> bool:
+    """Return whether the host is connected, but has refused the login."""
     transport = hop.client.get_transport()
     return transport is not None and transport.is_active() and not transport.is_authenticated()
 
@@ -257,12 +259,12 @@ def _keep_alive(transport: paramiko.Transport) -> None:
 
 
 def _entry(hop: Any) -> str:
-    """The host as files of known hosts call it."""
+    """Return the host's name in known_hosts files."""
     return str(hop.host) if hop.port == _PORT else f"[{hop.host}]:{hop.port}"
 
 
-def _words(fault: Exception) -> str:
-    """What went wrong, on one line."""
+def _message(fault: Exception) -> str:
+    """Return the error's message on one line."""
     if isinstance(fault, NoValidConnectionsError):
         fault = next(iter(fault.errors.values()))
     if isinstance(fault, TimeoutError):

@@ -1,4 +1,4 @@
-"""One command on a node, with the caller's own standard input, output and error: `millrace exec`."""
+"""`millrace exec`: run one command on a node with the caller's standard input, output and error."""
 
 import os
 import shlex
@@ -18,11 +18,11 @@ _PIECE = 64 * 1024
 
 
 async def execute(host: Host, command: Sequence[str]) -> int:
-    """Run a command on a host; return its exit status, 128 and the number of the signal if one ended it.
+    """Run a command on a host; return its exit status, or 128 plus the signal's number if a signal ended it.
 
     Args:
-        host: where.
-        command: the program and its arguments, which arrive as they are.
+        host: the host.
+        command: the program and its arguments, passed unchanged.
 
     Raises:
         MillraceError: the host cannot be reached, or the connection broke.
@@ -30,13 +30,13 @@ async def execute(host: Host, command: Sequence[str]) -> int:
     with ThreadPoolExecutor() as threads:
         connection = Connection(host, threads, settings_of(host))
         try:
-            # The shell waits, so that it can tell of a signal: paramiko passes over what sshd says of one.
+            # The shell waits and turns a signal into an exit status, because paramiko ignores sshd's signal message.
             channel = await open_command(connection, shlex.join(["exec", "sh", "-c", '"$@"; exit $?', "sh", *command]))
-            Thread(target=_give, args=(channel,), daemon=True).start()
-            error = connection.do(_pass, channel.recv_stderr, 2)
-            await connection.do(_pass, channel.recv, 1)
+            Thread(target=_forward_input, args=(channel,), daemon=True).start()
+            error = connection.run_blocking(_forward_output, channel.recv_stderr, 2)
+            await connection.run_blocking(_forward_output, channel.recv, 1)
             await error
-            status = await connection.do(channel.recv_exit_status)
+            status = await connection.run_blocking(channel.recv_exit_status)
         finally:
             await connection.close()
     if status < 0:
@@ -44,8 +44,8 @@ async def execute(host: Host, command: Sequence[str]) -> int:
     return status
 
 
-def _give(channel: paramiko.Channel) -> None:
-    """Pass on our standard input until one of both ends."""
+def _forward_input(channel: paramiko.Channel) -> None:
+    """Forward standard input until it or the channel ends."""
     try:
         while piece := os.read(0, _PIECE):
             channel.sendall(piece)
@@ -54,8 +54,8 @@ def _give(channel: paramiko.Channel) -> None:
         return
 
 
-def _pass(receive: Callable[[int], bytes], descriptor: int) -> None:
-    """Pass on what the command writes until it writes no more."""
+def _forward_output(receive: Callable[[int], bytes], descriptor: int) -> None:
+    """Forward the command's output until it ends."""
     while piece := receive(_PIECE):
         while piece:
             piece = piece[os.write(descriptor, piece) :]

@@ -1,4 +1,4 @@
-"""The controller's end of a node's keeper (`controller.ssh.node_lease_daemon`): one per connection, started with it."""
+"""Client of the lease daemon on a node (`controller.ssh.node_lease_daemon`), which it starts over the connection."""
 
 import asyncio
 import json
@@ -19,23 +19,23 @@ from inventory.errors import RunError, UnfitError
 from inventory.foreign import printable
 
 START_S = WAIT_S + 30.0
-"""How long a keeper may take to have the node."""
+"""Timeout for the daemon to acquire the node."""
 
 ANSWER_S = 120.0
-"""How long an answer may take; checksums of large files need the node's disk."""
+"""Timeout of a reply; checksums of large files depend on the node's disk."""
 
 LEAVE_S = 10.0
-"""How long it may take to clean up."""
+"""Timeout for the daemon's clean-up."""
 
 MISSING = 127
-"""Status of a shell that does not find the program."""
+"""Exit status of a shell that does not find the program."""
 
 
 SHA256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
-class Answer(TypedDict, total=False):
-    """What a keeper says; each answer has what belongs to its question."""
+class LeaseReply(TypedDict, total=False):
+    """A reply of the daemon; which keys it has depends on the request."""
 
     version: str
     refused: str
@@ -47,54 +47,54 @@ class Answer(TypedDict, total=False):
 
 
 NEEDED: Mapping[str, str] = {"list": "files", "sum": "sha256", "free": "free_bytes"}
-"""Question -> what its answer must have."""
+"""Request -> key that its reply must have."""
 
 
 class NodeLease:
-    """A node, kept for one campaign; opened again with the connection when that breaks."""
+    """Lease of a node for one campaign; reacquired after the connection broke."""
 
     def __init__(self, connection: Connection, campaign: str, owner: str) -> None:
-        """Describe it.
+        """Prepare the lease.
 
         Args:
-            connection: to the node.
-            campaign: the name of its folder on the node.
-            owner: whom a second campaign is told of.
+            connection: connection to the node.
+            campaign: name of the campaign's folder on the node.
+            owner: description of the campaign, shown to a second campaign.
         """
         self.connection = connection
         self.folder = f"{connection.host.work}/{campaign}"
         self._campaign, self._owner = campaign, owner
         self._program: RemoteProgram | None = None
-        self._beating: asyncio.Task[None] | None = None
-        self._turn = asyncio.Lock()
+        self._heartbeat_task: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
 
-    async def ask(self, do: str, **what: str) -> Answer:
-        """One request; opens what is not open.
+    async def request(self, do: str, **what: str) -> LeaseReply:
+        """Send one request and return its reply; acquire the lease if necessary.
 
         Raises:
-            RunError: the node cannot be reached, or cannot do it.
-            UnfitError: it cannot be used.
+            RunError: the node cannot be reached, or the request fails there.
+            UnfitError: the node cannot be used.
         """
-        async with self._turn:
-            answer = await self._ask(await self._open(), ANSWER_S, {"do": do, **what})
-        if "failed" in answer:
-            raise RunError(f"node {self.name}: {answer['failed']}")
-        if do in NEEDED and NEEDED[do] not in answer:
-            raise RunError(f"node {self.name}: its keeper answers {do!r} without {NEEDED[do]!r}")
-        return answer
+        async with self._lock:
+            reply = await self._exchange(await self._open(), ANSWER_S, {"do": do, **what})
+        if "failed" in reply:
+            raise RunError(f"node {self.name}: {reply['failed']}")
+        if do in NEEDED and NEEDED[do] not in reply:
+            raise RunError(f"node {self.name}: its lease daemon answers {do!r} without {NEEDED[do]!r}")
+        return reply
 
     async def open(self) -> None:
-        """Have the node, if that is not so already.
+        """Acquire the lease if necessary.
 
         Raises:
-            MillraceError: see `ask`.
+            MillraceError: see `request`.
         """
-        async with self._turn:
+        async with self._lock:
             await self._open()
 
     async def close(self) -> None:
-        """Have the node cleaned up and free; one that cannot be reached does that by itself."""
-        async with self._turn:
+        """Clean up the node and release it; an unreachable node does that by itself."""
+        async with self._lock:
             program = self._program
             if program is not None and program.is_running:
                 with suppress(ConnectionError, TimeoutError):
@@ -105,12 +105,12 @@ class NodeLease:
 
     @property
     def name(self) -> str:
-        """Of the node."""
+        """Name of the node."""
         return self.connection.host.name
 
     @property
     def is_open(self) -> bool:
-        """Whether the node is ours, as far as is known here."""
+        """Whether the lease is held, as far as is known here."""
         return self._program is not None and self._program.is_running
 
     async def _open(self) -> RemoteProgram:
@@ -119,68 +119,69 @@ class NodeLease:
         await self._end()
         host = self.connection.host
         python = f"{host.home}/venv/bin/python"
-        words = [python, "-P", "-m", "controller.ssh.node_lease_daemon", host.work, self._campaign, self._owner]
-        program = RemoteProgram(await open_command(self.connection, f"cd / && exec {shlex.join(words)}"))
+        command = [python, "-P", "-m", "controller.ssh.node_lease_daemon", host.work, self._campaign, self._owner]
+        program = RemoteProgram(await open_command(self.connection, f"cd / && exec {shlex.join(command)}"))
         try:
             async with asyncio.timeout(START_S):
-                said = _decoded(await program.read_line())
-            if said is None:
+                reply = _decoded(await program.read_line())
+            if reply is None:
                 status, complaint = await program.wait(), program.complaint
                 if status == MISSING:
                     complaint = f"there is no {python}; provision the node first"
                 raise UnfitError(
-                    f"node {self.name}: {printable(complaint) or f'its keeper ended with status {status}'}"
+                    f"node {self.name}: {printable(complaint) or f'its lease daemon ended with status {status}'}"
                 )
         except TimeoutError:
             program.kill()
-            raise RunError(f"node {self.name}: its keeper did not start within {START_S:.0f} s") from None
+            raise RunError(f"node {self.name}: its lease daemon did not start within {START_S:.0f} s") from None
         except BaseException as fault:
             program.kill()
             if isinstance(fault, RunError):
                 raise RunError(f"node {self.name}: {fault}") from None
             raise
-        if "refused" in said:
-            raise UnfitError(f"node {self.name}: {printable(said['refused'])}")
-        theirs = said.get("version", "of an unknown version")
-        if theirs != version("millrace"):
+        if "refused" in reply:
+            raise UnfitError(f"node {self.name}: {printable(reply['refused'])}")
+        remote_version = reply.get("version", "of an unknown version")
+        if remote_version != version("millrace"):
             program.kill()
             raise UnfitError(
-                f"node {self.name} has Millrace {printable(theirs)}, this is {version('millrace')}; provision it again"
+                f"node {self.name} has Millrace {printable(remote_version)}, this is "
+                f"{version('millrace')}; provision it again"
             )
         self._program = program
-        self._beating = asyncio.create_task(self._beat(program))
+        self._heartbeat_task = asyncio.create_task(self._send_heartbeats(program))
         return program
 
-    async def _ask(self, program: RemoteProgram, seconds: float, request: Mapping[str, str]) -> Answer:
-        """Ask, and wait for the answer. A keeper that has not answered one question is asked no other."""
-        answer = None
+    async def _exchange(self, program: RemoteProgram, seconds: float, request: Mapping[str, str]) -> LeaseReply:
+        """Send a request and wait for its reply; after a missing reply the daemon is not used again."""
+        reply = None
         try:
             with suppress(ConnectionError, RunError):
                 async with asyncio.timeout(seconds):
                     await program.write(_line(request))
-                    answer = _decoded(await program.read_line())
+                    reply = _decoded(await program.read_line())
         except TimeoutError:
-            await self.connection.give_up()
+            await self.connection.discard()
         finally:
-            if answer is None:
+            if reply is None:
                 program.kill()
-        if answer is None:
-            raise RunError(f"node {self.name}: the keeper of the node does not answer")
-        return answer
+        if reply is None:
+            raise RunError(f"node {self.name}: its lease daemon does not answer")
+        return reply
 
-    async def _beat(self, program: RemoteProgram) -> None:
+    async def _send_heartbeats(self, program: RemoteProgram) -> None:
         with suppress(RunError):
             while True:
                 await asyncio.sleep(HEARTBEAT_S)
-                async with self._turn:
-                    await self._ask(program, SILENCE_S, {"do": "beat"})
+                async with self._lock:
+                    await self._exchange(program, SILENCE_S, {"do": "beat"})
 
     async def _end(self) -> None:
         program, self._program = self._program, None
-        beating, self._beating = self._beating, None
-        if beating is not None:
-            # It may wait for its turn, which is ours; it does nothing more when it gets it.
-            beating.cancel()
+        heartbeat_task, self._heartbeat_task = self._heartbeat_task, None
+        if heartbeat_task is not None:
+            # The task may be waiting for the lock that we hold; it ends there.
+            heartbeat_task.cancel()
         if program is not None:
             program.kill()
 
@@ -189,9 +190,9 @@ def _line(request: Mapping[str, str]) -> bytes:
     return json.dumps(request).encode() + b"\n"
 
 
-def _decoded(line: bytes) -> Answer | None:
-    """What it said; None when it has ended or speaks nonsense."""
+def _decoded(line: bytes) -> LeaseReply | None:
+    """Return the decoded reply; None when the daemon has ended or the reply is invalid."""
     try:
-        return msgspec.json.decode(line, type=Answer)
+        return msgspec.json.decode(line, type=LeaseReply)
     except NONSENSE:
         return None

@@ -1,22 +1,22 @@
-"""`python -P -m controller.ssh.node_lease_daemon WORK CAMPAIGN OWNER`: holds a node for one campaign.
+"""`python -P -m controller.ssh.node_lease_daemon WORK CAMPAIGN OWNER`: holds the lease of a node for one campaign.
 
-Runs on the node. It holds the lock of the folder WORK, below which it makes a folder for the campaign, and does for the
-controller what SFTP cannot. Requests and answers are JSON, one object per line, on standard input and output:
+Runs on the node. It locks the folder WORK, creates the campaign's folder in it, and performs operations that SFTP does
+not have. Requests and replies are JSON, one object per line, on standard input and output:
 
-    -> {"version", "free_bytes"}              at once; or {"refused": reason}
+    -> {"version", "free_bytes"}              at the start; or {"refused": reason}
     <- {"do": "beat"}                         every second; -> {}
     <- {"do": "list", "folder", "pattern"}    -> {"files": [[name, bytes, SHA-256], ...]}; none without a folder
     <- {"do": "sum", "file"}                  -> {"sha256"}, null without a file
-    <- {"do": "place", "source", "target"}    a second name for a file; -> {}
+    <- {"do": "place", "source", "target"}    hard link; -> {}
     <- {"do": "remove", "folder"}             -> {}
     <- {"do": "free"}                         -> {"free_bytes"}
     <- {"do": "end", "mark"}                  ends processes with this environment entry; -> {"ended"}
-    <- {"do": "leave"}                        it cleans up and exits
+    <- {"do": "leave"}                        cleans up and exits
 
-Paths are below the campaign's folder. A request that fails is answered by {"failed": reason}. What earlier campaigns
-left, processes and folders, is removed at the start: they are over, or they would hold the lock. When the controller is
-gone, because the input ends or no word has come for a while, all that runs here for it is ended, and the node is free.
-The folder stays a little longer, for the same campaign may come back by another connection.
+Paths are relative to the campaign's folder. The reply to a failed request is {"failed": reason}. Processes and folders
+of earlier campaigns are removed at the start; these campaigns have ended, because the lock is free. When the input ends
+or no request arrives for `SILENCE_S`, the controller is gone: its processes are ended and the lock is released. The
+folder stays for `LINGER_S`, because the campaign may reconnect.
 """
 
 import fcntl
@@ -38,36 +38,36 @@ from agents.protocol import SILENCE_S
 from controller.host.process_identity import end, marked
 
 WORK = "MILLRACE_WORK"
-"""Environment variable of every process that a controller starts on a node: the node's folder for work."""
+"""Environment variable of every process that a controller starts on a node: the node's work folder."""
 
 LOCK = ".lock"
 
 WAIT_S = 25.0
-"""How long a campaign waits for the keeper that it had here before its connection broke, or for one that is leaving."""
+"""How long a campaign waits for its own earlier daemon, whose connection broke, or for one that is exiting."""
 
 LINGER_S = 30.0
-"""How long the folder stays for a campaign whose connection broke."""
+"""How long the folder of a campaign is kept after its connection broke."""
 
 _OURS = re.compile(r"campaign-[0-9a-f]{32}")
-"""Names of campaigns' folders; nothing else in the folder for work is ever removed."""
+"""Names of campaigns' folders; nothing else in the work folder is ever removed."""
 
 _PIECE = 1024 * 1024
 
-Answer = Mapping[str, Any]
+Reply = Mapping[str, Any]
 
 
 class LeaseRefused(Exception):  # noqa: N818 - an answer
-    """The node cannot be had; why."""
+    """The lease cannot be acquired; the message gives the reason."""
 
 
-class Claim:
-    """The lock of a node's folder for work."""
+class WorkLock:
+    """Lock of a node's work folder."""
 
     def __init__(self, work: Path, campaign: str, owner: str) -> None:
-        """Take it.
+        """Acquire the lock.
 
         Raises:
-            Refused: another campaign has it, or the folder cannot be used.
+            LeaseRefused: another campaign holds it, or the folder cannot be used.
         """
         try:
             work.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -75,27 +75,27 @@ class Claim:
         except OSError as fault:
             raise LeaseRefused(f"{work} cannot be used: {fault.strerror}") from None
         until = time.monotonic() + WAIT_S
-        while not self.take():
+        while not self.try_acquire():
             holder, _, name = self._text().partition("\n")
             if holder not in {campaign, ""} or time.monotonic() > until:
                 raise LeaseRefused(f"it is in use by {name or 'a campaign that did not leave its name'}")
             time.sleep(0.1)
         self._write(f"{campaign}\n{owner}")
 
-    def take(self) -> bool:
-        """Take the lock if nobody has it; return whether it is ours."""
+    def try_acquire(self) -> bool:
+        """Acquire the lock if it is free; return whether it is held now."""
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True
 
-    def leave(self) -> None:
-        """Say that it will be free in a moment."""
+    def announce_release(self) -> None:
+        """Announce in the lock file that the lock is about to be released."""
         self._write("")
 
-    def free(self) -> None:
-        """Let others have it."""
+    def release(self) -> None:
+        """Release the lock."""
         fcntl.flock(self._handle, fcntl.LOCK_UN)
 
     def _text(self) -> str:
@@ -107,34 +107,34 @@ class Claim:
 
 
 class NodeLeaseDaemon:
-    """Does what it is asked for, below the campaign's folder."""
+    """Handler of requests, which operate below the campaign's folder."""
 
     def __init__(self, folder: Path, mark: str) -> None:
         self._folder, self._mark = folder, mark
-        self._work: Mapping[str, Callable[[Mapping[str, str]], Answer]] = {
+        self._handlers: Mapping[str, Callable[[Mapping[str, str]], Reply]] = {
             "beat": lambda _: {},
             "list": self._list,
-            "sum": lambda asked: {"sha256": _sum(self._at(asked["file"]))},
+            "sum": lambda request: {"sha256": _sum(self._at(request["file"]))},
             "place": self._place,
             "remove": self._remove,
             "free": lambda _: {"free_bytes": self.free_bytes},
-            "end": lambda asked: {"ended": len(self.end(asked["mark"]))},
+            "end": lambda request: {"ended": len(self.end(request["mark"]))},
         }
 
     @property
     def free_bytes(self) -> int:
-        """What an unprivileged process may still write."""
+        """Disk space available to unprivileged processes."""
         return shutil.disk_usage(self._folder).free
 
-    def answer(self, asked: Mapping[str, str]) -> Answer:
-        """Do it."""
+    def handle(self, request: Mapping[str, str]) -> Reply:
+        """Handle a request and return the reply."""
         try:
-            return self._work[asked["do"]](asked)
+            return self._handlers[request["do"]](request)
         except (OSError, ValueError) as fault:
             return {"failed": str(fault)}
 
     def end(self, mark: str) -> list[int]:
-        """End the processes with this entry in their environment, and what they start meanwhile."""
+        """End the processes with this entry in their environment, and processes that they start meanwhile."""
         ended: list[int] = []
         while found := [p for p in marked(mark.encode()) if p.pid not in ended]:
             end(found)
@@ -142,7 +142,7 @@ class NodeLeaseDaemon:
         return ended
 
     def end_all(self) -> None:
-        """End all that runs here for a controller."""
+        """End all processes that a controller has started here."""
         self.end(self._mark)
 
     def remove_others(self) -> None:
@@ -157,22 +157,22 @@ class NodeLeaseDaemon:
             raise ValueError(f"{path} is not below {self._folder}")
         return found
 
-    def _list(self, asked: Mapping[str, str]) -> Answer:
-        folder = self._at(asked["folder"])
-        names = sorted(path for path in folder.glob(asked["pattern"]) if path.is_file()) if folder.is_dir() else []
+    def _list(self, request: Mapping[str, str]) -> Reply:
+        folder = self._at(request["folder"])
+        names = sorted(path for path in folder.glob(request["pattern"]) if path.is_file()) if folder.is_dir() else []
         return {"files": [[path.name, path.stat().st_size, _sum(path)] for path in names]}
 
-    def _place(self, asked: Mapping[str, str]) -> Answer:
-        source, target = self._at(asked["source"]), self._at(asked["target"])
+    def _place(self, request: Mapping[str, str]) -> Reply:
+        source, target = self._at(request["source"]), self._at(request["target"])
         target.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
             target.unlink()
         target.hardlink_to(source)
         return {}
 
-    def _remove(self, asked: Mapping[str, str]) -> Answer:
+    def _remove(self, request: Mapping[str, str]) -> Reply:
         with suppress(FileNotFoundError):
-            shutil.rmtree(self._at(asked["folder"]))
+            shutil.rmtree(self._at(request["folder"]))
         return {}
 
 
@@ -187,49 +187,49 @@ def _sum(path: Path) -> str | None:
     return digest.hexdigest()
 
 
-def _say(answer: Answer) -> None:
-    sys.stdout.write(json.dumps(answer) + "\n")
+def _send(reply: Reply) -> None:
+    sys.stdout.write(json.dumps(reply) + "\n")
     sys.stdout.flush()
 
 
-def serve(keeper: NodeLeaseDaemon) -> bool:
-    """Answer until the controller leaves; return whether it said so."""
+def serve(daemon: NodeLeaseDaemon) -> bool:
+    """Handle requests until the controller leaves or is gone; return whether it sent `leave`."""
     waiting = b""
     while select.select([0], [], [], SILENCE_S)[0]:
         piece = os.read(0, _PIECE)
         if not piece:
             return False
         *lines, waiting = (waiting + piece).split(b"\n")
-        for asked in map(json.loads, lines):
-            if asked["do"] == "leave":
+        for request in map(json.loads, lines):
+            if request["do"] == "leave":
                 return True
-            _say(keeper.answer(asked))
+            _send(daemon.handle(request))
     return False
 
 
 def main(work: str, campaign: str, owner: str) -> int:
-    """Keep the node; return the exit status."""
+    """Hold the lease; return the exit status."""
     root = Path(work)
     folder = root / campaign
     try:
-        claim = Claim(root, campaign, owner)
+        lock = WorkLock(root, campaign, owner)
     except LeaseRefused as fault:
-        _say({"refused": str(fault)})
+        _send({"refused": str(fault)})
         return 3
-    keeper = NodeLeaseDaemon(folder, f"{WORK}={work}")
-    keeper.end_all()
-    keeper.remove_others()
+    daemon = NodeLeaseDaemon(folder, f"{WORK}={work}")
+    daemon.end_all()
+    daemon.remove_others()
     folder.mkdir(mode=0o700, exist_ok=True)
     left = False
     with suppress(BrokenPipeError):
-        _say({"version": version("millrace"), "free_bytes": keeper.free_bytes})
-        left = serve(keeper)
-    claim.leave()
-    keeper.end_all()
+        _send({"version": version("millrace"), "free_bytes": daemon.free_bytes})
+        left = serve(daemon)
+    lock.announce_release()
+    daemon.end_all()
     if not left:
-        claim.free()
+        lock.release()
         time.sleep(LINGER_S)
-    if left or claim.take():
+    if left or lock.try_acquire():
         shutil.rmtree(folder, ignore_errors=True)
     return 0
 

@@ -1,6 +1,6 @@
-"""A program that runs on a node, with its standard input and output here.
+"""Program on a node whose standard input and output are forwarded over SSH.
 
-paramiko's channels make their callers wait, so that every program has a thread that reads and one that writes.
+paramiko's channels block, so that every program has one thread for reading and one for writing.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ T = TypeVar("T")
 _PIECE = 256 * 1024
 
 LOST = 255
-"""Exit status when the connection was lost before the program said how it ended, as OpenSSH gives it."""
+"""Exit status when the connection was lost before the program ended, as with OpenSSH."""
 
 POLL_S = 0.02
 
@@ -30,7 +30,7 @@ _MOST_COMPLAINT = 2000
 
 
 async def open_command(connection: Connection, command: str) -> paramiko.Channel:
-    """Have the login shell of a node run a command; return the channel to it.
+    """Run a command in the login shell of a node; return its channel.
 
     Raises:
         MillraceError: the node cannot be reached.
@@ -38,7 +38,7 @@ async def open_command(connection: Connection, command: str) -> paramiko.Channel
     """
     channel = await connection.channel()
     try:
-        await connection.do(channel.exec_command, command)
+        await connection.run_blocking(channel.exec_command, command)
     except (paramiko.SSHException, EOFError, OSError) as fault:
         channel.close()
         raise RunError(f"node {connection.host.name}: {fault or 'the connection broke'}") from None
@@ -49,30 +49,30 @@ async def open_command(connection: Connection, command: str) -> paramiko.Channel
 
 
 class RemoteProgram:
-    """One command on a node. sshd gives it a session of its own."""
+    """One command on a node; sshd runs it in a new session."""
 
     def __init__(self, channel: paramiko.Channel) -> None:
-        """Take over what `open_command` returns."""
+        """Take over the channel returned by `open_command`."""
         self._channel = channel
         self._reader = ThreadPoolExecutor(1, "ssh-read")
         self._writer = ThreadPoolExecutor(1, "ssh-write")
         self._waiting = bytearray()
-        self._over = False
+        self._has_closed = False
 
     @property
     def pid(self) -> int | None:
-        """None: it runs elsewhere."""
+        """None: it runs on another host."""
         return None
 
     @property
     def has_ended(self) -> bool:
-        """Whether its end is known here, or it cannot be known any more."""
+        """Whether it has ended, or its end can no longer be known."""
         return self._channel.exit_status_ready()
 
     @property
     def is_running(self) -> bool:
-        """Whether it can still be spoken with, as far as is known here."""
-        return not (self._over or self.has_ended)
+        """Whether it still reads and writes, as far as is known here."""
+        return not (self._has_closed or self.has_ended)
 
     async def read_line(self) -> bytes:
         """See `controller.nodes.transport.Remote`."""
@@ -84,9 +84,9 @@ class RemoteProgram:
             searched = len(self._waiting)
             if searched > MAX_LINE:
                 raise RunError(f"a line of more than {MAX_LINE} bytes")
-            piece = b"" if self._over else await self._in(self._reader, self._receive)
+            piece = b"" if self._has_closed else await self._run_in(self._reader, self._receive)
             if not piece:
-                self._over = True
+                self._has_closed = True
                 if not self._is_connected:
                     raise RunError("the SSH connection broke")
                 end = len(self._waiting) - 1
@@ -98,40 +98,40 @@ class RemoteProgram:
 
     async def write(self, line: bytes) -> None:
         """See `controller.nodes.transport.Remote`."""
-        if self._over:
+        if self._has_closed:
             raise ConnectionError("it has ended")
         try:
-            await self._in(self._writer, self._channel.sendall, line)
+            await self._run_in(self._writer, self._channel.sendall, line)
         except (OSError, EOFError, paramiko.SSHException) as fault:
             raise ConnectionError(str(fault)) from None
 
     def end_input(self) -> None:
         """See `controller.nodes.transport.Remote`."""
-        if not self._over:
+        if not self._has_closed:
             self._writer.submit(self._shut)
 
     async def wait(self) -> int:
-        """Its exit status, negative for a signal; `LOST` when that was never told."""
+        """Wait for its end; return its exit status, negative for a signal, or `LOST` if it is unknown."""
         while not self.has_ended:
             await asyncio.sleep(POLL_S)
         status = self._channel.recv_exit_status()
         if status < 0:
             return LOST
-        # Shells tell a signal by its number and 128.
+        # Shells report a signal as 128 plus its number.
         return SIGNALLED - status if SIGNALLED < status <= SIGNALLED + MOST_SIGNALS else status
 
     def kill(self) -> None:
-        """Close the channel: the program sees the end of its input, and can write no more."""
-        self._over = True
+        """Close the channel, and with it the program's input and output."""
+        self._has_closed = True
         self._channel.close()
         for thread in (self._reader, self._writer):
             thread.shutdown(wait=False)
 
     @property
     def complaint(self) -> str:
-        """The beginning of what it has written to standard error, on one line; after its end."""
-        said = self._channel.recv_stderr(_MOST_COMPLAINT) if self._channel.recv_stderr_ready() else b""
-        return " ".join(said.decode(errors="replace").split())
+        """Beginning of its standard error on one line; read after its end."""
+        text = self._channel.recv_stderr(_MOST_COMPLAINT) if self._channel.recv_stderr_ready() else b""
+        return " ".join(text.decode(errors="replace").split())
 
     @property
     def _is_connected(self) -> bool:
@@ -147,5 +147,5 @@ class RemoteProgram:
         with suppress(OSError, EOFError):
             self._channel.shutdown_write()
 
-    async def _in(self, thread: ThreadPoolExecutor, work: Callable[..., T], *arguments: Any) -> T:
+    async def _run_in(self, thread: ThreadPoolExecutor, work: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(thread, work, *arguments)

@@ -1,8 +1,7 @@
-"""What OpenSSH itself would do to reach a host.
+"""Connection settings of a host, as OpenSSH itself resolves them.
 
-`ssh -G` reads `~/.ssh/config` and the system's file with everything that stands in them (Include, Match, tokens), and
-the arguments that the inventory gives. Its answer goes to Fabric, so that the control channel takes the same way as
-Ansible and as a user's own `ssh`.
+`ssh -G` evaluates `~/.ssh/config` and the system's configuration (Include, Match, tokens) and the arguments of the
+inventory. Its output configures Fabric, so that the control channel uses the same route as Ansible and `ssh`.
 """
 
 import subprocess
@@ -18,21 +17,21 @@ from inventory.errors import InputError, UnfitError
 
 _MOST_HOPS = 10
 
-_ASK_S = 30.0
+_QUERY_S = 30.0
 
-_OF_USE = ("hostname", "user", "port", "proxyjump", "proxycommand")
+_USED = ("hostname", "user", "port", "proxyjump", "proxycommand")
 
-Answer = Sequence[tuple[str, str]]
-"""Keywords in small letters with their values; some come more than once."""
+SshOptions = Sequence[tuple[str, str]]
+"""Lower-case keywords with their values; some occur more than once."""
 
 
 @dataclass(frozen=True)
-class Way:
-    """What counts for one host, or one jump host on the way to it.
+class HostSettings:
+    """Settings of one host or jump host.
 
     Attributes:
-        known_hosts: files with keys of hosts, those of the user before those of the system.
-        allows_agent: whether keys of the SSH agent may be tried.
+        known_hosts: known_hosts files, the user's before the system's.
+        allows_agent: whether keys of the SSH agent may be used.
     """
 
     known_hosts: tuple[Path, ...]
@@ -41,19 +40,19 @@ class Way:
 
 @dataclass(frozen=True)
 class SshSettings:
-    """How a host is reached.
+    """Settings of a host and its jump hosts.
 
     Attributes:
-        config: what Fabric looks hosts up in: this one, and all jump hosts on the way.
-        ways: by name, as `config` knows it.
+        config: Fabric's configuration of the host and all jump hosts.
+        hosts: other settings, by the name of the host in `config`.
     """
 
     config: Config
-    ways: Mapping[str, Way]
+    hosts: Mapping[str, HostSettings]
 
 
 def arguments_of(host: Host) -> list[str]:
-    """What follows `ssh` on a command line that reaches the host as its inventory says, the host included."""
+    """Return the arguments of an `ssh` command that reaches the host as its inventory specifies, with the host."""
     given = list(host.ssh_args)
     for option, value in (("-p", host.ssh_port), ("-l", host.ssh_user), ("-i", host.ssh_key)):
         if value is not None:
@@ -62,27 +61,27 @@ def arguments_of(host: Host) -> list[str]:
 
 
 def settings_of(host: Host) -> SshSettings:
-    """Ask OpenSSH.
+    """Return OpenSSH's settings for a host.
 
     Raises:
         UnfitError: there is no OpenSSH client.
         InputError: an argument or the user's configuration is wrong.
     """
-    answers = {host.ssh_host: _ask(host.name, arguments_of(host))}
+    found = {host.ssh_host: _query(host.name, arguments_of(host))}
     ahead = [host.ssh_host]
     while ahead:
-        for hop in _hops(answers[ahead.pop()]):
-            # A jump host is looked up by its own name; what the inventory says of the node is not meant for it.
+        for hop in _hops(found[ahead.pop()]):
+            # A jump host is looked up by its own name, without the inventory's arguments for the node.
             name = hop.rpartition("@")[2].partition(":")[0]
-            if name not in answers and len(answers) <= _MOST_HOPS:
-                answers[name] = _ask(host.name, [*file_of(host.ssh_args), name])
+            if name not in found and len(found) <= _MOST_HOPS:
+                found[name] = _query(host.name, [*file_of(host.ssh_args), name])
                 ahead.append(name)
-    text = "\n".join(_section(name, answer) for name, answer in answers.items())
+    text = "\n".join(_section(name, options) for name, options in found.items())
     config = Config(ssh_config=SSHConfig.from_text(text), lazy=True)
-    return SshSettings(config, {name: _way(answer) for name, answer in answers.items()})
+    return SshSettings(config, {name: _host_settings(options) for name, options in found.items()})
 
 
-def _ask(node: str, arguments: Sequence[str]) -> Answer:
+def _query(node: str, arguments: Sequence[str]) -> SshOptions:
     try:
         found = subprocess.run(
             ["ssh", "-G", *arguments],
@@ -90,25 +89,25 @@ def _ask(node: str, arguments: Sequence[str]) -> Answer:
             text=True,
             check=False,
             stdin=subprocess.DEVNULL,
-            timeout=_ASK_S,
+            timeout=_QUERY_S,
         )
     except FileNotFoundError:
         raise UnfitError("there is no ssh on this machine; install the OpenSSH client") from None
     except subprocess.TimeoutExpired:
-        raise UnfitError(f"node {node}: ssh -G {' '.join(arguments)} gives no answer") from None
+        raise UnfitError(f"node {node}: ssh -G {' '.join(arguments)} does not answer") from None
     if found.returncode:
         raise InputError(f"node {node}: ssh -G {' '.join(arguments)}: {found.stderr.strip()}")
     pairs = (line.partition(" ") for line in found.stdout.splitlines())
     return [(keyword.lower(), value.strip()) for keyword, _, value in pairs]
 
 
-def _hops(said: Answer) -> list[str]:
-    hops = dict(said).get("proxyjump", "none")
+def _hops(output: SshOptions) -> list[str]:
+    hops = dict(output).get("proxyjump", "none")
     return [] if hops == "none" else [hop.removeprefix("ssh://") for hop in hops.split(",")]
 
 
 def file_of(arguments: Sequence[str]) -> list[str]:
-    """The argument that names another configuration file; it is the only one that OpenSSH hands on to jump hosts."""
+    """Return the argument `-F FILE`, if given; it is the only one that OpenSSH passes on to jump hosts."""
     for at, argument in enumerate(arguments):
         if argument == "-F":
             return list(arguments[at : at + 2])
@@ -117,19 +116,19 @@ def file_of(arguments: Sequence[str]) -> list[str]:
     return []
 
 
-def _way(said: Answer) -> Way:
-    values = dict(said)
+def _host_settings(output: SshOptions) -> HostSettings:
+    values = dict(output)
     known = [*values.get("userknownhostsfile", "").split(), *values.get("globalknownhostsfile", "").split()]
-    return Way(
+    return HostSettings(
         known_hosts=tuple(Path(name).expanduser() for name in known if name != "none"),
         allows_agent=values.get("identitiesonly") != "yes" and values.get("identityagent") != "none",
     )
 
 
-def _section(host: str, said: Answer) -> str:
-    """The part of an answer that Fabric works with, as a section of an SSH configuration."""
-    of_use = [f"  {keyword} {value}" for keyword, value in said if keyword in _OF_USE and value != "none"]
-    # OpenSSH names all files that it would look for; one that is not there would end the login.
-    named = dict.fromkeys(value for keyword, value in said if keyword == "identityfile")
+def _section(host: str, output: SshOptions) -> str:
+    """Return the settings that Fabric uses, as a section of an SSH configuration."""
+    used = [f"  {keyword} {value}" for keyword, value in output if keyword in _USED and value != "none"]
+    # OpenSSH lists all candidate files; a missing one would make the login fail.
+    named = dict.fromkeys(value for keyword, value in output if keyword == "identityfile")
     keys = [f"  identityfile {name}" for name in named if Path(name).expanduser().is_file()]
-    return "\n".join([f"Host {host}", *of_use, *keys])
+    return "\n".join([f"Host {host}", *used, *keys])

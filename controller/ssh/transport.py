@@ -1,4 +1,4 @@
-"""A node that is reached over SSH, as a run sees it: see `controller.nodes.transport.Transport`."""
+"""Transport to a node over SSH; see `controller.nodes.transport.Transport`."""
 
 import secrets
 import shlex
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from paramiko import Channel
 
-from controller.nodes.transport import Moved, Remote, untold
+from controller.nodes.transport import OnProgress, Remote, ignore_progress
 from controller.ssh.files import RemoteFiles
 from controller.ssh.node_lease import NodeLease
 from controller.ssh.node_lease_daemon import WORK
@@ -15,76 +15,76 @@ from controller.ssh.program import RemoteProgram, open_command
 from inventory.errors import MillraceError
 
 AGENT = "MILLRACE_AGENT"
-"""Environment variable by which the processes of one agent are told from all others on its node."""
+"""Environment variable that identifies the processes of one agent on its node."""
 
 
 class SshTransport:
-    """One folder on a node: that of one attempt at a run."""
+    """Transport to the folder of one attempt on a node."""
 
-    def __init__(self, keeping: NodeLease, files: RemoteFiles, name: str, staging: Path) -> None:
-        """Describe it; the folder is made with the first program or file.
+    def __init__(self, lease: NodeLease, files: RemoteFiles, name: str, staging: Path) -> None:
+        """Prepare the transport; the folder is created with the first program or file.
 
         Args:
-            keeping: of the node.
-            files: the node's.
-            name: of the folder, below the campaign's.
-            staging: a folder of this host, for what is fetched.
+            lease: lease of the node.
+            files: files of the node.
+            name: name of the folder, below the campaign's.
+            staging: folder on this host for fetched files.
         """
-        self.folder = f"{keeping.folder}/{name}"
-        self._keeping, self._files, self._name, self._staging = keeping, files, name, staging
+        self.folder = f"{lease.folder}/{name}"
+        self._lease, self._files, self._name, self._staging = lease, files, name, staging
 
     async def start(self, module: str) -> Remote:
-        """See `Transport.start`; what it prints before it has a log of its own goes to `stderr.log`."""
-        await self._keeping.open()
-        host, mark = self._keeping.connection.host, secrets.token_hex(8)
+        """See `Transport.start`; standard error goes to `stderr.log`."""
+        await self._lease.open()
+        host, mark = self._lease.connection.host, secrets.token_hex(8)
         environment = [f"{WORK}={host.work}", f"{AGENT}={mark}"]
         python = [f"{host.home}/venv/bin/python", "-P", "-m", module]
-        # The shell waits, so that it can tell of a signal: paramiko passes over what sshd says of one.
+        # The shell waits and turns a signal into an exit status, because paramiko ignores sshd's signal message.
         script = (
             f"umask 077; mkdir -p {shlex.quote(self.folder)} && cd {shlex.quote(self.folder)} && "
             f"{shlex.join(['env', *environment, *python])} 2>> stderr.log; exit $?"
         )
-        channel = await open_command(self._keeping.connection, shlex.join(["exec", "sh", "-c", script]))
-        return _Agent(channel, self._keeping, f"{AGENT}={mark}")
+        channel = await open_command(self._lease.connection, shlex.join(["exec", "sh", "-c", script]))
+        return _Agent(channel, self._lease, f"{AGENT}={mark}")
 
-    async def put(self, source: Path, target: str, moved: Moved = untold) -> None:
+    async def put(self, source: Path, target: str, on_progress: OnProgress = ignore_progress) -> None:
         """See `Transport.put`."""
-        await self._files.put(source, f"{self._name}/{target}", moved)
+        await self._files.put(source, f"{self._name}/{target}", on_progress)
 
-    async def keep(self, source: str, target: Path) -> None:
-        """See `Transport.keep`."""
-        await self._files.keep(f"{self._name}/{source}", target)
+    async def replicate(self, source: str, target: Path) -> None:
+        """See `Transport.replicate`."""
+        await self._files.replicate(f"{self._name}/{source}", target)
 
     async def fetch(self, source: str, pattern: str) -> Path:
-        """See `Transport.fetch`; a folder of this host with copies."""
+        """See `Transport.fetch`; returns a folder on this host with copies."""
         target = self._staging / source
         await self._files.fetch(f"{self._name}/{source}", pattern, target)
         return target
 
     async def remove(self) -> None:
-        """See `Transport.remove`; what cannot be removed now is removed with the campaign's folder."""
-        if self._keeping.is_open:
+        """See `Transport.remove`; if it fails, the folder is removed with the campaign's."""
+        if self._lease.is_open:
             with suppress(MillraceError):
-                await self._keeping.ask("remove", folder=self._name)
+                await self._lease.request("remove", folder=self._name)
 
 
 class _Agent(RemoteProgram):
-    """An agent; when it is killed, so is all that it has started."""
+    """An agent; killing it also kills all processes that it has started."""
 
-    def __init__(self, channel: Channel, keeping: NodeLease, mark: str) -> None:
+    def __init__(self, channel: Channel, lease: NodeLease, mark: str) -> None:
         super().__init__(channel)
-        self._keeping, self._mark, self._killed = keeping, mark, False
+        self._lease, self._mark, self._killed = lease, mark, False
 
     def kill(self) -> None:
-        # An agent sees the end of its input. One that takes no notice is ended by the keeper, which finds what belongs
-        # to it by its mark; where the keeper cannot be reached, it does so when the connection comes back, or ends.
+        # The agent sees the end of its input. If it ignores that, the lease daemon ends it and its children, which it
+        # finds by their mark; an unreachable daemon does so once it is reconnected or gives up the lease.
         self._killed = not self.has_ended
         super().kill()
 
     async def wait(self) -> int:
         status = await super().wait()
-        if self._killed and self._keeping.is_open:
+        if self._killed and self._lease.is_open:
             self._killed = False
             with suppress(MillraceError):
-                await self._keeping.ask("end", mark=self._mark)
+                await self._lease.request("end", mark=self._mark)
         return status

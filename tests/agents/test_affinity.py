@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from trees.processors import acpi_shared
 
-from agents.cpu.affinity import Affinity, as_list
+from agents.cpu.affinity import Affinity, format_cpus
 from agents.power.host import ROOT_VARIABLE
 from agents.protocol import CpusSet, RestoreCpus, SetCpus
 
@@ -41,15 +41,15 @@ def tasks(process: int) -> list[int]:
 
 def test_every_thread_gets_back_what_it_lacked_and_only_then_anything_is_told(child: int) -> None:
     affinity = Affinity()
-    assert affinity.give_back([child]) == []
+    assert affinity.restore_all([child]) == []
     assert len(tasks(child)) == 2
     for task in tasks(child):
         os.sched_setaffinity(task, {min(CPUS)})
-    (bound,) = affinity.give_back([child])
+    (bound,) = affinity.restore_all([child])
     assert (bound.process, bound.ok) == (child, True)
     assert bound.before == {min(CPUS)}
     assert {frozenset(os.sched_getaffinity(task)) for task in tasks(child)} == {frozenset(CPUS)}
-    assert affinity.give_back([child]) == []
+    assert affinity.restore_all([child]) == []
 
 
 def test_what_a_process_has_besides_is_not_taken(child: int) -> None:
@@ -58,12 +58,12 @@ def test_what_a_process_has_besides_is_not_taken(child: int) -> None:
         affinity = Affinity()
     finally:
         os.sched_setaffinity(0, CPUS)
-    assert affinity.give_back([child]) == []
+    assert affinity.restore_all([child]) == []
     assert os.sched_getaffinity(child) == CPUS
 
 
 def test_a_process_that_is_gone_is_left_out() -> None:
-    assert Affinity().give_back([2**22 + 1]) == []
+    assert Affinity().restore_all([2**22 + 1]) == []
 
 
 @pytest.mark.loopback
@@ -76,9 +76,9 @@ def test_an_agent_whose_cpus_are_set_has_its_own_back_and_says_so(start_agent, t
     rows = {setting.setting: setting for setting in agent.expect(CpusSet).settings}
     given = rows[f"CPUs of process {agent.pid}"]
     assert (given.before, given.asked, given.got, given.ok) == (
-        as_list({max(CPUS)}),
-        as_list(CPUS),
-        as_list(CPUS),
+        format_cpus({max(CPUS)}),
+        format_cpus(CPUS),
+        format_cpus(CPUS),
         True,
     )
     assert os.sched_getaffinity(agent.pid) == CPUS

@@ -185,7 +185,7 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("module", ["agents.worker", "agents.agent.agent"])
+@pytest.mark.parametrize("module", ["agents.worker.__main__", "agents.agent.agent"])
 def test_an_agent_that_still_begins_ends_with_its_controller(gone_within, module):
     command = [sys.executable, "-P", "-c", SLOW_TO_BEGIN, module]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as controller:

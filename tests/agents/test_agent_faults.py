@@ -18,7 +18,7 @@ def _agent_with_worker(folder: Path, body: str) -> tuple[str, ...]:
     """An agent whose workers run `body`: for what a worker that works would never do."""
     script = folder / "misbehaving.py"
     head = (
-        "import os, signal, sys, time\nfrom agents.worker.process.fork_server import become_worker\nbecome_worker()\n"
+        "import os, signal, sys, time\nfrom agents.worker.process.fork_server import run_fork_server\nbecome_worker()\n"
     )
     script.write_text(head + textwrap.dedent(body))
     code = f"import sys; from agents.agent.main import main; sys.exit(main(command=(sys.executable, {str(script)!r})))"
@@ -222,8 +222,8 @@ def test_a_helper_that_a_dead_worker_left_behind_is_ended_and_does_not_hide_the_
     [
         ("print('Hello, operator here')", "not a report"),
         ("""print('{"type":"finished","epoch":1}')""", "no business to send Finished"),
-        ("""print('{"type":"connected","epoch":1,"slot":3}')""", "speaks of epoch 1, slot 3"),
-        ("""print('{"type":"connected","epoch":2,"slot":0}')""", "speaks of epoch 2, slot 0"),
+        ("""print('{"type":"connected","epoch":1,"slot":3}')""", "has sent a report for epoch 1, slot 3"),
+        ("""print('{"type":"connected","epoch":2,"slot":0}')""", "has sent a report for epoch 2, slot 0"),
         ("""print("x" * (17 * 1024 * 1024))""", "a line of more than"),
     ],
 )

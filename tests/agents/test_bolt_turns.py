@@ -168,7 +168,7 @@ def test_a_barrier_that_nobody_has_prepared_is_an_error_that_names_the_executor(
     incoming = channel_into(inputs)
     running = BoltExecutor(0, ME, Echo(), Below().router, inputs)
     incoming.deliver_mark(Barrier(3))
-    with pytest.raises(RunError, match=r"b\[1\] met barrier 3, which nobody has prepared"):
+    with pytest.raises(RunError, match=r"b\[1\] met barrier 3, which has not been prepared"):
         running.turn(0)
 
 

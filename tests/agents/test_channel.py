@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scripted import Pipe
 
 from agents.worker.channels import channel
-from agents.worker.channels.channel import FLUSH_AGE_NS, Ager, ChannelId, Delivery, Window
+from agents.worker.channels.channel import FLUSH_AGE_NS, ChannelId, Delivery, FlushTimer, Window
 from agents.worker.channels.local import local_channel
 from agents.worker.channels.markers import Barrier, End, Tick
 from agents.worker.channels.remote import RemoteIncoming
@@ -86,10 +86,10 @@ def test_a_batch_leaves_when_it_is_full_and_not_before_its_age(ends_of: object) 
         assert ends.outgoing.tuples == 8
         ends.advance(FLUSH_AGE_NS - 1)
         assert ends.outgoing.tuples == 8
-        assert ends.ager.next_ns == FLUSH_AGE_NS
+        assert ends.flush_timer.next_ns == FLUSH_AGE_NS
         ends.advance(1)
         assert ends.outgoing.tuples == 10
-        assert ends.ager.next_ns is None
+        assert ends.flush_timer.next_ns is None
         assert ends.outgoing.batches == 3
 
 
@@ -226,20 +226,20 @@ def test_windows_share_out_a_queue_but_are_never_too_small_to_work(channels: int
 
 
 def test_ages_of_many_channels_are_kept_apart() -> None:
-    ager, queue = Ager(), deque[Delivery]()
-    pairs = [local_channel(ChannelId(at, 0, 0), 0, NAMES, queue, Window(99, 99), ager) for at in range(3)]
+    flush_timer, queue = FlushTimer(), deque[Delivery]()
+    pairs = [local_channel(ChannelId(at, 0, 0), 0, NAMES, queue, Window(99, 99), flush_timer) for at in range(3)]
     ends = [outgoing for outgoing, _ in pairs]
     for at, outgoing in enumerate(ends):
-        ager.now_ns = at * 1_000
+        flush_timer.now_ns = at * 1_000
         outgoing.add([(at,)], None)
     for at in range(3):
-        ager.now_ns = FLUSH_AGE_NS + at * 1_000
-        assert ager.next_ns == ager.now_ns
-        ager.flush_old()
+        flush_timer.now_ns = FLUSH_AGE_NS + at * 1_000
+        assert flush_timer.next_ns == flush_timer.now_ns
+        flush_timer.flush_old()
         assert [delivery.rows for delivery in queue] == [[(before,)] for before in range(at + 1)]
     # What left as a full batch or with its end is not sent again when its old age comes.
     ends[0].add([(9,)], None)
     ends[0].mark(End())
-    ager.now_ns += FLUSH_AGE_NS
-    ager.flush_old()
+    flush_timer.now_ns += FLUSH_AGE_NS
+    flush_timer.flush_old()
     assert [delivery.rows for delivery in queue][3:] == [[(9,)], ()]

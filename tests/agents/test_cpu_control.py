@@ -12,11 +12,11 @@ from trees.processors import CPU, acpi_shared, hybrid, intel_active, intel_passi
 from agents.cpu import clock, frequency
 from agents.cpu.clock import Clock, busy_clocks
 from agents.cpu.control import CpuControl
+from agents.cpu.feature import SettingChange, write_change
 from agents.cpu.policies import Policy
-from agents.cpu.step import Step, take
+from agents.cpu.request import CpuRequest
 from agents.cpu.topology import switch
 from agents.cpu.verify import verify
-from agents.cpu.wish import CpuRequest
 from agents.host_files import HostFiles
 
 
@@ -81,11 +81,11 @@ def test_a_policy_that_a_stranger_takes_away_with_its_cpu_stops_nothing_and_come
 
 def test_a_policy_that_vanishes_between_the_look_and_the_write_is_reported(tmp_path: Path) -> None:
     kernel = FakeKernel(intel_active().build(tmp_path))
-    step = Step(
+    step = SettingChange(
         "upper clock limit of policy7", f"{CPU}/cpufreq/policy7/scaling_max_freq", "4000000", "1200000", "1200000"
     )
     FakeKernel(kernel.root).write(switch(7), "0")
-    setting = take(step, kernel)
+    setting = write_change(step, kernel)
     assert (setting.got, setting.ok) == (None, False)
     assert setting.reason
 
@@ -136,11 +136,11 @@ def test_a_range_is_written_in_an_order_that_never_crosses(data: st.DataObject) 
     asked = sorted((data.draw(clocks), data.draw(clocks)))
     policy = Policy("policy0", (0,), "any", None, (), low, high, lowest, highest, None, table, None, ())
     now = {"scaling_min_freq": low, "scaling_max_freq": high}
-    for step in frequency.range_steps(policy, asked[0], asked[1]):
+    for step in frequency.range_changes(policy, asked[0], asked[1]):
         now[step.path.split("/")[-1]] = int(step.write)
         assert lowest <= now["scaling_min_freq"] <= now["scaling_max_freq"] <= highest
         assert not table or int(step.write) in table
-    assert len(frequency.range_steps(policy, *asked)) == 2
+    assert len(frequency.range_changes(policy, *asked)) == 2
 
 
 def test_the_clock_of_busy_cores_is_compared_with_what_was_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

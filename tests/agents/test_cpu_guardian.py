@@ -18,7 +18,7 @@ from trees.processors import CPU, acpi_shared, core_off
 from agents.cpu.control import CpuControl, put_back
 from agents.cpu.guardian import Guardian
 from agents.cpu.journal import Lock, journal_path
-from agents.cpu.wish import CpuRequest
+from agents.cpu.request import CpuRequest
 from agents.host_files import HostFiles
 from inventory.errors import RunError, UnfitError
 
@@ -149,7 +149,7 @@ def test_a_guardian_that_does_not_start_leaves_the_host_alone(tmp_path: Path) ->
     root = acpi_shared().build(tmp_path)
     kernel = FakeKernel(root)
     for program in ((sys.executable, "-c", "pass"), (str(root / "no-such-program"),)):
-        with pytest.raises(UnfitError, match="left alone"):
+        with pytest.raises(UnfitError, match="left unchanged"):
             CpuControl(kernel, "a test", program).set_governor("performance")
     assert kernel.writes == []
     # It let go of the lock.
@@ -164,10 +164,10 @@ def test_the_guardian_that_is_installed_restores_a_plain_tree(tmp_path: Path) ->
 import os, signal, sys
 from pathlib import Path
 from agents.cpu.control import CpuControl
-from agents.cpu.wish import CpuWish
+from agents.cpu.request import CpuRequest
 from agents.host_files import HostFiles
 control = CpuControl(HostFiles(Path(sys.argv[1])), "a test")
-control.apply(CpuWish(governor="performance", min_ghz=1.2, max_ghz=1.2, turbo=False))
+control.apply(CpuRequest(governor="performance", min_ghz=1.2, max_ghz=1.2, turbo=False))
 print("set", flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -27,12 +27,12 @@ from trees.processors import (
     write,
 )
 
-from agents.cpu.apply import SettingsKeeper, apply
+from agents.cpu.apply import SavedSettings, apply
 from agents.cpu.facts import facts
-from agents.cpu.hotplug import kept
-from agents.cpu.plan import found, plan
+from agents.cpu.hotplug import cores_to_keep
+from agents.cpu.plan import plan, take_snapshot
+from agents.cpu.request import CpuRequest
 from agents.cpu.topology import Core, Topology, parse_list, read_topology
-from agents.cpu.wish import CpuRequest
 from agents.host_files import HostFiles
 
 Make = Callable[[], Machine]
@@ -41,7 +41,7 @@ Make = Callable[[], Machine]
 def refusal(make: Make, root: Path, **wish: Any) -> str:
     """The one refusal of a wish, as a user reads it."""
     kernel = FakeKernel(make().build(root))
-    answer = apply(CpuRequest(**wish), kernel, SettingsKeeper(found(kernel)))
+    answer = apply(CpuRequest(**wish), kernel, SavedSettings(take_snapshot(kernel)))
     assert kernel.writes == []
     assert not answer.changed
     assert plan(CpuRequest(**wish), kernel).refused == answer.refused
@@ -64,9 +64,9 @@ def refusal(make: Make, root: Path, **wish: Any) -> str:
         (acpi_shared, {"max_ghz": 9.0}, "max_ghz: 9 GHz: out of range; nearest: 3 GHz; possible: 0.8 to 3 GHz"),
         (acpi_shared, {"max_ghz": 0.1}, "nearest: 0.8 GHz"),
         (hybrid, {"min_ghz": 4.5}, "possible: 0.8 to 3.8 GHz"),
-        (virtual, {"turbo": False}, "neither intel_pstate/no_turbo nor cpufreq/boost is there"),
-        (cppc, {"turbo": True}, "neither intel_pstate/no_turbo nor cpufreq/boost is there"),
-        (acpi_shared, {"smt": True}, "says 'notsupported'"),
+        (virtual, {"turbo": False}, "neither intel_pstate/no_turbo nor cpufreq/boost exists"),
+        (cppc, {"turbo": True}, "neither intel_pstate/no_turbo nor cpufreq/boost exists"),
+        (acpi_shared, {"smt": True}, "holds 'notsupported'"),
         (cppc, {"driver_mode": "passive"}, "has no modes"),
         (intel_active, {"driver_mode": "guided"}, "possible: active, passive"),
         (acpi_shared, {"epp": "power"}, "no cpufreq policy with an energy_performance_preference"),
@@ -90,11 +90,11 @@ def test_one_impossible_part_refuses_the_whole_wish(tmp_path: Path) -> None:
 
 def test_one_limit_beyond_the_other_that_is_in_force_is_refused(tmp_path: Path) -> None:
     kernel = FakeKernel(acpi_shared().build(tmp_path))
-    keeper = SettingsKeeper(found(kernel))
-    assert apply(CpuRequest(max_ghz=1.6), kernel, keeper).ok
-    (refused,) = apply(CpuRequest(min_ghz=2.0), kernel, keeper).refused
+    saved = SavedSettings(take_snapshot(kernel))
+    assert apply(CpuRequest(max_ghz=1.6), kernel, saved).ok
+    (refused,) = apply(CpuRequest(min_ghz=2.0), kernel, saved).refused
     assert "max_ghz must be raised as well" in str(refused)
-    assert apply(CpuRequest(min_ghz=2.0, max_ghz=2.4), kernel, keeper).ok
+    assert apply(CpuRequest(min_ghz=2.0, max_ghz=2.4), kernel, saved).ok
 
 
 @pytest.mark.parametrize("make", MACHINES)
@@ -108,19 +108,19 @@ def test_a_plan_writes_nothing_and_predicts_what_apply_does(make: Make, tmp_path
         CpuRequest(min_ghz=1.2, max_ghz=1.6),
         CpuRequest(governor="performance"),
     ]
-    keeper = SettingsKeeper(found(kernel))
+    saved = SavedSettings(take_snapshot(kernel))
     for wish in wishes:
         planned = plan(wish, kernel)
         assert kernel.writes == []
         assert all_files(root) == before
-        done = apply(wish, kernel, keeper)
+        done = apply(wish, kernel, saved)
         assert planned.refused == done.refused
         assert planned.changed == done.changed
         assert {s.path: s.asked for s in planned.settings}.items() <= {s.path: s.asked for s in done.settings}.items()
         assert done.refused or done.ok, [s for s in done.settings if not s.ok]
         # The second time nothing is left to do.
-        assert not plan(wish, kernel, keeper.before).changed
-        assert not apply(wish, kernel, keeper).changed
+        assert not plan(wish, kernel, saved.before).changed
+        assert not apply(wish, kernel, saved).changed
         before, kernel = all_files(root), FakeKernel(root)
 
 
@@ -140,7 +140,7 @@ def test_a_clock_is_fixed_with_every_driver_and_each_policy_is_written_once(
     make: Make, policies: int, tmp_path: Path
 ) -> None:
     kernel = FakeKernel(make().build(tmp_path))
-    answer = apply(CpuRequest(min_ghz=1.2, max_ghz=1.2), kernel, SettingsKeeper(found(kernel)))
+    answer = apply(CpuRequest(min_ghz=1.2, max_ghz=1.2), kernel, SavedSettings(take_snapshot(kernel)))
     assert answer.ok
     assert len(kernel.writes) == 2 * policies
     assert {setting.got for setting in answer.settings} == {"1200000"}
@@ -151,63 +151,63 @@ def test_a_clock_is_fixed_with_every_driver_and_each_policy_is_written_once(
 def test_the_lower_limit_is_never_above_the_upper_one_on_the_way(tmp_path: Path) -> None:
     """The fake kernel refuses such a write with EINVAL, as kernels before 5.4 did."""
     kernel = FakeKernel(acpi_shared().build(tmp_path))
-    keeper = SettingsKeeper(found(kernel))
+    saved = SavedSettings(take_snapshot(kernel))
     for low, high in ((2.4, 2.4), (0.8, 0.8), (1.2, 2.4), (2.4, 3.0), (0.8, 1.2)):
-        assert apply(CpuRequest(min_ghz=low, max_ghz=high), kernel, keeper).ok
+        assert apply(CpuRequest(min_ghz=low, max_ghz=high), kernel, saved).ok
 
 
 def test_cores_go_off_as_a_whole_the_highest_first(tmp_path: Path) -> None:
     kernel = FakeKernel(intel_active().build(tmp_path))
-    assert apply(CpuRequest(cores=2), kernel, SettingsKeeper(found(kernel))).ok
+    assert apply(CpuRequest(cores=2), kernel, SavedSettings(take_snapshot(kernel))).ok
     assert kernel.read(f"{CPU}/online") == "0,1,4,5"
 
 
 def test_cores_go_off_evenly_over_sockets(tmp_path: Path) -> None:
     kernel = FakeKernel(two_sockets().build(tmp_path))
-    keeper = SettingsKeeper(found(kernel))
-    assert apply(CpuRequest(cores=3), kernel, keeper).ok
+    saved = SavedSettings(take_snapshot(kernel))
+    assert apply(CpuRequest(cores=3), kernel, saved).ok
     assert kernel.read(f"{CPU}/online") == "0,1,2,8,9,10"
     # From a host on which the kernel tells little, with what was known before.
-    assert apply(CpuRequest(cores=6), kernel, keeper).ok
+    assert apply(CpuRequest(cores=6), kernel, saved).ok
     assert kernel.read(f"{CPU}/online") == "0,1,2,3,4,5,8,9,10,11,12,13"
 
 
 def test_slow_cores_of_a_mixed_host_go_first(tmp_path: Path) -> None:
     kernel = FakeKernel(hybrid().build(tmp_path))
-    assert apply(CpuRequest(cores=3), kernel, SettingsKeeper(found(kernel))).ok
+    assert apply(CpuRequest(cores=3), kernel, SavedSettings(take_snapshot(kernel))).ok
     assert kernel.read(f"{CPU}/online") == "0,1,2,3,4"
 
 
 def test_an_upper_limit_beyond_the_slow_cores_is_none_for_them(tmp_path: Path) -> None:
     kernel = FakeKernel(hybrid().build(tmp_path))
-    assert apply(CpuRequest(max_ghz=4.5), kernel, SettingsKeeper(found(kernel))).ok
+    assert apply(CpuRequest(max_ghz=4.5), kernel, SavedSettings(take_snapshot(kernel))).ok
     assert kernel.read(f"{CPU}/cpufreq/policy0/scaling_max_freq") == "4500000"
     assert kernel.read(f"{CPU}/cpufreq/policy4/scaling_max_freq") == "3800000"
 
 
 def test_a_core_that_was_off_comes_on_when_more_are_wanted_than_the_kernel_names(tmp_path: Path) -> None:
     kernel = FakeKernel(core_off().build(tmp_path))
-    keeper = SettingsKeeper(found(kernel))
+    saved = SavedSettings(take_snapshot(kernel))
     assert plan(CpuRequest(cores=4), kernel).changed
-    assert apply(CpuRequest(cores=4, governor="performance"), kernel, keeper).ok
+    assert apply(CpuRequest(cores=4, governor="performance"), kernel, saved).ok
     assert kernel.read(f"{CPU}/online") == "0,1,2,3,4,5,6,7"
     assert kernel.read(f"{CPU}/cpufreq/policy7/scaling_governor") == "performance"
 
 
 def test_with_smt_off_siblings_stay_off_and_cores_are_counted_all_the_same(tmp_path: Path) -> None:
     kernel = FakeKernel(smt_off().build(tmp_path))
-    keeper = SettingsKeeper(found(kernel))
-    assert apply(CpuRequest(cores=2), kernel, keeper).ok
+    saved = SavedSettings(take_snapshot(kernel))
+    assert apply(CpuRequest(cores=2), kernel, saved).ok
     assert kernel.read(f"{CPU}/online") == "0,1"
-    assert apply(CpuRequest(cores=4), kernel, keeper).ok
+    assert apply(CpuRequest(cores=4), kernel, saved).ok
     assert kernel.read(f"{CPU}/online") == "0,1,2,3"
-    assert apply(CpuRequest(smt=True), kernel, keeper).ok
+    assert apply(CpuRequest(smt=True), kernel, saved).ok
     assert kernel.read(f"{CPU}/online") == "0,1,2,3,4,5,6,7"
 
 
 def test_smt_that_is_not_there_is_off_already(tmp_path: Path) -> None:
     kernel = FakeKernel(acpi_shared().build(tmp_path))
-    answer = apply(CpuRequest(smt=False), kernel, SettingsKeeper(found(kernel)))
+    answer = apply(CpuRequest(smt=False), kernel, SavedSettings(take_snapshot(kernel)))
     assert answer.ok
     assert not answer.changed
 
@@ -222,34 +222,34 @@ def test_turbo_off_is_written_in_each_drivers_own_sense(tmp_path: Path) -> None:
         root.mkdir()
         kernel = FakeKernel(make().build(root))
         assert facts(kernel)["turbo"] is True
-        assert apply(CpuRequest(turbo=False), kernel, SettingsKeeper(found(kernel))).ok
+        assert apply(CpuRequest(turbo=False), kernel, SavedSettings(take_snapshot(kernel))).ok
         assert kernel.read(f"{CPU}/{path}") == value
         assert facts(kernel)["turbo"] is False
 
 
 def test_limits_above_the_base_clock_can_be_wished_together_with_turbo(tmp_path: Path) -> None:
     kernel = FakeKernel(acpi_shared().build(tmp_path))
-    keeper = SettingsKeeper(found(kernel))
-    assert apply(CpuRequest(turbo=False), kernel, keeper).ok
-    assert apply(CpuRequest(max_ghz=3.0), kernel, keeper).refused
-    assert apply(CpuRequest(max_ghz=3.0, turbo=True), kernel, keeper).ok
+    saved = SavedSettings(take_snapshot(kernel))
+    assert apply(CpuRequest(turbo=False), kernel, saved).ok
+    assert apply(CpuRequest(max_ghz=3.0), kernel, saved).refused
+    assert apply(CpuRequest(max_ghz=3.0, turbo=True), kernel, saved).ok
     assert kernel.read(f"{CPU}/cpufreq/policy0/scaling_max_freq") == "3000000"
 
 
 def test_settings_of_a_driver_mode_are_judged_by_that_mode(tmp_path: Path) -> None:
     kernel = FakeKernel(intel_active().build(tmp_path))
-    keeper = SettingsKeeper(found(kernel))
+    saved = SavedSettings(take_snapshot(kernel))
     assert plan(CpuRequest(governor="ondemand"), kernel).refused
-    assert apply(CpuRequest(driver_mode="passive", governor="ondemand"), kernel, keeper).ok
+    assert apply(CpuRequest(driver_mode="passive", governor="ondemand"), kernel, saved).ok
     assert plan(CpuRequest(driver_mode="active", governor="ondemand"), kernel).refused
-    assert apply(CpuRequest(driver_mode="active", governor="powersave", epp="power"), kernel, keeper).ok
+    assert apply(CpuRequest(driver_mode="active", governor="powersave", epp="power"), kernel, saved).ok
     assert kernel.read(f"{CPU}/cpufreq/policy0/energy_performance_preference") == "power"
 
 
 def test_a_write_without_effect_is_reported(tmp_path: Path) -> None:
     kernel = FakeKernel(acpi_shared().build(tmp_path))
     kernel.ignore(f"{CPU}/cpufreq/policy2/scaling_governor")
-    answer = apply(CpuRequest(governor="performance"), kernel, SettingsKeeper(found(kernel)))
+    answer = apply(CpuRequest(governor="performance"), kernel, SavedSettings(take_snapshot(kernel)))
     (left,) = [setting for setting in answer.settings if not setting.ok]
     assert (left.what, left.asked, left.got) == ("governor of policy2", "performance", "ondemand")
     assert not answer.ok
@@ -262,7 +262,9 @@ def test_a_write_that_fails_is_reported_and_stops_nothing_else(number: int, tmp_
             raise OSError(5, "Input/output error", path)
 
     kernel = FakeKernel(acpi_shared().build(tmp_path), broken)
-    answer = apply(CpuRequest(governor="performance", min_ghz=1.2, max_ghz=1.2), kernel, SettingsKeeper(found(kernel)))
+    answer = apply(
+        CpuRequest(governor="performance", min_ghz=1.2, max_ghz=1.2), kernel, SavedSettings(take_snapshot(kernel))
+    )
     assert kernel.attempts == 6
     assert len(kernel.writes) == 5
     (left,) = [setting for setting in answer.settings if not setting.ok]
@@ -355,13 +357,13 @@ def test_kept_cores_are_as_many_as_wanted_and_even_where_that_can_be(
             cores.append(Core(socket, tuple(range(cpu, cpu + threads))))
             cpu += threads
     topology = Topology(tuple(range(cpu)), frozenset(range(cpu)), frozenset(fixed), tuple(cores))
-    stays = kept(topology, number)
+    stays = cores_to_keep(topology, number)
     left = {socket: sum(core.socket == socket for core in stays) for socket in range(len(sizes))}
     held = {core for core in cores if fixed.intersection(core.cpus)}
     assert held <= set(stays)
     assert min(left.values()) >= 1
     assert len(stays) >= min(number, len(cores))
-    assert len(stays) == max(min(number, len(cores)), len(kept(topology, 1)))
+    assert len(stays) == max(min(number, len(cores)), len(cores_to_keep(topology, 1)))
     if not held and number >= len(sizes):
         # No socket that gave a core has more left than another.
         gave = [left[socket] for socket, size in enumerate(sizes) if left[socket] < size]

@@ -14,7 +14,7 @@ from trees.processors import CPU, acpi_shared, virtual
 ROOT = Path(__file__).parents[2]
 
 BARE = (
-    *sorted(p.relative_to(ROOT) for p in (ROOT / "agents/cpu").glob("*.py")),
+    *sorted(p.relative_to(ROOT) for p in (ROOT / "agents/cpu").glob("*.py") if p.name != "node_cpus.py"),
     Path("agents/__init__.py"),
     Path("agents/host_files.py"),
     Path("agents/power/__init__.py"),

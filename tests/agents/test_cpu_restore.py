@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trees.processors import CPU, MACHINES, Machine, acpi_shared, amd_epp, core_off, intel_active, smt_off, write
 
-from agents.cpu.apply import SettingsKeeper, apply
+from agents.cpu.apply import SavedSettings, apply
 from agents.cpu.journal import CpuJournal, journal_path, read_journal, write_journal
-from agents.cpu.plan import found
+from agents.cpu.plan import take_snapshot
+from agents.cpu.request import CpuRequest
 from agents.cpu.restore import differences, restore
 from agents.cpu.snapshot import Snapshot
-from agents.cpu.wish import CpuRequest
 from inventory.errors import InputError, UnfitError
 
 Make = Callable[[], Machine]
@@ -60,17 +60,17 @@ def set_by_operator(root: Path, wishes: list[CpuRequest]) -> None:
     """Settings that are there before us: the kernel's defaults would come back by themselves."""
     kernel = FakeKernel(root)
     for wish in wishes:
-        apply(wish, kernel, SettingsKeeper(found(kernel)))
+        apply(wish, kernel, SavedSettings(take_snapshot(kernel)))
 
 
 def run(root: Path, asked: list[CpuRequest], before_write: Callable[[int, str], None]) -> None:
     """What a campaign does to a host: keep, then set, one wish after the other."""
     kernel = FakeKernel(root, before_write)
-    before = found(kernel)
+    before = take_snapshot(kernel)
     write_journal(root, CpuJournal("a test", before))
-    keeper = SettingsKeeper(before, lambda grown: write_journal(root, CpuJournal("a test", grown)))
+    saved = SavedSettings(before, lambda grown: write_journal(root, CpuJournal("a test", grown)))
     for wish in asked:
-        apply(wish, kernel, keeper)
+        apply(wish, kernel, saved)
 
 
 def put_back(root: Path, before_write: Callable[[int, str], None] = lambda number, path: None) -> None:
@@ -155,9 +155,9 @@ def test_a_file_that_cannot_be_read_at_the_start_is_never_written(tmp_path: Path
             return super().read(path)
 
     kernel = Shy(root)
-    before = found(kernel)
+    before = take_snapshot(kernel)
     assert before.unreadable == (shy,)
-    answer = apply(CpuRequest(governor="performance", turbo=False), kernel, SettingsKeeper(before))
+    answer = apply(CpuRequest(governor="performance", turbo=False), kernel, SavedSettings(before))
     assert shy not in {path for path, _ in kernel.writes}
     (left,) = [setting for setting in answer.settings if not setting.ok]
     assert left.path == shy
@@ -167,8 +167,8 @@ def test_a_file_that_cannot_be_read_at_the_start_is_never_written(tmp_path: Path
 def test_what_cannot_be_put_back_is_listed_and_the_rest_is_put_back(tmp_path: Path) -> None:
     root = intel_active().build(tmp_path)
     kernel = FakeKernel(root)
-    before = found(kernel)
-    apply(CpuRequest(governor="performance", turbo=False, cores=3), kernel, SettingsKeeper(before))
+    before = take_snapshot(kernel)
+    apply(CpuRequest(governor="performance", turbo=False, cores=3), kernel, SavedSettings(before))
     stuck = f"{CPU}/cpufreq/policy1/scaling_governor"
     kernel.ignore(stuck)
     answer = restore(before, kernel)
@@ -185,8 +185,8 @@ def test_what_cannot_be_put_back_is_listed_and_the_rest_is_put_back(tmp_path: Pa
 
 def test_a_write_that_fails_while_restoring_stops_nothing_else(tmp_path: Path) -> None:
     root = intel_active().build(tmp_path)
-    before = found(FakeKernel(root))
-    apply(CpuRequest(governor="performance", turbo=False), FakeKernel(root), SettingsKeeper(before))
+    before = take_snapshot(FakeKernel(root))
+    apply(CpuRequest(governor="performance", turbo=False), FakeKernel(root), SavedSettings(before))
 
     def broken(count: int, path: str) -> None:
         if path.endswith("no_turbo"):
@@ -201,8 +201,8 @@ def test_a_write_that_fails_while_restoring_stops_nothing_else(tmp_path: Path) -
 
 def test_after_a_reboot_nothing_is_put_back(tmp_path: Path) -> None:
     root = intel_active().build(tmp_path)
-    before = found(FakeKernel(root))
-    apply(CpuRequest(turbo=False), FakeKernel(root), SettingsKeeper(before))
+    before = take_snapshot(FakeKernel(root))
+    apply(CpuRequest(turbo=False), FakeKernel(root), SavedSettings(before))
     write(root, "proc/sys/kernel/random/boot_id", "99999999-2222-3333-4444-555555555555")
     kernel = FakeKernel(root)
     assert restore(before, kernel).settings == ()
@@ -213,11 +213,11 @@ def test_a_clock_set_on_a_core_that_was_off_does_not_wait_there_hidden(tmp_path:
     """Kernels may keep a policy while its CPUs are off: its limits must be as before when somebody turns them on."""
     root = core_off().build(tmp_path, keeps_policies=True)
     kernel = FakeKernel(root)
-    keeper = SettingsKeeper(found(kernel))
-    assert apply(CpuRequest(cores=4, min_ghz=1.2, max_ghz=1.2), kernel, keeper).ok
+    saved = SavedSettings(take_snapshot(kernel))
+    assert apply(CpuRequest(cores=4, min_ghz=1.2, max_ghz=1.2), kernel, saved).ok
     assert kernel.read(f"{CPU}/cpufreq/policy3/scaling_max_freq") == "1200000"
-    assert apply(CpuRequest(cores=3), kernel, keeper).ok
-    assert restore(keeper.before, kernel).ok
+    assert apply(CpuRequest(cores=3), kernel, saved).ok
+    assert restore(saved.before, kernel).ok
     assert kernel.read(f"{CPU}/cpu3/online") == "0"
     kernel.write(f"{CPU}/cpu3/online", "1")
     assert kernel.read(f"{CPU}/cpufreq/policy3/scaling_max_freq") == "4000000"
@@ -230,10 +230,10 @@ def test_a_clock_that_the_operator_holds_comes_back_with_its_governor(asked: Cpu
         kernel.write(f"{CPU}/cpufreq/{name}/scaling_governor", "userspace")
         kernel.write(f"{CPU}/cpufreq/{name}/scaling_setspeed", "1600000")
     before = all_files(tmp_path)
-    keeper = SettingsKeeper(found(kernel))
-    assert apply(asked, kernel, keeper).ok
+    saved = SavedSettings(take_snapshot(kernel))
+    assert apply(asked, kernel, saved).ok
     assert all_files(tmp_path) != before
-    assert restore(keeper.before, kernel).ok
+    assert restore(saved.before, kernel).ok
     assert all_files(tmp_path) == before
 
 
@@ -242,9 +242,9 @@ def test_a_preference_that_a_governor_locks_comes_back_on_siblings_that_were_off
     root = smt_off().build(tmp_path, keeps_policies=True)
     kernel = FakeKernel(root)
     before = all_files(root)
-    keeper = SettingsKeeper(found(kernel))
-    assert apply(CpuRequest(smt=True, governor="performance", epp="performance"), kernel, keeper).ok
-    assert restore(keeper.before, kernel).ok
+    saved = SavedSettings(take_snapshot(kernel))
+    assert apply(CpuRequest(smt=True, governor="performance", epp="performance"), kernel, saved).ok
+    assert restore(saved.before, kernel).ok
     assert all_files(root) == before
 
 
@@ -253,14 +253,14 @@ def test_settings_of_the_former_driver_mode_come_back_with_it(tmp_path: Path) ->
     kernel = FakeKernel(root)
     kernel.write(f"{CPU}/cpufreq/policy2/energy_performance_preference", "balance_power")
     before = all_files(root)
-    keeper = SettingsKeeper(found(kernel))
-    assert apply(CpuRequest(driver_mode="passive", governor="ondemand"), kernel, keeper).ok
-    assert restore(keeper.before, kernel).ok
+    saved = SavedSettings(take_snapshot(kernel))
+    assert apply(CpuRequest(driver_mode="passive", governor="ondemand"), kernel, saved).ok
+    assert restore(saved.before, kernel).ok
     assert all_files(root) == before
 
 
 def test_a_snapshot_survives_json(tmp_path: Path) -> None:
-    snapshot = found(FakeKernel(core_off().build(tmp_path))).with_later(
+    snapshot = take_snapshot(FakeKernel(core_off().build(tmp_path))).with_later(
         {f"{CPU}/cpufreq/policy3/scaling_max_freq": "1"}
     )
     assert Snapshot.from_document(json.loads(json.dumps(snapshot.to_document()))) == snapshot
@@ -268,7 +268,7 @@ def test_a_snapshot_survives_json(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["etc/passwd", f"{CPU}/../../../etc/passwd", "/etc/passwd", f"{CPU}"])
 def test_a_journal_that_names_other_files_is_refused(path: str, tmp_path: Path) -> None:
-    document = found(FakeKernel(core_off().build(tmp_path))).to_document()
+    document = take_snapshot(FakeKernel(core_off().build(tmp_path))).to_document()
     document["values"][path] = "x"
     with pytest.raises(InputError, match="is not a file below"):
         Snapshot.from_document(document)

@@ -142,18 +142,24 @@ def test_hop_kinds_are_those_of_the_code() -> None:
 LAYERS = [layer for row in rows("Layers") for layer in re.findall(r"`(\w+)`", row[0])]
 
 
-def test_every_layer_is_a_file() -> None:
-    files = {path.stem for path in WORKER.glob("*.py")}
-    assert set(LAYERS) <= files
-    assert files - set(LAYERS) == {"__init__", "__main__", "settling", "worker", "report", "answers", "latency"}
+def test_every_layer_is_a_folder() -> None:
+    assert set(LAYERS) == {path.parent.name for path in WORKER.glob("*/__init__.py")}
+
+
+def test_every_file_is_listed_below_its_layer() -> None:
+    listed: dict[str, set[str]] = {}
+    layer = ""
+    for row in rows("Layers"):
+        layer = row[0].strip("`") or layer
+        listed.setdefault(layer, set()).update(re.findall(r"`(\w+)`", row[1]))
+    assert listed == {layer: {path.stem for path in (WORKER / layer).glob("[!_]*.py")} for layer in LAYERS}
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_a_layer_knows_only_those_above_it(layer: str) -> None:
+def test_a_layer_imports_only_those_above_it(layer: str) -> None:
     known = set()
-    for node in ast.walk(ast.parse((WORKER / f"{layer}.py").read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module == "agents.worker":
-            known |= {name.name for name in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("agents.worker."):
-            known.add(node.module.removeprefix("agents.worker."))
-    assert known & set(LAYERS) <= set(LAYERS[: LAYERS.index(layer)])
+    for path in (WORKER / layer).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("agents.worker."):
+                known.add(node.module.split(".")[2])
+    assert known <= set(LAYERS[: LAYERS.index(layer) + 1])

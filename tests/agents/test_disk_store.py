@@ -15,8 +15,8 @@ import pytest
 
 from agents.protocol import Worked
 from agents.worker.executors.snapshot import Snapshot
-from agents.worker.process.state_store import Kept, StateStore
-from agents.worker.task_graph.interfaces import Settled
+from agents.worker.process.state_store import StateStore, StoredSnapshot
+from agents.worker.task_graph.interfaces import AnswerRows
 from inventory.errors import RunError
 
 RUN = "r1"
@@ -30,9 +30,9 @@ def store(tmp_path: Path) -> Iterator[StateStore]:
     store.close()
 
 
-def stored(store: StateStore, count: int) -> list[Kept]:
+def stored(store: StateStore, count: int) -> list[StoredSnapshot]:
     """So many things that the disk has done; as the loop does, asleep until the store wakes it."""
-    found: list[Kept] = []
+    found: list[StoredSnapshot] = []
     while len(found) < count:
         assert select.select([store.waker], [], [], 30)[0], "nobody woke the loop"
         found += store.done()
@@ -51,10 +51,10 @@ def rows_of(path: Path) -> list[tuple[object, ...]]:
 
 def test_a_snapshot_is_read_back_as_it_was_kept_and_lies_where_it_is_said_to(store: StateStore, tmp_path: Path) -> None:
     snapshot = Snapshot(bytes(range(256)) * 5_000, 17, 4, Worked(8, 9))
-    store.keep(3, "count[1]", snapshot)
+    store.save(3, "count[1]", snapshot)
     (kept,) = stored(store, 1)
     assert store.read(3, "count[1]") == snapshot
-    assert kept == Kept(3, "count[1]", f"{RUN}/checkpoints/3/count[1]", len(snapshot.operator) + 45, 17, {})
+    assert kept == StoredSnapshot(3, "count[1]", f"{RUN}/checkpoints/3/count[1]", len(snapshot.operator) + 45, 17, {})
     assert (tmp_path / kept.file).stat().st_size == kept.nbytes
     assert names_in(tmp_path / RUN / "checkpoints" / "3") == ["count[1]"]
 
@@ -69,7 +69,7 @@ def test_nothing_is_made_before_the_first_snapshot(tmp_path: Path) -> None:
 def test_things_are_done_in_the_order_in_which_they_were_asked_for(store: StateStore) -> None:
     names = [f"b[{at}]" for at in range(20)]
     for name in names:
-        store.keep(1, name, Snapshot(name.encode()))
+        store.save(1, name, Snapshot(name.encode()))
     assert [kept.executor for kept in stored(store, 20)] == names
     assert all(store.read(1, name).operator == name.encode() for name in names)
 
@@ -78,7 +78,7 @@ def test_things_are_done_in_the_order_in_which_they_were_asked_for(store: StateS
 def test_whatever_an_executor_is_called_its_file_stays_in_its_folder(
     store: StateStore, tmp_path: Path, executor: str
 ) -> None:
-    store.keep(1, executor, Snapshot(b"state"), [Settled("counts", FIELDS, [("a", 1)])])
+    store.save(1, executor, Snapshot(b"state"), [AnswerRows("counts", FIELDS, [("a", 1)])])
     (kept,) = stored(store, 1)
     assert store.read(1, executor).operator == b"state"
     assert (tmp_path / kept.file).parent == tmp_path / RUN / "checkpoints" / "1"
@@ -93,9 +93,9 @@ def test_settled_rows_are_a_part_of_the_answer_of_their_own_for_every_barrier(
 ) -> None:
     parts = [[("a", 1), ("b", 2)], [("c", 3)], []]
     for barrier, rows in enumerate(parts, 1):
-        store.keep(barrier, "top[0]", Snapshot(b""), [Settled("counts", FIELDS, rows)])
+        store.save(barrier, "top[0]", Snapshot(b""), [AnswerRows("counts", FIELDS, rows)])
     files = [kept.answers["counts"] for kept in stored(store, 3)]
-    last = store.write_answer("top[0]", Settled("counts", FIELDS, [("d", 4)]))["counts"]
+    last = store.write_answer("top[0]", AnswerRows("counts", FIELDS, [("d", 4)]))["counts"]
     paths = [path for (path,) in [*files, last]]
     assert len(set(paths)) == 4
     assert [rows_of(tmp_path / path) for path in paths] == [*parts, [("d", 4)]]
@@ -103,7 +103,7 @@ def test_settled_rows_are_a_part_of_the_answer_of_their_own_for_every_barrier(
 
 
 def test_a_sink_of_several_tables_has_a_file_for_each(store: StateStore, tmp_path: Path) -> None:
-    store.keep(1, "sink[0]", Snapshot(b""), [Settled(table, FIELDS, [(table, 1)]) for table in ("house", "plug")])
+    store.save(1, "sink[0]", Snapshot(b""), [AnswerRows(table, FIELDS, [(table, 1)]) for table in ("house", "plug")])
     (kept,) = stored(store, 1)
     found = {table: [rows_of(tmp_path / path) for path in paths] for table, paths in kept.answers.items()}
     assert found == {"house": [[("house", 1)]], "plug": [[("plug", 1)]]}
@@ -112,11 +112,11 @@ def test_a_sink_of_several_tables_has_a_file_for_each(store: StateStore, tmp_pat
 def test_older_snapshots_are_forgotten_and_only_those(store: StateStore, tmp_path: Path) -> None:
     for barrier in (8, 9, 10, 11):
         for name in ("a[0]", "b[0]"):
-            store.keep(barrier, name, Snapshot(f"{barrier}{name}".encode()))
+            store.save(barrier, name, Snapshot(f"{barrier}{name}".encode()))
     (tmp_path / RUN / "checkpoints").mkdir(parents=True, exist_ok=True)
     (tmp_path / RUN / "checkpoints" / "notes").write_text("somebody else's")
-    store.forget(10)
-    store.keep(12, "a[0]", Snapshot(b""))
+    store.delete_before(10)
+    store.save(12, "a[0]", Snapshot(b""))
     stored(store, 9)
     assert names_in(tmp_path / RUN / "checkpoints") == ["10", "11", "12", "notes"]
     assert store.read(10, "b[0]").operator == b"10b[0]"
@@ -125,13 +125,13 @@ def test_older_snapshots_are_forgotten_and_only_those(store: StateStore, tmp_pat
 
 
 def test_forgetting_where_nothing_has_been_kept_does_no_harm(store: StateStore) -> None:
-    store.forget(5)
-    store.keep(6, "a[0]", Snapshot(b"x"))
+    store.delete_before(5)
+    store.save(6, "a[0]", Snapshot(b"x"))
     assert [kept.barrier for kept in stored(store, 1)] == [6]
 
 
 def test_a_snapshot_that_is_not_whole_is_refused_by_name(store: StateStore, tmp_path: Path) -> None:
-    store.keep(3, "a[0]", Snapshot(b"x" * 1_000, 5, 5))
+    store.save(3, "a[0]", Snapshot(b"x" * 1_000, 5, 5))
     stored(store, 1)
     path = tmp_path / RUN / "checkpoints" / "3" / "a[0]"
     path.write_bytes(path.read_bytes()[:-1])
@@ -144,15 +144,15 @@ def test_a_disk_that_does_not_take_a_snapshot_is_reported_and_the_next_one_is_tr
 ) -> None:
     (tmp_path / RUN / "checkpoints").mkdir(parents=True)
     (tmp_path / RUN / "checkpoints" / "1").write_text("in the way")
-    store.keep(1, "a[0]", Snapshot(b"x"))
+    store.save(1, "a[0]", Snapshot(b"x"))
     with pytest.raises(RunError, match=r"a snapshot cannot be stored: .*checkpoints/1"):
         stored(store, 1)
-    store.keep(2, "a[0]", Snapshot(b"y"))
+    store.save(2, "a[0]", Snapshot(b"y"))
     assert [kept.barrier for kept in stored(store, 1)] == [2]
 
 
 def test_rows_that_do_not_follow_their_schema_are_reported_and_name_the_executor(store: StateStore) -> None:
-    store.keep(1, "top[0]", Snapshot(b""), [Settled("counts", FIELDS, [("a", "many")])])
+    store.save(1, "top[0]", Snapshot(b""), [AnswerRows("counts", FIELDS, [("a", "many")])])
     with pytest.raises(RunError, match=r"top\[0\]: the answer does not follow"):
         stored(store, 1)
 
@@ -181,27 +181,27 @@ class Unruly:
 def test_whatever_comes_of_an_operators_rows_is_reported_and_the_next_snapshot_is_stored(
     store: StateStore, fields: dict[str, str], rows: list[tuple[object, ...]], reason: str
 ) -> None:
-    store.keep(1, "top[0]", Snapshot(b""), [Settled("counts", fields, rows)])
+    store.save(1, "top[0]", Snapshot(b""), [AnswerRows("counts", fields, rows)])
     with pytest.raises(
         RunError, match=rf"^a snapshot cannot be stored: top\[0\]: the answer does not follow .*{reason}"
     ):
         stored(store, 1)
-    store.keep(2, "top[0]", Snapshot(b""))
+    store.save(2, "top[0]", Snapshot(b""))
     assert [kept.barrier for kept in stored(store, 1)] == [2]
 
 
 def test_the_thread_that_writes_survives_whatever_it_meets(store: StateStore) -> None:
-    store.keep(1, "a[0]", Snapshot(None))  # type: ignore[arg-type]
+    store.save(1, "a[0]", Snapshot(None))  # type: ignore[arg-type]
     with pytest.raises(RunError, match=r"a snapshot cannot be stored: TypeError: .*NoneType"):
         stored(store, 1)
-    store.keep(6, "a[0]", Snapshot(b"x"))
+    store.save(6, "a[0]", Snapshot(b"x"))
     assert [kept.barrier for kept in stored(store, 1)] == [6]
 
 
 def test_closing_waits_for_what_was_asked_for(tmp_path: Path) -> None:
     store = StateStore(tmp_path, RUN)
     for at in range(30):
-        store.keep(1, f"b[{at}]", Snapshot(bytes(10_000)))
+        store.save(1, f"b[{at}]", Snapshot(bytes(10_000)))
     store.close()
     assert len(names_in(tmp_path / RUN / "checkpoints" / "1")) == 30
 
@@ -223,7 +223,7 @@ def test_every_file_is_synced_before_its_name_is_final_and_its_folder_behind_it(
 
     monkeypatch.setattr(os, "fsync", watched_fsync)
     monkeypatch.setattr(Path, "replace", watched_replace)
-    store.keep(7, "a[0]", Snapshot(b"x"), [Settled("counts", FIELDS, [("a", 1)])])
+    store.save(7, "a[0]", Snapshot(b"x"), [AnswerRows("counts", FIELDS, [("a", 1)])])
     stored(store, 1)
     answer = "counts-a[0]@7.arrow"
     assert done == [
@@ -242,16 +242,16 @@ import signal
 import sys
 from pathlib import Path
 from agents.worker.executors.snapshot import Snapshot
-from agents.worker.process.state_store import DiskStore
+from agents.worker.process.state_store import StateStore
 
-store = DiskStore(Path(sys.argv[1]), "r1")
+store = StateStore(Path(sys.argv[1]), "r1")
 fatal = int(sys.argv[2])
 for at in range(1_000_000):
     if at == fatal:
         # The kernel kills it in the middle of its next file.
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
-    store.keep(at % 3 + 1, "a[0]", Snapshot(bytes([at % 251]) * 2_000_000, at, at % 7))
+    store.save(at % 3 + 1, "a[0]", Snapshot(bytes([at % 251]) * 2_000_000, at, at % 7))
     while not store.done():
         pass
 """
@@ -296,7 +296,7 @@ def test_a_disk_without_room_is_reported(store: StateStore, tmp_path: Path) -> N
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
     try:
-        store.keep(1, "a[0]", Snapshot(bytes(2_000_000)))
+        store.save(1, "a[0]", Snapshot(bytes(2_000_000)))
         with pytest.raises(RunError, match=r"a snapshot cannot be stored: .*File too large"):
             stored(store, 1)
     finally:

@@ -112,15 +112,15 @@ def listed():
 
 PROGRAM = (sys.executable, "-P", "-c", '''
 import os
-from agents.worker.process.fork_server import become_worker
-become_worker()
+from agents.worker.process.fork_server import run_fork_server
+run_fork_server()
 os.write(1, " ".join(sorted(os.listdir("/proc/self/fd"))).encode())
 ''')
 
 for number in (20, 21):
     os.dup2(2, number, inheritable=True)
-from agents.worker.process.fork_server import split_off
-first = split_off(listed) if sys.argv[1] == "split off" else None
+from agents.worker.process.fork_server import start_fork_server
+first = start_fork_server(listed) if sys.argv[1] == "split off" else None
 from agents.agent.spawner import Spawner
 
 async def main():

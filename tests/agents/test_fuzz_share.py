@@ -146,7 +146,7 @@ def test_so_it_is_while_executors_move(cut: bool, sent: list, seed: int) -> None
         (frame.tick(1, 1, 2, 4, 5, 0, 0) + frame.tick(1, 1, 2, 4, 4, 0, 0), "tick 4 behind 5"),
         (frame.end(1, 1, 2, 4) + frame.end(1, 1, 2, 4), "after the end"),
         (frame.tick(0, 1, 4, 0, 1, 0, 0), "does not come this way"),
-        (b"".join(frame.state(1, 2, b"x")), "does not come here"),
+        (b"".join(frame.state(1, 2, b"x")), "does not move here"),
         (frame.credit(0, 1, 0, 4, 1, 0), "does not come this way"),
     ],
 )
@@ -167,7 +167,7 @@ def test_a_second_barrier_on_one_channel_and_one_of_another_number_are_refused()
 def test_state_is_only_taken_from_where_the_executor_leaves_and_only_whole() -> None:
     prepare = Prepare(epoch=1, barrier=1, moves=(Move("b[0]", C),), workers=SPEC.workers)
     for peer, data, why in (
-        (1, b"x" * 60, "does not come here"),
+        (1, b"x" * 60, "does not move here"),
         (0, b"x" * 3, "in 3 bytes"),
         (0, b"x" * 60, "no snapshot of version"),
     ):

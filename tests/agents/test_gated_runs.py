@@ -32,7 +32,7 @@ from agents.worker.channels.local import LocalOutgoing
 from agents.worker.channels.remote import RemoteOutgoing
 from agents.worker.task_graph.epoch import EpochTasks
 from agents.worker.task_graph.plan import RunPlan
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.migrations import MovePlan, MoveRequest
 from inventory.errors import RunError
 from scheduler.algorithms.pipeline_linear import PipelineLinear, PipelineLinearParams
@@ -77,12 +77,12 @@ class Gatekeeper:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Stand at all gates."""
-        obey, release, deliver = EpochTasks.obey, Gated.release, Incoming.deliver
+        handle_command, release, deliver = EpochTasks.handle_command, Gated.release, Incoming.deliver
         keeper = self
 
-        def obeying(share: EpochTasks, command: Any) -> None:
+        def checked(share: EpochTasks, command: Any) -> None:
             if not isinstance(command, TimeSlot):
-                obey(share, command)
+                handle_command(share, command)
                 return
             assert command.number == keeper._last.get(share, command.number - 1) + 1, "a time slot was left out"
             if share.epoch == 1 and command.number > max(keeper._last.values(), default=-1):
@@ -92,7 +92,7 @@ class Gatekeeper:
                 assert keeper._marks or idle, "a time slot began before all rows of the last one were processed"
             keeper._last[share] = command.number
             keeper._now = share, command.number
-            obey(share, command)
+            handle_command(share, command)
             keeper._now = None
 
         def releasing(channel: Gated, most: int) -> int:
@@ -105,7 +105,7 @@ class Gatekeeper:
             deliver(channel, rows, *rest)
 
         with (
-            mock.patch.object(EpochTasks, "obey", obeying),
+            mock.patch.object(EpochTasks, "handle_command", checked),
             mock.patch.object(Gated, "release", releasing),
             mock.patch.object(Incoming, "deliver", arriving),
             mock.patch.object(LocalOutgoing, "_deliver", self._checked(LocalOutgoing._deliver)),
@@ -206,10 +206,10 @@ class GatedRun:
             return random_gates(random, topology, left_of(lost))
 
         spec = replace(run_spec(topology, self.places, self.seed, rate=self.rate), gates=self.gates)
-        course = Course((), self.checkpoint_s, tuple(sorted(self.moves, key=lambda plan: plan.at_s)))
+        course = ControlSettings((), self.checkpoint_s, tuple(sorted(self.moves, key=lambda plan: plan.at_s)))
         cluster = ScriptedCluster(spec, self.ledger.operator, self.limits, course, self.nodes, place, gates)
         faults = list(self.faults)
-        async with cluster.session as session:
+        async with cluster.coordinator as session:
             running = asyncio.create_task(_conduct(session, self.stop_ns))
             loop = asyncio.get_running_loop()
             while not running.done():
@@ -246,7 +246,7 @@ def play(run: GatedRun) -> tuple[ScriptedCluster, Gatekeeper]:
     keeper = Gatekeeper(run.ledger.topology, marks)
     with run.limits.applied(), keeper.watching():
         cluster = virtual_time.run(run.play())
-    run.ledger.positions = cluster.session.positions
+    run.ledger.positions = cluster.coordinator.positions
     run.ledger.check_answer(cluster.answer())
     by_epoch: dict[int, list[int]] = defaultdict(list)
     for record in cluster.slots:

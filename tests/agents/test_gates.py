@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.worker.channels.channel import FLUSH_AGE_NS, Ager, ChannelId, Delivery, Outgoing, Window
+from agents.worker.channels.channel import FLUSH_AGE_NS, ChannelId, Delivery, FlushTimer, Outgoing, Window
 from agents.worker.channels.gated import OUTBOX_PARTS, GatedLocal, GatedRouter, Pool
 from agents.worker.channels.groupings import Global
 from agents.worker.channels.local import local_channel
@@ -20,10 +20,12 @@ class Out:
     """A gated channel and what has arrived at its other end."""
 
     def __init__(self, number: int = 1, window: int = 100) -> None:
-        self.ager = Ager()
+        self.flush_timer = FlushTimer()
         self.queue: deque[Delivery] = deque()
         size = Window(window, 1000)
-        both = local_channel(ChannelId(0, number, 0), 0, ("a", "default"), self.queue, size, self.ager, GatedLocal)
+        both = local_channel(
+            ChannelId(0, number, 0), 0, ("a", "default"), self.queue, size, self.flush_timer, GatedLocal
+        )
         self.outgoing, self.incoming = both
         assert isinstance(self.outgoing, GatedLocal)
         self.outgoing.part_tuples = PART
@@ -47,11 +49,11 @@ def rows_of(*numbers: int) -> list[Row]:
 def test_neither_a_full_batch_nor_age_nor_credit_opens_a_gate() -> None:
     out = Out()
     out.outgoing.add(rows_of(*range(5000)))
-    out.ager.now_ns = 10 * FLUSH_AGE_NS
-    out.ager.flush_old()
+    out.flush_timer.now_ns = 10 * FLUSH_AGE_NS
+    out.flush_timer.flush_old()
     out.outgoing.credit(10, 0)
     assert not out.queue
-    assert out.ager.next_ns is None
+    assert out.flush_timer.next_ns is None
 
 
 def test_an_open_gate_lets_a_part_pass_and_keeps_the_rest_with_its_stamps() -> None:
@@ -108,7 +110,7 @@ def pool_of(count: int) -> tuple[Pool, list[Out], GatedRouter]:
 def open_to(pool: Pool, outs: Sequence[Out], *opened: int) -> None:
     """A time slot in which the gates to these executors are open."""
     channels = [outs[at].outgoing for at in opened]
-    pool.pour(lambda channel: channel in channels)
+    pool.distribute(lambda channel: channel in channels)
     for channel in channels:
         channel.release(PART)
 

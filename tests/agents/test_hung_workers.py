@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from agents.agent import hang_detector
-from agents.agent.hang_detector import MOST_LOOKS, HangDetector
+from agents.agent import worker_process
+from agents.agent.worker_process import MAX_LOOKS, HangDetector
 from agents.protocol import Bye, Failed, Finish, Finished
 from controller.host.process_identity import identify
 
@@ -42,7 +42,7 @@ def start() -> Iterator[Start]:
 def until(state: str, pid: int) -> None:
     """Wait until a process is in that state."""
     deadline = time.monotonic() + LONG_S
-    while hang_detector._state(pid) != state:
+    while worker_process._state(pid) != state:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -59,7 +59,7 @@ def test_a_stopped_process_hangs_after_fifteen_looks_at_which_nothing_had_happen
     found = looks_until_it_hangs(HangDetector(process.pid), 100)
     # At the first one it had just begun; at the second, or while it is being stopped, it has used CPU time.
     assert found is not None
-    assert 2 + MOST_LOOKS["T"] <= found <= 2 * MOST_LOOKS["T"]
+    assert 2 + MAX_LOOKS["T"] <= found <= 2 * MAX_LOOKS["T"]
 
 
 def test_a_word_in_between_lets_the_looks_count_anew(start: Start):
@@ -67,35 +67,35 @@ def test_a_word_in_between_lets_the_looks_count_anew(start: Start):
     process.send_signal(signal.SIGSTOP)
     until("T", process.pid)
     it = HangDetector(process.pid)
-    assert looks_until_it_hangs(it, 1 + MOST_LOOKS["T"]) is None
-    it.spoke()
-    assert looks_until_it_hangs(it, 1 + MOST_LOOKS["T"]) is None
-    assert looks_until_it_hangs(it, MOST_LOOKS["T"])
+    assert looks_until_it_hangs(it, 1 + MAX_LOOKS["T"]) is None
+    it.note_output()
+    assert looks_until_it_hangs(it, 1 + MAX_LOOKS["T"]) is None
+    assert looks_until_it_hangs(it, MAX_LOOKS["T"])
 
 
 def test_one_that_computes_never_hangs_whether_it_gets_a_cpu_or_not(start: Start):
     process = start(COMPUTES)
     until("R", process.pid)
-    assert looks_until_it_hangs(HangDetector(process.pid), 2 * MOST_LOOKS["S"]) is None
+    assert looks_until_it_hangs(HangDetector(process.pid), 2 * MAX_LOOKS["S"]) is None
 
 
 def test_one_that_waits_is_given_longer_than_one_that_is_stopped(start: Start, monkeypatch: pytest.MonkeyPatch):
     process = start(WAITS)
     until("S", process.pid)
     # It may have been asleep on its way already.
-    monkeypatch.setattr(hang_detector, "process_cpu_ns", lambda _pid: 1)
-    assert looks_until_it_hangs(HangDetector(process.pid), 1000) == 2 + MOST_LOOKS["S"]
-    assert MOST_LOOKS["S"] > 2 * MOST_LOOKS["T"]
+    monkeypatch.setattr(worker_process, "process_cpu_ns", lambda _pid: 1)
+    assert looks_until_it_hangs(HangDetector(process.pid), 1000) == 2 + MAX_LOOKS["S"]
+    assert MAX_LOOKS["S"] > 2 * MAX_LOOKS["T"]
 
 
 def test_one_that_is_gone_does_not_hang(start: Start):
     process = start("")
     process.wait()
-    assert looks_until_it_hangs(HangDetector(process.pid), 2 * MOST_LOOKS["S"]) is None
+    assert looks_until_it_hangs(HangDetector(process.pid), 2 * MAX_LOOKS["S"]) is None
 
 
 IMPATIENT = (
-    "import sys; from agents.agent import hang_detector; hang_detector.MOST_LOOKS = {'T': 2}; "
+    "import sys; from agents.agent import worker_process; worker_process.MAX_LOOKS = {'T': 2}; "
     "from agents.agent.main import main; sys.exit(main())"
 )
 

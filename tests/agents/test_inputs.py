@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from turns import channel_into
 
-from agents.worker.channels.channel import Ager, ChannelId, Delivery, Window
+from agents.worker.channels.channel import ChannelId, Delivery, FlushTimer, Window
 from agents.worker.channels.input_gate import InputGate
 from agents.worker.channels.local import LocalIncoming, local_channel
 from agents.worker.channels.markers import Barrier, End, Mark, Tick
@@ -21,7 +21,7 @@ Entry = Mark | str
 
 def unjoined(inputs: InputGate, source: str) -> LocalIncoming:
     """The receiver's end of a channel that has not joined."""
-    return local_channel(ChannelId(7, 0, 0), 0, (source, "default"), inputs, Window(99, 99), Ager())[1]
+    return local_channel(ChannelId(7, 0, 0), 0, (source, "default"), inputs, Window(99, 99), FlushTimer())[1]
 
 
 def deliver(channel: LocalIncoming, *entries: Entry) -> None:
@@ -160,7 +160,7 @@ class Arriving:
         for sender in moving:
             if self.random.random() < 0.3:
                 self.inputs.replace(sender.ends[-1], unjoined(self.inputs, sender.name))
-        self.inputs.keep()
+        self.inputs.cancel_replacements()
         for sender in moving:
             new = unjoined(self.inputs, sender.name)
             self.inputs.replace(sender.ends[-1], new)
@@ -257,7 +257,7 @@ def test_a_channel_whose_place_was_to_be_taken_stays_when_the_barrier_does_not_c
     deliver(old, Tick(1, 10, 0), "a")
     assert list(taken(inputs)) == []
     inputs.replace(old, unjoined(inputs, "x"))
-    inputs.keep()
+    inputs.cancel_replacements()
     assert inputs.channels == {old, other}
     deliver(other, Tick(1, 10, 0), Barrier(2))
     assert list(taken(inputs)) == [Tick(1, 10, 0), "a"]

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from agents.agent.cgroups import enter_groups
+from agents.agent.main import enter_groups
 from inventory.errors import UnfitError
 
 

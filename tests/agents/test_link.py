@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agents.worker.wire import frame
 from agents.worker.wire.frame import FrameError
-from agents.worker.wire.link import _MOST_AT_ONCE, Link, LinkError
+from agents.worker.wire.link import _MAX_RECEIVED_AT_ONCE, Link, LinkError
 
 EPOCH = 3
 
@@ -111,4 +111,4 @@ def test_one_call_reads_a_bounded_amount(pair: tuple) -> None:
     writer.flush()
     before = reader.received_bytes
     frames_from(reader)
-    assert 0 < reader.received_bytes - before <= _MOST_AT_ONCE + 64 * 1024
+    assert 0 < reader.received_bytes - before <= _MAX_RECEIVED_AT_ONCE + 64 * 1024

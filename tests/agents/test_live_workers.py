@@ -15,7 +15,7 @@ from scripted import Limits, run_spec
 from witness import SCHEMA, SIDE, Ledger
 
 from agents.protocol import Cut, Message, Passed, Place, Prepare, Ready, RunSpec, Stored
-from agents.worker.channels.channel import Ager, ChannelId
+from agents.worker.channels.channel import ChannelId, FlushTimer
 from agents.worker.process import event_loop as loop_module
 from agents.worker.process.event_loop import EventLoop
 from agents.worker.process.state_store import StateStore
@@ -99,7 +99,7 @@ class Live:
         self.workers = [self._worker(spec, number, ledger, folder, key) for number in range(len(self.plan.places))]
 
     def _worker(self, spec: RunSpec, me: int, ledger: Ledger, folder: Path, key: bytes) -> LiveWorker:
-        selector, ager = selectors.SelectSelector(), Ager()
+        selector, flush_timer = selectors.SelectSelector(), FlushTimer()
         lost: list[LinkError] = []
         reports: list[Message] = []
 
@@ -116,8 +116,12 @@ class Live:
         mesh = Mesh(selector, ADDRESSES[place.node], key, "live", spec.epoch, me, on_link, on_lost)
         links = Links(mesh, spec.epoch, ADDRESSES)
         store = StateStore(folder / place.node, spec.run)
-        share = EpochTasks(spec, place, ledger.operator, {}, ager, links, store, MonotonicClocks(), reports.append)
-        loop = EventLoop(selector, share, ager, lambda _: None, lambda _, fault: lost.append(fault), lambda: None)
+        share = EpochTasks(
+            spec, place, ledger.operator, {}, flush_timer, links, store, MonotonicClocks(), reports.append
+        )
+        loop = EventLoop(
+            selector, share, flush_timer, lambda _: None, lambda _, fault: lost.append(fault), lambda: None
+        )
         return LiveWorker(loop, mesh, share, links, store, selector, reports, lost)
 
     @property
@@ -139,7 +143,7 @@ class Live:
     def tell(self, command: Message) -> None:
         """Let every worker act on a command of the controller."""
         for worker in self.workers:
-            worker.share.obey(command)
+            worker.share.handle_command(command)
 
     def reports(self, kind: type[Message]) -> list[Message]:
         """What workers have told of one kind."""
@@ -201,7 +205,7 @@ def test_a_topology_over_real_sockets_ends_exactly(
     sent = sum(link.sent_bytes for worker in run.workers for link in worker.links.values())
     received = sum(link.received_bytes for worker in run.workers for link in worker.links.values())
     assert sent >= received
-    assert not any(worker.mesh.refused for worker in run.workers)
+    assert not any(worker.mesh.rejected for worker in run.workers)
 
 
 def test_strangers_who_knock_all_the_time_change_nothing_but_a_count(closing: ExitStack) -> None:
@@ -224,7 +228,7 @@ def test_strangers_who_knock_all_the_time_change_nothing_but_a_count(closing: Ex
     run.start()
     run.until(lambda: run.drained, knock)
     knock()
-    run.until(lambda: sum(sum(worker.mesh.refused.values()) for worker in run.workers) == knocks)
+    run.until(lambda: sum(sum(worker.mesh.rejected.values()) for worker in run.workers) == knocks)
     assert knocks > 3 * 2_000 / 2 / 16
     ledger.check()
     assert not any(worker.lost for worker in run.workers)

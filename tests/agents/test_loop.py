@@ -11,7 +11,7 @@ from scripted import run_spec
 from witness import SCHEMA, SIDE, Ledger
 
 from agents.protocol import Place
-from agents.worker.channels.channel import FLUSH_AGE_NS, Ager
+from agents.worker.channels.channel import FLUSH_AGE_NS, FlushTimer
 from agents.worker.process import event_loop as loop_module
 from agents.worker.process.event_loop import REPORT_NS, EventLoop
 from agents.worker.process.state_store import StateStore
@@ -70,7 +70,7 @@ def share_of(
     places: Sequence[Place],
     records: int,
     clock: "Clock",
-    ager: Ager,
+    flush_timer: FlushTimer,
     network: Alone,
     rate: Mapping[str, object] | None,
 ) -> EpochTasks:
@@ -79,7 +79,7 @@ def share_of(
     operator = Ledger(topology, records, places).operator
     spec = run_spec(topology, places, rate=rate)
     store = StateStore(Path("nowhere"), spec.run)
-    share = EpochTasks(spec, HERE, operator, {}, ager, network, store, clocks, lambda _: None)
+    share = EpochTasks(spec, HERE, operator, {}, flush_timer, network, store, clocks, lambda _: None)
     clock.registry = share.registry
     store.close()
     return share
@@ -111,10 +111,12 @@ def looped(
 ) -> tuple[EventLoop, TaskRegistry, list[int]]:
     """A loop that runs the whole topology in one worker, and the times at which it reported."""
     reports: list[int] = []
-    ager = Ager()
-    share = share_of(topology, [HERE] * len(topology.executors), records, clock, ager, Alone(), rate)
+    flush_timer = FlushTimer()
+    share = share_of(topology, [HERE] * len(topology.executors), records, clock, flush_timer, Alone(), rate)
     no_link = "no link can break here"
-    loop = EventLoop(clock, share, ager, reports.append, lambda *_: pytest.fail(no_link), lambda: clock.after_turns())
+    loop = EventLoop(
+        clock, share, flush_timer, reports.append, lambda *_: pytest.fail(no_link), lambda: clock.after_turns()
+    )
     return loop, share.registry, reports
 
 
@@ -223,10 +225,10 @@ class Linked:
         ours.setblocking(False)
         self.link = Link(1, 1)
         self.link.attach(ours, first_bytes)
-        ager = Ager()
-        self.share = share_of(line(1), [THERE, HERE], 100, clock, ager, Alone(self.link), None)
+        flush_timer = FlushTimer()
+        self.share = share_of(line(1), [THERE, HERE], 100, clock, flush_timer, Alone(self.link), None)
         self.loop = EventLoop(
-            clock, self.share, ager, self.reported.append, lambda _, fault: self.lost.append(fault), bool
+            clock, self.share, flush_timer, self.reported.append, lambda _, fault: self.lost.append(fault), bool
         )
         self.loop.add_link(self.link)
 

@@ -29,7 +29,7 @@ def test_all_pairs_of_peers_get_one_link_each(members: Members) -> None:
     members.until(lambda: members.complete)
     for member in members:
         assert sorted(member.links) == sorted({0, 1, 2, 3} - {member.number})
-        assert not member.mesh.refused
+        assert not member.mesh.rejected
         assert not member.lost
     for a in members:
         for b in members:
@@ -70,7 +70,7 @@ def test_a_worker_that_comes_later_gets_its_links_while_the_others_keep_theirs(m
     assert sorted(members[2].links) == [0, 1]
     for member, links in zip(members, before, strict=False):
         assert links.items() <= member.links.items()
-        assert not member.mesh.refused
+        assert not member.mesh.rejected
 
 
 def test_a_peer_that_is_asked_for_twice_is_connected_once(members: Members) -> None:
@@ -84,7 +84,7 @@ def test_a_peer_that_is_asked_for_twice_is_connected_once(members: Members) -> N
     for _ in range(5):
         for member in members:
             member.step()
-    assert not any(member.mesh.refused or member.lost for member in members)
+    assert not any(member.mesh.rejected or member.lost for member in members)
 
 
 def test_a_peer_that_connected_before_it_was_wanted_is_there_when_it_is(members: Members) -> None:
@@ -161,7 +161,7 @@ def test_a_peer_that_is_none_is_lost_at_once_instead_of_being_waited_for(
     assert "not who it should be" in why
     assert not members[0].mesh.complete
     assert pending(members[0]) == 0
-    assert set(members[1].mesh.refused) == {"the connecting side does not know the run's key"}
+    assert set(members[1].mesh.rejected) == {"the connecting side does not know the run's key"}
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n" + bytes(99)])
@@ -179,7 +179,7 @@ def test_a_stranger_at_a_peers_address_is_no_peer(members: Members, answer: byte
         ((peer, _),) = lost_of(members, 0)
     assert peer == 1
     # One that only closes may be a peer that had to make room for strangers.
-    assert times == (1 if answer else mesh_module._MOST_TRIES)
+    assert times == (1 if answer else mesh_module._MAX_TRIES)
     assert not member.links
 
 

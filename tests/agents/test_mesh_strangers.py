@@ -68,7 +68,7 @@ def test_strangers_before_during_and_after_are_counted_and_the_links_stand(membe
     visit()
     members.until(lambda: refused(member) == expected.total())
     for reason, count in expected.items():
-        assert sum(n for text, n in member.mesh.refused.items() if reason in text or "reset" in text) >= count
+        assert sum(n for text, n in member.mesh.rejected.items() if reason in text or "reset" in text) >= count
     assert pending(member) == 0
     ours, theirs = members[0].links[1][0], member.links[0][0]
     ours.send(b"still here")
@@ -101,7 +101,7 @@ def test_half_a_handshake_is_turned_away_after_its_time_and_not_before(members: 
     member.step()
     member.mesh.expire(began + TIMEOUT_S + 1)
     assert pending(member) == 0
-    assert member.mesh.refused == {"time-out": 3}
+    assert member.mesh.rejected == {"time-out": 3}
     for sock in socks:
         sock.settimeout(5)
         while sock.recv(999):
@@ -118,17 +118,17 @@ def test_a_flood_takes_bounded_room_and_peers_still_get_through(members: Members
     flooded = members[3]
     flood = []
     for wave in range(12):
-        for _ in range(mesh_module._MOST_ACCEPTED):
+        for _ in range(mesh_module._MAX_ACCEPTED):
             flood.append(stranger(flooded))
             flood[-1].send(opening)
         if wave == 6:
             members.connect()
         for member in members:
             member.step()
-        assert pending(flooded) <= mesh_module._MOST_STRANGERS + 3
+        assert pending(flooded) <= mesh_module._MAX_UNAUTHENTICATED + 3
     members.until(lambda: members.complete)
     members.until(lambda: refused(flooded) + pending(flooded) == len(flood))
-    assert set(flooded.mesh.refused) == {"too many at once"}
+    assert set(flooded.mesh.rejected) == {"too many at once"}
     for sock in flood:
         sock.close()
     members.until(lambda: pending(flooded) == 0)
@@ -144,30 +144,30 @@ def test_a_peer_that_a_flood_pushes_out_before_its_hello_is_there_connects_again
         halted.setattr(Connector, "hello", lambda _: b"")
         members.connect()
     flood = []
-    while not flooded.mesh.refused:
+    while not flooded.mesh.rejected:
         flood.append(stranger(flooded))
         flooded.step()
     assert pending(connecting) == 1
     members.until(lambda: members.complete)
     assert not connecting.lost
-    assert flooded.mesh.refused.keys() == {"too many at once"}
+    assert flooded.mesh.rejected.keys() == {"too many at once"}
     for sock in flood:
         sock.close()
 
 
 def test_more_peers_than_strangers_are_allowed_find_room(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mesh_module, "_MOST_STRANGERS", 1)
+    monkeypatch.setattr(mesh_module, "_MAX_UNAUTHENTICATED", 1)
     for number in range(7):
         members.join(set(range(7)) - {number})
     members.connect()
     members.until(lambda: members.complete)
-    assert not any(member.mesh.refused for member in members)
+    assert not any(member.mesh.rejected for member in members)
 
 
 def test_who_made_room_while_its_bytes_were_waiting_is_not_heard_any_more(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mesh_module, "_MOST_STRANGERS", 2)
+    monkeypatch.setattr(mesh_module, "_MAX_UNAUTHENTICATED", 2)
     member = members.join({1})
     first, second = stranger(member), stranger(member)
     members.until(lambda: pending(member) == 2)
@@ -175,7 +175,7 @@ def test_who_made_room_while_its_bytes_were_waiting_is_not_heard_any_more(
     first.send(b"M")
     second.send(b"M")
     with stranger(member):
-        members.until(lambda: member.mesh.refused == {"too many at once": 1})
+        members.until(lambda: member.mesh.rejected == {"too many at once": 1})
         assert pending(member) == 2
         # It is closed, be it with its byte unread.
         with suppress(ConnectionResetError):
@@ -186,9 +186,9 @@ def test_who_made_room_while_its_bytes_were_waiting_is_not_heard_any_more(
 
 def test_one_pass_accepts_a_bounded_number_and_leaves_the_rest_for_the_next(members: Members) -> None:
     member = members.join({1})
-    flood = [stranger(member) for _ in range(3 * mesh_module._MOST_ACCEPTED)]
+    flood = [stranger(member) for _ in range(3 * mesh_module._MAX_ACCEPTED)]
     member.step()
-    assert refused(member) + pending(member) == mesh_module._MOST_ACCEPTED
+    assert refused(member) + pending(member) == mesh_module._MAX_ACCEPTED
     members.until(lambda: refused(member) + pending(member) == len(flood))
     for sock in flood:
         sock.close()
@@ -205,7 +205,7 @@ def test_a_second_link_of_the_same_worker_is_refused(members: Members) -> None:
     second.connect({1: member.address})
     members.append(Member(0, again, second, {1}))
     members.until(lambda: refused(member) == 1)
-    assert member.mesh.refused == {"a second link of the same worker": 1}
+    assert member.mesh.rejected == {"a second link of the same worker": 1}
 
 
 def test_reasons_stay_few_whatever_strangers_send(members: Members) -> None:
@@ -220,7 +220,7 @@ def test_reasons_stay_few_whatever_strangers_send(members: Members) -> None:
         members.until(lambda: refused(member) == before + 1)
 
     visit()
-    assert len(member.mesh.refused) <= 8
+    assert len(member.mesh.rejected) <= 8
     assert not member.links
 
 

@@ -11,9 +11,9 @@ from scripted import Limits, Pipe, run_spec, scripted_run
 from witness import SCHEMA, SIDE, Ledger, Numbers, Relay
 
 from agents.protocol import ExecutorSpec, Move, Place, RunSpec
-from agents.worker.channels.channel import Ager, window
+from agents.worker.channels.channel import FlushTimer, window
 from agents.worker.channels.remote import RemoteIncoming, RemoteOutgoing
-from agents.worker.task_graph.builder import GraphBuilder, assemble
+from agents.worker.task_graph.builder import GraphBuilder, build_registry
 from agents.worker.task_graph.plan import RunPlan, hop
 from agents.worker.task_graph.registry import TaskRegistry
 from inventory.errors import RunError
@@ -124,8 +124,8 @@ def test_a_window_is_the_queue_shared_out_over_all_channels_of_the_receiver() ->
 
 def assembled(plan: RunPlan, place: Place, operator: Callable[[str], Operator]) -> TaskRegistry:
     """What one worker builds of a plan."""
-    wiring = GraphBuilder(plan.places.index(place), lambda _: Pipe(1), Ager(), operator, Max(), {})
-    return assemble(plan, wiring)
+    wiring = GraphBuilder(plan.places.index(place), lambda _: Pipe(1), FlushTimer(), operator, Max(), {})
+    return build_registry(plan, wiring)
 
 
 @pytest.mark.parametrize("change", ["missing", "swapped", "foreign"])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agents.worker.wire.selector import Selector
+from agents.worker.process.event_loop import Selector
 
 
 @pytest.fixture

@@ -185,7 +185,7 @@ def test_where_an_executor_has_ended_moves_are_refused_and_barriers_that_store_a
             if place != SLOTS[0]:
                 run.command(place, Prepare(epoch=1, barrier=1, moves=(Move("b[1]", SLOTS[1]),), workers=tuple(SLOTS)))
             (ready,) = [report for report in run.workers[place].reports if isinstance(report, Ready)]
-            assert "has come to its end" in ready.refused
+            assert "has ended" in ready.refused
             run.command(place, Prepare(epoch=1, barrier=2, store=True))
             assert not [r for r in run.workers[place].reports if isinstance(r, Ready)][-1].refused
             run.command(place, Abandon(epoch=1, barrier=2))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.worker.channels.channel import BATCH_ROWS, Ager, ChannelId, Delivery, Outgoing, Window
+from agents.worker.channels.channel import BATCH_ROWS, ChannelId, Delivery, FlushTimer, Outgoing, Window
 from agents.worker.channels.groupings import Global, Grouping, Router, grouping_of
 from agents.worker.channels.local import LocalOutgoing, local_channel
 from agents.worker.channels.markers import Barrier, End, Mark, Tick
@@ -24,7 +24,7 @@ class Sent(Outgoing):
     """A channel that remembers what was added to it."""
 
     def __init__(self, receiver: int) -> None:
-        super().__init__(ChannelId(0, receiver, 0), 1, Window(1, 1), Ager())
+        super().__init__(ChannelId(0, receiver, 0), 1, Window(1, 1), FlushTimer())
         self.rows: list[Row] = []
         self.stamps: list[int | None] = []
 
@@ -44,7 +44,9 @@ def local_ends(count: int, window: int) -> tuple[list[LocalOutgoing], deque[Deli
     """Channels within this worker, and the queue that all of them lead to."""
     queue: deque[Delivery] = deque()
     size = Window(window, 100)
-    return [local_channel(ChannelId(0, at, 0), 0, ("a", "s"), queue, size, Ager())[0] for at in range(count)], queue
+    return [
+        local_channel(ChannelId(0, at, 0), 0, ("a", "s"), queue, size, FlushTimer())[0] for at in range(count)
+    ], queue
 
 
 def channels(count: int) -> list[Sent]:

@@ -19,7 +19,7 @@ from scripted_cluster import PHASES, ScriptedCluster
 from topologies import random_topology
 
 from agents.protocol import Place
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import Coordinator
 from controller.coordinator.migrations import MovePlan, MoveRequest
 from inventory.errors import RunError
@@ -92,7 +92,7 @@ class Scenario:
         """From start to finish."""
         random = self.random
         spec = run_spec(self.ledger.topology, self.places, self.seed, rate=self.rate)
-        course = Course((), CHECKPOINT_S, tuple(sorted(self.moves, key=lambda plan: plan.at_s)))
+        course = ControlSettings((), CHECKPOINT_S, tuple(sorted(self.moves, key=lambda plan: plan.at_s)))
 
         def place(lost: Set[str]) -> Mapping[str, Place]:
             left = [node for node in NODES if node not in lost]
@@ -102,7 +102,7 @@ class Scenario:
 
         cluster = ScriptedCluster(spec, self.ledger.operator, self.limits, course, NODES, place)
         faults = list(self.faults)
-        async with cluster.session as session:
+        async with cluster.coordinator as session:
             running = asyncio.create_task(self._run(session))
             loop = asyncio.get_running_loop()
             while not running.done():
@@ -154,7 +154,7 @@ def play(scenario: Scenario) -> Counter[str]:
     """Play a scenario and check its answer; return what happened in it."""
     with scenario.limits.applied():
         cluster = virtual_time.run(scenario.play())
-    positions = cluster.session.positions
+    positions = cluster.coordinator.positions
     assert {name: at for name, at in cluster.reached.items() if at > positions[name]} == {}, positions
     scenario.ledger.positions = positions
     scenario.ledger.check_answer(cluster.answer())

@@ -45,7 +45,7 @@ def test_what_has_left_before_a_channels_receiver_moved_is_counted_although_the_
         channel.closed = True
         del worker.registry.outgoing[channel.id]
         worker.registry.retire([channel])
-        worker.registry.let_go()
+        worker.registry.drop_closed()
         reports = [reporter.report(at * 1_000_000_000) for at in (1, 2)]
         assert [report.sent[0].tuples for report in reports] == [channel.tuples] * 2
         traces.close()

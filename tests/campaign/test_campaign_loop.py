@@ -43,7 +43,7 @@ def test_tasks_live_on_from_one_thing_to_the_next_and_while_the_main_thread_is_b
     beats: list[float] = []
     loop.run(begin(beats))
     for _ in range(3):
-        with loop.turning():
+        with loop.in_background():
             assert comes(beats, 3)
         before = len(beats)
         loop.run(asyncio.sleep(0.01))
@@ -59,7 +59,7 @@ def test_what_is_entered_is_left_on_the_same_loop_also_after_a_failure(loop: Cam
         yield
         seen.append(asyncio.get_running_loop())
 
-    with pytest.raises(ValueError, match="wrong"), loop.within(noted()), loop.turning():
+    with pytest.raises(ValueError, match="wrong"), loop.within(noted()), loop.in_background():
         raise ValueError("wrong")
     assert len(seen) == 2
     assert seen[0] is seen[1]
@@ -108,7 +108,7 @@ def test_an_interrupt_at_any_moment_leaves_a_loop_that_can_be_used_and_closed() 
             before = sys.gettrace()
             try:
                 sys.settrace(interrupting)
-                with loop.turning():
+                with loop.in_background():
                     pass
             except KeyboardInterrupt:
                 pass

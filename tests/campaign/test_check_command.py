@@ -205,8 +205,8 @@ def failing(document: dict[str, Any]) -> dict[str, str]:
     [
         ("bad-counting", "purity", "the same instance answers differently the second time: a[0] of chain is on n"),
         ("bad-hashing", "purity", "another process with another hash seed answers differently"),
-        ("bad-mutating", "problem", "with traffic: it has changed the traffic"),
-        ("bad-clearing", "problem", "it has changed the cluster: its view 'by_id'"),
+        ("bad-mutating", "problem", "with traffic: it changes the traffic"),
+        ("bad-clearing", "problem", "it changes the cluster: its view 'by_id'"),
         ("bad-slow", "time", "a chain on five equal nodes: no answer within"),
         ("bad-plan", "plans", "a[0]: slot 99 is beyond the 4 slots of 'n1'"),
         ("bad-broken", "plans", "broke down: KeyError: 'nothing' ("),
@@ -229,9 +229,9 @@ def test_what_is_wrong_with_a_scheduler_is_named(
         ("bad-forgetful", "restore", "total[0]: after "),
         ("bad-speechless", "snapshot", "total[0]: snapshot() returns NoneType, not bytes"),
         ("bad-failing", "operators", f"bad_workloads.py:{FAILING_LINE})"),
-        ("bad-endless", "time", "process of total[0] has not returned within"),
+        ("bad-endless", "time", "process of total[0] did not return within"),
         ("bad-chance", "purity", "numbers[0]: two instances give "),
-        ("bad-reference", "answer", "it is not that of the reference: ('all',) = "),
+        ("bad-reference", "answer", "it differs from the reference: ('all',) = "),
         pytest.param("bad-hiding", "moves", "wrong answer: ('all',) = ", marks=pytest.mark.loopback),
     ],
 )

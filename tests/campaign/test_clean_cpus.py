@@ -12,7 +12,7 @@ from trees.processors import CPU, acpi_shared
 from agents.agent.agent import _put_back_cpus
 from agents.cpu.control import CpuControl
 from agents.cpu.journal import journal_path
-from agents.cpu.wish import CpuRequest
+from agents.cpu.request import CpuRequest
 from campaign.runner.clean import clean
 
 
@@ -85,5 +85,5 @@ def test_the_next_agent_puts_back_what_a_dead_one_left(host: FakeKernel, caplog:
     assert host.read(f"{CPU}/cpufreq/policy0/scaling_governor") == "performance"
     die_with_guardian(control)
     _put_back_cpus(host)
-    assert "left CPU settings behind: put back" in caplog.text
+    assert "left CPU settings behind: restored" in caplog.text
     assert all_files(host.root) == before

@@ -79,7 +79,7 @@ def test_names_in_live_json_and_in_top_are_printable() -> None:
     flow = LiveMetrics()
     for at in (0, 1):
         work = {HOSTILE: Work(emitted=1, processed=1, queued=0, busy_ns=1, blocked_ns=0)}
-        flow.take("n1", Progress(epoch=1, slot=0, at_ns=at * 10**9, emitted=1, sunk=1, executors=work), 0.0)
+        flow.record("n1", Progress(epoch=1, slot=0, at_ns=at * 10**9, emitted=1, sunk=1, executors=work), 0.0)
     document: dict[str, Any] = msgspec.to_builtins(flow.document(0.0), str_keys=True)
     assert not STEERS.search(str(document))
     live = {**LiveFile("race", 4, 1, 10.0).document(), "flow": document}

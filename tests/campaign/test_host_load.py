@@ -14,7 +14,7 @@ import pytest
 from agents.power.host import ROOT_VARIABLE
 from agents.sensors.cpu import process_cpu_ns
 from agents.sensors.interference import BACKGROUND, Event
-from campaign.runner.host_load import LOOK_S, family, watching_others
+from campaign.runner.host_load import PERIOD_S, measuring_other_load, with_descendants
 
 BUSY_S = 0.3
 
@@ -51,7 +51,7 @@ def watched(root: Path, work: Callable[[], float]) -> list[Event]:
 
     async def run() -> None:
         busy(root, 0)
-        async with watching_others([os.getpid()], said.append):
+        async with measuring_other_load([os.getpid()], said.append):
             used, _ = await asyncio.gather(asyncio.to_thread(work), asyncio.sleep(1.0))
             busy(root, used)
 
@@ -71,7 +71,7 @@ def test_what_descendants_do_is_the_campaigns_own_also_when_they_end_and_the_res
                 time.sleep(0.02)
             # A look at it takes place before it ends.
             child_s = used_ns / 1e9 if child.poll() is None else 0.0
-            time.sleep(2 * LOOK_S)
+            time.sleep(2 * PERIOD_S)
         return ((process_cpu_ns(os.getpid()) or 0) - before_ns) / 1e9 + child_s + others_s
 
     assert watched(tmp_path, our_own) == []
@@ -87,7 +87,7 @@ def test_nothing_is_watched_where_nodes_are_other_machines(tmp_path: Path, monke
 
     async def run() -> None:
         busy(tmp_path, 0)
-        async with watching_others(None, said.append):
+        async with measuring_other_load(None, said.append):
             busy(tmp_path, 100)
 
     asyncio.run(run())
@@ -96,7 +96,7 @@ def test_nothing_is_watched_where_nodes_are_other_machines(tmp_path: Path, monke
 
 def test_a_run_that_fails_is_not_kept_by_its_watch() -> None:
     async def run() -> None:
-        async with watching_others([os.getpid()], lambda _event: pytest.fail("nothing is to be said")):
+        async with measuring_other_load([os.getpid()], lambda _event: pytest.fail("nothing is to be said")):
             raise RuntimeError("a worker died")
 
     with pytest.raises(RuntimeError, match="a worker died"):
@@ -107,9 +107,9 @@ def test_a_family_is_all_that_descends_from_its_first_and_nobody_else() -> None:
     with subprocess.Popen([sys.executable, "-S", "-c", FORKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        found = family([child.pid])
+        found = with_descendants([child.pid])
         assert found[0] == child.pid
         assert len(found) == 2
-        assert set(found) < set(family([os.getpid()]))
+        assert set(found) < set(with_descendants([os.getpid()]))
         assert os.getpid() not in found
         child.communicate(b"")

@@ -52,11 +52,11 @@ def test_people_see_source_kind_what_must_be_told_and_what_is_ignored(capsys: py
         assert entry["ignores"], entry["name"]
         assert f"ignores: {entry['ignores']}" in shown
     even = shown.split(" even source:")[1].split(" source:")[0]
-    assert "static: places before the start must be told: nothing but topologies, nodes and slots" in even
+    assert "static: places before the start input: only topologies, nodes and slots" in even
     pmod = shown.split(" pmod source:")[1].split(" source:")[0]
-    assert "online: meant to be asked again while topologies run" in pmod
+    assert "online: designed to place again while topologies run" in pmod
     top_storm = shown.split(" top-storm source:")[1]
-    assert "clock, FLOPs per cycle and RAM of nodes; traffic, where it was observed" in top_storm
+    assert "clock, FLOPs per cycle and RAM of nodes; observed traffic, if available" in top_storm
     online = shown.split(" aniello-online source:")[1].split(" source:")[0]
     assert "observed traffic (refuses to place without)" in online
 

@@ -232,4 +232,4 @@ def test_without_a_scheduler_there_is_nothing_to_do(tmp_path: Path, capsys: pyte
     assert run(["place", "--cluster", "loopback", "--topology", "t.yml"]) == 2
     assert "give --scheduler NAME, or --compare NAME,NAME,..." in capsys.readouterr().err
     assert run(["place", "--cluster", "loopback", "--topology", "t", "--scheduler", "even", "--pictures", "p"]) == 2
-    assert "--pictures says where --compare draws" in capsys.readouterr().err
+    assert "--pictures is the folder of --compare" in capsys.readouterr().err

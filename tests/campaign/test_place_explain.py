@@ -69,7 +69,7 @@ def test_people_see_loads_links_decisions_and_what_is_possible(place: Place) -> 
             assert cells[1:4] == [str(node["executors"]), f"{node['load']:.0f}", f"{node['capacity']:.0f}"]
             assert cells[5] == f"{node['slots_used']} of {node['slots']}"
     assert "executors of each slot, in the order in which slots were filled" in out
-    assert "split[0] spout[0]" in out.split("what it decided")[1]  # names, not numbers
+    assert "split[0] spout[0]" in out.split("decisions")[1]  # names, not numbers
     assert _row(out, "this placement")[1] == str(answer["cost"]["inter_node_edges"])
     assert _row(out, "optimum")[1] == f"{answer['account']['least']['optimum']:.0f}"
 

@@ -174,8 +174,9 @@ def test_a_cluster_file_cannot_be_provisioned(desk: Path, capfd: pytest.CaptureF
 def test_ctrl_c_ends_ansible_and_all_that_it_started(desk: Path, hosts: Hosts) -> None:
     mark = desk / "begun"
     write(desk, "provision", f"{{ansible.builtin.shell: 'echo $$ > {mark}; exec sleep 600'}}")
-    start = f"import campaign.playbook as p, campaign.start, pathlib; p.PLAYBOOKS = pathlib.Path({str(desk)!r})"
-    command = [sys.executable, "-c", f"{start}; campaign.start.main()", "provision", str(hosts.path)]
+    imports = "import campaign.admin.playbook as p, campaign.commands.start, pathlib"
+    start = f"{imports}; p.PLAYBOOKS = pathlib.Path({str(desk)!r})"
+    command = [sys.executable, "-c", f"{start}; campaign.commands.start.main()", "provision", str(hosts.path)]
     process = subprocess.Popen(command, start_new_session=True)
     try:
         while not mark.exists() or not mark.read_text():
@@ -205,8 +206,8 @@ def test_options_that_change_nothing_or_leave_something_out_are_known(
     options: list[str], looks: bool, partial: bool
 ) -> None:
     choice = playbook.Choice(options=options)
-    assert (choice.only_looks, choice.is_partial) == (looks, partial)
-    assert playbook.Choice(check=True).only_looks
+    assert (choice.is_read_only, choice.is_partial) == (looks, partial)
+    assert playbook.Choice(check=True).is_read_only
 
 
 @pytest.mark.parametrize("verb", ["provision", "restore", "verify"])

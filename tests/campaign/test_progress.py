@@ -28,7 +28,7 @@ def flowing() -> LiveMetrics:
     flow, now = LiveMetrics(), time.monotonic()
     for at, sunk in ((0, 0), (2, 2469)):
         progress = Progress(epoch=1, slot=0, at_ns=at * 10**9, emitted=sunk, sunk=sunk, latency_p50_ns=4_250_000)
-        flow.take("n1", progress, now)
+        flow.record("n1", progress, now)
     return flow
 
 
@@ -128,7 +128,7 @@ def test_the_live_display_shows_run_stage_flow_time_left_and_failures() -> None:
     shown.start(RUNS[2], 2, 1)
     shown.stage("measuring", 60, flowing())
     view.draw(shown.document())
-    view.say("run 2/4 failed")
+    view.print_line("run 2/4 failed")
     view.close()
     text = terminal.getvalue()
     for part in (

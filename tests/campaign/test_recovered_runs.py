@@ -13,7 +13,7 @@ from agents.protocol import Progress, Start, Work
 from agents.trace import TraceWriter, collect
 from campaign.results.recovered_runs import doubt, why_incomplete
 from campaign.results.run_metrics import measure
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from workloads.rates import NS
 
 START, SECONDS = 100 * NS, 10
@@ -28,14 +28,14 @@ def test_the_most_that_bolts_are_known_to_have_done_is_told_with_the_next_start(
 
     async def kill(nodes: Obedient) -> None:
         await asyncio.sleep(3)
-        nodes.session.take("n1", report(1, 70, 140))
+        nodes.coordinator.handle_report("n1", report(1, 70, 140))
         nodes.kill_worker(MID)
         await asyncio.sleep(1)
         # Restored, and not yet where it was.
-        nodes.session.take("n1", report(2, 60, 120))
+        nodes.coordinator.handle_report("n1", report(2, 60, 120))
         nodes.kill_worker(MID)
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 6, kill)
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 6, kill)
     started = [dict(message.spec.worked) for message in nodes.got(Start, "n1")]
     assert started == [{}, {"mid[0]": (70, 140)}, {"mid[0]": (70, 140)}]
 

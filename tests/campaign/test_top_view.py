@@ -92,8 +92,8 @@ def test_what_is_not_known_is_a_dash_and_never_0() -> None:
 @pytest.mark.parametrize(
     ("condition", "words"),
     [
-        (CampaignCondition.SILENT, "no news for 0 s"),
-        (CampaignCondition.DIED, "Go on with: millrace run --resume results/race/latest"),
+        (CampaignCondition.SILENT, "no update for 0 s"),
+        (CampaignCondition.DIED, "Continue with: millrace run --resume results/race/latest"),
         (CampaignCondition.ENDED, "the campaign has ended; results: results/race/latest"),
     ],
 )

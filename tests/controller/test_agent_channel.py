@@ -1,4 +1,4 @@
-"""The controller's end of a control channel: real agents, and programs that only pretend to be one."""
+"""Control channel with real agents, and with programs that only pretend to be agents."""
 
 import asyncio
 import os
@@ -57,7 +57,7 @@ def pretender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> 
     return Pretender(tmp_path, program)
 
 
-def test_an_agent_is_greeted_its_clock_is_measured_and_it_ends(tmp_path: Path) -> None:
+def test_handshake_clock_measurement_and_exit_of_an_agent(tmp_path: Path) -> None:
     async def live() -> None:
         channel, pid = await opened(LoopbackTransport(tmp_path), asyncio.get_running_loop().create_future())
         process = identify(pid)
@@ -76,7 +76,7 @@ def test_an_agent_is_greeted_its_clock_is_measured_and_it_ends(tmp_path: Path) -
     run(live())
 
 
-def test_the_death_of_an_agent_is_told_with_its_cause(tmp_path: Path) -> None:
+def test_the_death_of_an_agent_is_reported_with_its_cause(tmp_path: Path) -> None:
     async def live() -> str:
         gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         channel, pid = await opened(LoopbackTransport(tmp_path), gone)
@@ -95,13 +95,13 @@ def test_the_death_of_an_agent_is_told_with_its_cause(tmp_path: Path) -> None:
         ("print('good morning', flush=True); input(); input()", "the agent of n1: not a report of control protocol"),
         (
             f"print('''{HELLO % 99}''', flush=True); input(); input()",
-            f"speaks control protocol 99, this one speaks {VERSION}",
+            f"uses control protocol 99, this one uses {VERSION}",
         ),
         ("print('x' * (17 << 20), flush=True); input()", "the agent of n1: a line of more than"),
     ],
     ids=["ends", "speaks nonsense", "speaks another version", "never stops talking"],
 )
-def test_what_does_not_speak_the_protocol_is_refused_and_ended(
+def test_a_program_without_the_protocol_is_refused_and_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, message: str
 ) -> None:
     transport = pretender(tmp_path, monkeypatch, program)
@@ -114,7 +114,7 @@ def test_what_does_not_speak_the_protocol_is_refused_and_ended(
 
 
 @pytest.mark.slow
-def test_an_agent_that_does_not_want_to_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_ignores_bye_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stubborn = f"import sys, time; print('''{HELLO % VERSION}''', flush=True); time.sleep(3600)"
     transport = pretender(tmp_path, monkeypatch, stubborn)
 

@@ -23,10 +23,10 @@ CAMPAIGN = """
 import subprocess, sys, time
 from pathlib import Path
 from controller.host.cluster_lock import ClusterLock
-from controller.host.cleanup_log import RunState
+from controller.host.cleanup_log import CleanupLog
 
 final = Path(sys.argv[1])
-with ClusterLock("five nodes", final.parent), RunState(final.parent) as state:
+with ClusterLock("five nodes", final.parent), CleanupLog(final.parent) as state:
     folder = state.partial(final)
     folder.mkdir()
     (folder / "trace.arrow").write_text("half")
@@ -67,7 +67,7 @@ def _campaign(final: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str],
 
 
 @pytest.mark.parametrize("words", [(), ("recorded",)], ids=["found by its environment", "found by its line"])
-def test_clean_ends_what_a_killed_campaign_left_and_then_finds_nothing(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_clean_removes_everything_left_by_a_killed_campaign(tmp_path: Path, words: tuple[str, ...]) -> None:
     final = tmp_path / "campaign" / "001-wordcount-even-r1"
     with _campaign(final, *words) as (controller, agent):
         child = int(Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()[0])
@@ -114,7 +114,7 @@ def test_a_finished_folder_is_kept(tmp_path: Path) -> None:
     assert MARKER not in os.environ
 
 
-def test_a_pid_that_was_given_to_a_stranger_is_not_touched(tmp_path: Path) -> None:
+def test_a_reused_pid_is_not_killed(tmp_path: Path) -> None:
     stranger = subprocess.Popen(["sleep", "600"])
     try:
         final = tmp_path / "campaign" / "001"
@@ -181,7 +181,7 @@ def test_an_unreadable_first_line_is_removed(tmp_path: Path) -> None:
     assert not empty.exists()
 
 
-def test_a_second_campaign_is_refused_and_told_who_holds_the_cluster(tmp_path: Path) -> None:
+def test_a_second_campaign_is_refused_with_the_owner_of_the_cluster(tmp_path: Path) -> None:
     final = tmp_path / "campaign" / "001"
     with _campaign(final) as (controller, _):
         with pytest.raises(UnfitError) as refusal, ClusterLock("five nodes", tmp_path / "second"):
@@ -194,7 +194,7 @@ def test_a_second_campaign_is_refused_and_told_who_holds_the_cluster(tmp_path: P
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_any_death_releases_the_cluster_although_children_live_on(tmp_path: Path, number: signal.Signals) -> None:
+def test_any_death_releases_the_cluster_even_if_children_survive(tmp_path: Path, number: signal.Signals) -> None:
     with _campaign(tmp_path / "campaign" / "001") as (controller, agent):
         controller.send_signal(number)
         controller.wait()
@@ -204,6 +204,6 @@ def test_any_death_releases_the_cluster_although_children_live_on(tmp_path: Path
         assert not lock_path("five nodes").exists()
 
 
-def test_clusters_whose_ids_differ_only_in_signs_have_locks_of_their_own(tmp_path: Path) -> None:
+def test_clusters_whose_ids_differ_only_in_punctuation_have_separate_locks(tmp_path: Path) -> None:
     with ClusterLock("a/b", tmp_path), ClusterLock("a-b", tmp_path):
         assert len(list(state_folder().glob("*.lock"))) == 2

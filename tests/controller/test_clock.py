@@ -1,4 +1,4 @@
-"""Clock offsets: the true offset lies within the bound, whatever the two ways took."""
+"""Clock offsets: the true offset lies within the bound, whatever the delays in both directions."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ exchanges = st.lists(st.tuples(delays, delays, delays), min_size=1, max_size=2 *
 
 
 def estimate(offset: int, drift: float, ways: list[tuple[int, int, int]]) -> tuple[Offset | None, int]:
-    """What is said of a clock that starts `offset` ahead and gains `drift`, and the truth, at the end of all ways."""
+    """Return the estimate for a clock that starts `offset` ahead and gains `drift`, and its true offset at the end."""
     found = OffsetEstimate()
 
     def there_at(now: int) -> int:
@@ -32,7 +32,7 @@ def test_the_true_offset_lies_within_the_bound(offset: int, drift: float, ways: 
     assert abs(found.offset_ns - truth) <= found.bound_ns + 4
 
 
-def test_an_old_narrow_exchange_counts_until_a_fresh_one_says_more() -> None:
+def test_an_old_tight_exchange_counts_until_a_fresh_one_is_tighter() -> None:
     found = OffsetEstimate()
     found.add(0, 500, 500, 1000)
     assert found.at(1000 + 10**8) == (0, 500 + round(10**8 * DRIFT))
@@ -40,7 +40,7 @@ def test_an_old_narrow_exchange_counts_until_a_fresh_one_says_more() -> None:
     assert found.at(10**9 + 50_000) == (15_000, 25_000 + round(50_000 * DRIFT))
 
 
-def test_only_recent_exchanges_are_remembered() -> None:
+def test_only_recent_exchanges_are_kept() -> None:
     found = OffsetEstimate()
     found.add(0, 0, 0, 0)
     for second in range(1, WINDOW + 1):
@@ -50,5 +50,5 @@ def test_only_recent_exchanges_are_remembered() -> None:
     assert last.bound_ns > 10**6
 
 
-def test_nothing_is_known_before_the_first_answer() -> None:
+def test_the_offset_is_unknown_before_the_first_reply() -> None:
     assert OffsetEstimate().at(0) is None

@@ -1,4 +1,4 @@
-"""The control of a run in virtual time: barriers, checkpoints and ends, with nodes that do as they are told."""
+"""Coordinator in virtual time: barriers, checkpoints and ends of runs, with scripted nodes."""
 
 import asyncio
 from typing import Any
@@ -24,7 +24,7 @@ from agents.protocol import (
     Stop,
     Work,
 )
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import LEAD_NS, MOST_RECOVERIES
 from controller.coordinator.epoch import DRAIN_S
 from controller.coordinator.failures import RunFailedError
@@ -33,13 +33,13 @@ from inventory.errors import RunError
 from workloads.rates import NS
 
 
-def test_a_run_that_nothing_disturbs_takes_its_checkpoints_and_ends() -> None:
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 9)
+def test_an_undisturbed_run_takes_its_checkpoints_and_ends() -> None:
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9)
     assert [message.barrier for message in nodes.got(Prepare, "n3")] == [1, 2, 3, 4]
     assert [message.complete for message in nodes.got(Prepare, "n3")] == [0, 1, 2, 3]
     assert [subject for subject, _, _ in nodes.noted("checkpoint")] == ["1", "2", "3", "4"]
     assert {detail for _, detail, _ in nodes.noted("checkpoint")} == {"bytes=30"}
-    assert nodes.coordinator.journal.checkpoints == 4
+    assert nodes.coordinator.event_log.checkpoints == 4
     kept = sorted(name for name in nodes.copies.files if name.startswith("checkpoints"))
     assert kept == ["checkpoints/4/mid[0]", "checkpoints/4/sink[0]", "checkpoints/4/src[0]"]
     assert parts(nodes) == ["settled at 1", "settled at 2", "settled at 3", "settled at 4", "last of epoch 1"]
@@ -47,8 +47,8 @@ def test_a_run_that_nothing_disturbs_takes_its_checkpoints_and_ends() -> None:
     assert len(nodes.got(Start)) == len(nodes.got(Stop)) == len(nodes.got(Finish)) == 3
 
 
-def test_sources_start_at_one_moment_of_everybodys_clock() -> None:
-    nodes = conduct(lambda: Obedient(Course()), 1)
+def test_sources_start_at_the_same_time_on_all_clocks() -> None:
+    nodes = conduct(lambda: Obedient(ControlSettings()), 1)
     at = {node: message.at_ns for node, message in nodes.said if isinstance(message, Go)}
     assert at["n2"] - at["n1"] == 5 * NS
     assert at["n3"] - at["n1"] == -3 * NS
@@ -56,22 +56,22 @@ def test_sources_start_at_one_moment_of_everybodys_clock() -> None:
 
 
 def test_without_checkpoints_there_are_no_barriers_and_a_death_fails_the_run() -> None:
-    assert not conduct(lambda: Obedient(Course()), 20).got(Prepare)
+    assert not conduct(lambda: Obedient(ControlSettings()), 20).got(Prepare)
 
     async def kill(nodes: Obedient) -> None:
         nodes.kill_worker(MID)
 
     with pytest.raises(RunFailedError, match=r"^node n1, slot 1: was killed \(and 2 more\)$"):
-        conduct(lambda: Obedient(Course()), 20, kill)
+        conduct(lambda: Obedient(ControlSettings()), 20, kill)
 
 
-def test_a_barrier_that_a_worker_refuses_is_abandoned_and_the_run_goes_on() -> None:
+def test_a_barrier_refused_by_a_worker_is_abandoned_and_the_run_continues() -> None:
     async def refuse(nodes: Obedient) -> None:
         nodes.refuses = "not now"
         await asyncio.sleep(3)
         nodes.refuses = ""
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 5, refuse)
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 5, refuse)
     assert [message.barrier for message in nodes.got(Abandon, "n1")] == [1]
     assert [message.barrier for message in nodes.got(Cut, "n1")] == [2]
     ((barrier, why, _),) = nodes.noted("barrier_abandoned")
@@ -79,37 +79,37 @@ def test_a_barrier_that_a_worker_refuses_is_abandoned_and_the_run_goes_on() -> N
     assert "n1/0: not now" in why
 
 
-def test_a_barrier_for_which_a_worker_does_not_get_ready_is_abandoned() -> None:
+def test_a_barrier_is_abandoned_when_a_worker_is_not_ready_in_time() -> None:
     async def ignore(nodes: Obedient) -> None:
         nodes.mute.add(Prepare)
         await asyncio.sleep(10)
         nodes.mute.clear()
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 35, ignore)
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 35, ignore)
     assert nodes.noted("barrier_abandoned")[0][:2] == ("1", "not ready within 30 s: n1/0, n1/1, n2/0")
     assert nodes.noted("checkpoint")
 
 
-def test_a_checkpoint_without_second_copies_is_not_complete_and_the_run_goes_back_to_the_one_before() -> None:
+def test_a_checkpoint_without_replicas_is_incomplete_and_the_run_restarts_from_the_previous_one() -> None:
     async def forget(nodes: Obedient) -> None:
-        keep = nodes.copies.keep
+        keep = nodes.copies.replicate
 
         async def lazy(node: str, file: str, name: str) -> None:
             if name == "checkpoints/2/sink[0]":
                 raise RunError("no")
             await keep(node, file, name)
 
-        nodes.copies.keep = lazy  # type: ignore[method-assign]
+        nodes.copies.replicate = lazy  # type: ignore[method-assign]
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 9, forget)
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, forget)
     assert [message.complete for message in nodes.got(Prepare, "n3")] == [0, 1, 1]
     assert ("2", "no second copy of checkpoint 2: no", None) in nodes.noted("barrier_abandoned")
     assert not any(name.startswith(("checkpoints/2", "answers/2")) for name in nodes.copies.files)
     assert parts(nodes) == ["settled at 1", "settled at 3", "last of epoch 2"]
-    assert nodes.coordinator.journal.recoveries[0]["cause"] == "no second copy of checkpoint 2: no"
+    assert nodes.coordinator.event_log.recoveries[0]["cause"] == "no second copy of checkpoint 2: no"
 
 
-def test_a_run_that_is_told_to_stop_ends_where_it_had_stopped_whatever_dies() -> None:
+def test_a_stopped_run_ends_at_its_stop_positions_despite_failures() -> None:
     async def kill(nodes: Obedient) -> None:
         await asyncio.sleep(4.5)
         nodes.mute.add(Drained)
@@ -118,7 +118,7 @@ def test_a_run_that_is_told_to_stop_ends_where_it_had_stopped_whatever_dies() ->
         nodes.mute.clear()
         nodes.kill_worker(MID)
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 5, kill)
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 5, kill)
     assert nodes.got(Start, "n1")[-1].spec.until == {"src[0]": 100}
     # Sources with a known end need not be told.
     assert len(nodes.got(Stop, "n1")) == 1
@@ -126,7 +126,7 @@ def test_a_run_that_is_told_to_stop_ends_where_it_had_stopped_whatever_dies() ->
     assert parts(nodes)[-1] == "last of epoch 2"
 
 
-def test_a_run_can_be_told_to_stop_while_it_recovers() -> None:
+def test_a_run_can_be_stopped_during_a_recovery() -> None:
     async def kill(nodes: Obedient) -> None:
         await asyncio.sleep(4.5)
         nodes.mute.add(Start)
@@ -135,13 +135,13 @@ def test_a_run_can_be_told_to_stop_while_it_recovers() -> None:
         nodes.mute.clear()
         nodes.kill_worker(MID, epoch=2)
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 5, kill)
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 5, kill)
     assert (nodes.epoch, nodes.coordinator.positions) == (3, {"src[0]": 100})
 
 
-def test_once_the_answer_is_complete_deaths_change_nothing() -> None:
+def test_failures_after_the_complete_answer_change_nothing() -> None:
     async def run() -> Obedient:
-        nodes = Obedient(Course(checkpoint_s=2))
+        nodes = Obedient(ControlSettings(checkpoint_s=2))
         async with nodes.coordinator as coordinator:
             await coordinator.start()
             await coordinator.stop()
@@ -155,9 +155,9 @@ def test_once_the_answer_is_complete_deaths_change_nothing() -> None:
     assert parts(nodes) == ["last of epoch 1"]
 
 
-def test_steps_that_take_too_long_name_who_is_missing() -> None:
+def test_timeouts_name_the_missing_workers() -> None:
     async def run() -> None:
-        nodes = Obedient(Course(checkpoint_s=2))
+        nodes = Obedient(ControlSettings(checkpoint_s=2))
         nodes.mute.add(Start)
         async with nodes.coordinator as coordinator:
             await coordinator.start()
@@ -166,9 +166,9 @@ def test_steps_that_take_too_long_name_who_is_missing() -> None:
         virtual_time.run(run())
 
 
-def test_a_topology_may_drain_as_long_as_something_moves() -> None:
+def test_draining_continues_while_tuples_make_progress() -> None:
     async def run() -> None:
-        nodes = Obedient(Course())
+        nodes = Obedient(ControlSettings())
         nodes.mute.add(Drained)
         async with nodes.coordinator as coordinator:
             await coordinator.start()
@@ -177,7 +177,9 @@ def test_a_topology_may_drain_as_long_as_something_moves() -> None:
             for second in range(500):
                 await asyncio.sleep(1)
                 work = {"mid[0]": Work(emitted=0, processed=second, queued=9, busy_ns=0, blocked_ns=0)}
-                coordinator.take("n1", Progress(epoch=1, slot=1, at_ns=second * NS, emitted=0, sunk=0, executors=work))
+                coordinator.handle_report(
+                    "n1", Progress(epoch=1, slot=1, at_ns=second * NS, emitted=0, sunk=0, executors=work)
+                )
             assert not waiting.done()
             assert await asyncio.wait_for(asyncio.wait([waiting]), 2 * DRAIN_S)
             await waiting
@@ -186,9 +188,9 @@ def test_a_topology_may_drain_as_long_as_something_moves() -> None:
         virtual_time.run(run())
 
 
-def test_a_session_that_is_left_in_the_middle_leaves_nothing_running() -> None:
+def test_a_coordinator_that_is_left_early_leaves_no_tasks_running() -> None:
     async def run() -> set[asyncio.Task[Any]]:
-        nodes = Obedient(Course(checkpoint_s=0.05))
+        nodes = Obedient(ControlSettings(checkpoint_s=0.05))
         async with nodes.coordinator as coordinator:
             await coordinator.start()
             await asyncio.sleep(1.03)
@@ -227,7 +229,7 @@ PLANS = st.lists(
 
 @settings(deadline=None, max_examples=100)
 @given(events=EVENTS, plans=PLANS, checkpoint_s=st.sampled_from([0.3, 2.0, 60.0]))
-def test_whatever_happens_the_protocol_is_kept_and_the_run_ends(
+def test_random_failures_never_break_the_protocol_and_the_run_ends(
     events: list[tuple[float, str, Place]], plans: tuple[MovePlan, ...], checkpoint_s: float
 ) -> None:
     async def disturb(nodes: Obedient) -> None:
@@ -241,15 +243,17 @@ def test_whatever_happens_the_protocol_is_kept_and_the_run_ends(
             elif what == "lose" and not nodes.dead:
                 nodes.lose(place.node)
             elif what == "break link":
-                nodes.coordinator.take(place.node, Lost(epoch=nodes.epoch, slot=place.slot, peer=SINK, reason="reset"))
+                nodes.coordinator.handle_report(
+                    place.node, Lost(epoch=nodes.epoch, slot=place.slot, peer=SINK, reason="reset")
+                )
             else:
                 nodes.refuses = "not now"
                 await asyncio.sleep(0.2)
                 nodes.refuses = ""
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=checkpoint_s, moves=plans)), 12, disturb)
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=checkpoint_s, moves=plans)), 12, disturb)
     complete = [int(subject) for subject, _, _ in nodes.noted("checkpoint")]
     assert parts(nodes) == [*(f"settled at {number}" for number in complete), f"last of epoch {nodes.epoch}"]
-    asked = [wish.executor for plan in plans for wish in plan.wishes]
-    told = [move["executor"] for move in nodes.coordinator.journal.moves]
+    asked = [wish.executor for plan in plans for wish in plan.requests]
+    told = [move["executor"] for move in nodes.coordinator.event_log.moves]
     assert all(told.count(executor) <= asked.count(executor) for executor in PLACES)

@@ -1,4 +1,4 @@
-"""The control of a run that breaks: epochs, recoveries, lost nodes and moves, in virtual time."""
+"""Coordinator of runs with failures, in virtual time: epochs, recoveries, lost nodes and moves."""
 
 import asyncio
 
@@ -20,32 +20,36 @@ from agents.protocol import (
     Stop,
     Work,
 )
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import MOST_RECOVERIES
 from controller.coordinator.failures import RunFailedError
 from controller.coordinator.migrations import MovePlan, MoveRequest
 from inventory.errors import RunError
 
 
-def test_a_killed_worker_begins_the_next_epoch_from_the_last_complete_checkpoint() -> None:
+def test_a_killed_worker_starts_the_next_epoch_from_the_last_complete_checkpoint() -> None:
     async def kill(nodes: Obedient) -> None:
         await asyncio.sleep(3)
         executors = {"src[0]": Work(emitted=130, processed=None, queued=None, busy_ns=0, blocked_ns=0, position=130)}
-        nodes.coordinator.take("n1", Progress(epoch=1, slot=0, at_ns=0, emitted=130, sunk=0, executors=executors))
+        nodes.coordinator.handle_report(
+            "n1", Progress(epoch=1, slot=0, at_ns=0, emitted=130, sunk=0, executors=executors)
+        )
         nodes.kill_worker(MID)
         # One that lives goes on until it begins anew, and what it writes down then counts as well.
         await asyncio.sleep(0.105)
         executors = {"src[0]": Work(emitted=135, processed=None, queued=None, busy_ns=0, blocked_ns=0, position=135)}
-        nodes.coordinator.take("n1", Progress(epoch=1, slot=0, at_ns=0, emitted=135, sunk=0, executors=executors))
+        nodes.coordinator.handle_report(
+            "n1", Progress(epoch=1, slot=0, at_ns=0, emitted=135, sunk=0, executors=executors)
+        )
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 9, kill)
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, kill)
     first, second = nodes.got(Start, "n1")
     assert (first.epoch, second.epoch, second.spec.restore) == (1, 2, 1)
     assert [message.seen for message in nodes.got(Go, "n1")] == [{}, {"src[0]": 135}]
     assert second.spec.until == {}
     assert second.spec.executors == first.spec.executors
     assert len({message.at_ns for message in nodes.got(Go, "n1")}) == 1
-    (recovery,) = nodes.coordinator.journal.recoveries
+    (recovery,) = nodes.coordinator.event_log.recoveries
     assert recovery["cause"] == "node n1, slot 1: was killed"
     assert (recovery["checkpoint"], recovery["replayed_tuples"]) == (1, 35)
     # It ends where it had been, although it was restored at 100.
@@ -66,16 +70,16 @@ def test_a_stop_names_the_highest_position_that_any_epoch_reached_wherever_it_wa
 
     async def kill(nodes: Obedient) -> None:
         await asyncio.sleep(3)
-        nodes.coordinator.take("n1", report(1, 180))
+        nodes.coordinator.handle_report("n1", report(1, 180))
         nodes.kill_worker(MID)
         await asyncio.sleep(1)
-        nodes.coordinator.take("n1", report(2, 120))
+        nodes.coordinator.handle_report("n1", report(2, 120))
         # What a worker had said in an older epoch may be late.
-        nodes.coordinator.take("n1", report(1, 200))
-        nodes.coordinator.take("n1", report(2, 130))
+        nodes.coordinator.handle_report("n1", report(1, 200))
+        nodes.coordinator.handle_report("n1", report(2, 130))
         nodes.kill_worker(MID)
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=60)), 4.5, kill)
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=60)), 4.5, kill)
     assert nodes.epoch == 3
     assert nodes.got(Stop, "n1")[-1].positions == {"src[0]": 200}
     assert nodes.coordinator.positions == {"src[0]": 200}
@@ -84,44 +88,46 @@ def test_a_stop_names_the_highest_position_that_any_epoch_reached_wherever_it_wa
 def test_a_source_that_ends_before_what_it_had_reached_is_judged_by_what_it_had_reached() -> None:
     async def kill(nodes: Obedient) -> None:
         work = Work(emitted=500, processed=None, queued=None, busy_ns=0, blocked_ns=0, position=500)
-        nodes.coordinator.take("n1", Progress(epoch=1, slot=0, at_ns=0, emitted=5, sunk=0, executors={"src[0]": work}))
+        nodes.coordinator.handle_report(
+            "n1", Progress(epoch=1, slot=0, at_ns=0, emitted=5, sunk=0, executors={"src[0]": work})
+        )
         nodes.deaf_to_positions = True
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 5, kill)
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 5, kill)
     assert nodes.coordinator.positions == {"src[0]": 500}
 
 
-def test_what_a_worker_says_itself_fails_the_run_although_its_consequences_came_first() -> None:
+def test_an_error_reported_by_a_worker_fails_the_run_even_if_its_consequences_arrive_first() -> None:
     async def fail(nodes: Obedient) -> None:
-        nodes.coordinator.take("n2", Lost(epoch=1, slot=0, peer=MID, reason="reset"))
+        nodes.coordinator.handle_report("n2", Lost(epoch=1, slot=0, peer=MID, reason="reset"))
         await asyncio.sleep(0.5)
-        nodes.coordinator.take("n1", Failed(epoch=1, slot=1, reason="ValueError: no", log="/worker-1.log"))
+        nodes.coordinator.handle_report("n1", Failed(epoch=1, slot=1, reason="ValueError: no", log="/worker-1.log"))
 
     with pytest.raises(RunFailedError, match=r"^node n1, slot 1: ValueError: no \(and 1 more\)$") as caught:
-        conduct(lambda: Obedient(Course(checkpoint_s=2)), 9, fail)
+        conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, fail)
     assert caught.value.failure.log == "/worker-1.log"
 
 
-def test_a_link_that_breaks_for_no_known_reason_is_mended_too() -> None:
+def test_the_run_recovers_from_a_link_that_breaks_for_no_known_reason() -> None:
     async def cut(nodes: Obedient) -> None:
-        nodes.coordinator.take("n2", Lost(epoch=1, slot=0, peer=MID, reason="reset"))
+        nodes.coordinator.handle_report("n2", Lost(epoch=1, slot=0, peer=MID, reason="reset"))
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 9, cut)
-    (recovery,) = nodes.coordinator.journal.recoveries
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, cut)
+    (recovery,) = nodes.coordinator.event_log.recoveries
     assert recovery["cause"] == "node n2, slot 0: the link to slot 1 of n1 broke: reset"
 
 
-def test_what_an_older_epoch_has_left_disturbs_nobody() -> None:
+def test_late_reports_of_an_earlier_epoch_are_ignored() -> None:
     async def kill(nodes: Obedient) -> None:
         nodes.kill_worker(MID)
         await asyncio.sleep(3)
         nodes.kill_worker(SINK, epoch=1)
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 9, kill)
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, kill)
     assert nodes.epoch == 2
 
 
-def test_a_failure_during_recovery_begins_the_next_epoch() -> None:
+def test_a_failure_during_recovery_starts_the_next_epoch() -> None:
     async def kill(nodes: Obedient) -> None:
         await asyncio.sleep(3)
         nodes.mute.add(Start)
@@ -130,24 +136,24 @@ def test_a_failure_during_recovery_begins_the_next_epoch() -> None:
         nodes.mute.clear()
         nodes.kill_worker(SINK, epoch=2)
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 12, kill)
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 12, kill)
     assert nodes.epoch == 3
-    (recovery,) = nodes.coordinator.journal.recoveries
+    (recovery,) = nodes.coordinator.event_log.recoveries
     assert recovery["cause"] == "node n1, slot 1: was killed"
     assert recovery["took_s"] > 5
 
 
-def test_a_run_is_given_up_when_recoveries_do_not_lead_to_a_checkpoint() -> None:
+def test_a_run_fails_when_recoveries_do_not_lead_to_a_checkpoint() -> None:
     async def kill(nodes: Obedient) -> None:
         while True:
             nodes.kill_worker(MID)
             await asyncio.sleep(1)
 
     with pytest.raises(RunFailedError, match=r"was killed; given up after 5 recoveries without a new checkpoint$"):
-        conduct(lambda: Obedient(Course(checkpoint_s=2)), 60, kill)
+        conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 60, kill)
 
 
-def test_a_link_that_is_refused_for_ten_seconds_is_outlived() -> None:
+def test_a_run_survives_a_link_that_is_refused_for_ten_seconds() -> None:
     async def refuse(nodes: Obedient) -> None:
         await asyncio.sleep(5)
         nodes.cut = True
@@ -155,8 +161,8 @@ def test_a_link_that_is_refused_for_ten_seconds_is_outlived() -> None:
         await asyncio.sleep(10)
         nodes.cut = False
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 40, refuse)
-    (recovery,) = nodes.coordinator.journal.recoveries
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 40, refuse)
+    (recovery,) = nodes.coordinator.event_log.recoveries
     assert recovery["took_s"] > 10
     assert nodes.epoch <= 1 + MOST_RECOVERIES
 
@@ -167,12 +173,12 @@ def test_a_recovery_that_comes_long_after_the_last_one_is_not_delayed() -> None:
             await asyncio.sleep(20)
             nodes.kill_worker(MID)
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=1000)), 110, kill)
-    assert len(nodes.coordinator.journal.recoveries) == MOST_RECOVERIES
-    assert all(recovery["took_s"] < START_S for recovery in nodes.coordinator.journal.recoveries)
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=1000)), 110, kill)
+    assert len(nodes.coordinator.event_log.recoveries) == MOST_RECOVERIES
+    assert all(recovery["took_s"] < START_S for recovery in nodes.coordinator.event_log.recoveries)
 
 
-def test_what_dies_in_the_pause_before_a_recovery_is_mended_by_that_one() -> None:
+def test_one_recovery_covers_failures_in_the_pause_before_it() -> None:
     async def kill(nodes: Obedient) -> None:
         nodes.kill_worker(MID)
         await asyncio.sleep(0.3)
@@ -181,47 +187,47 @@ def test_what_dies_in_the_pause_before_a_recovery_is_mended_by_that_one() -> Non
         nodes.kill_agent("n2")
         nodes.kill_worker(PLACES["src[0]"])
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=1000)), 10, kill)
-    assert len(nodes.coordinator.journal.recoveries) == 2
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=1000)), 10, kill)
+    assert len(nodes.coordinator.event_log.recoveries) == 2
     assert nodes.epoch == 3
 
 
-def test_what_a_worker_says_in_the_pause_before_a_recovery_fails_the_run() -> None:
+def test_an_error_reported_in_the_pause_before_a_recovery_fails_the_run() -> None:
     async def fail(nodes: Obedient) -> None:
         nodes.kill_worker(MID)
         await asyncio.sleep(0.3)
         nodes.kill_worker(MID)
         await asyncio.sleep(0.3)
-        nodes.coordinator.take("n1", Failed(epoch=2, slot=0, reason="ValueError: no"))
+        nodes.coordinator.handle_report("n1", Failed(epoch=2, slot=0, reason="ValueError: no"))
 
     with pytest.raises(RunFailedError, match=r"^node n1, slot 0: ValueError: no$"):
-        conduct(lambda: Obedient(Course(checkpoint_s=1000)), 10, fail)
+        conduct(lambda: Obedient(ControlSettings(checkpoint_s=1000)), 10, fail)
 
 
-def test_any_number_of_deaths_is_outlived_when_checkpoints_lie_between_them() -> None:
+def test_a_run_survives_any_number_of_failures_with_checkpoints_in_between() -> None:
     async def kill(nodes: Obedient) -> None:
         for _ in range(2 * MOST_RECOVERIES):
             nodes.kill_worker(MID)
             await asyncio.sleep(4)
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 45, kill)
-    assert len(nodes.coordinator.journal.recoveries) == 2 * MOST_RECOVERIES
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 45, kill)
+    assert len(nodes.coordinator.event_log.recoveries) == 2 * MOST_RECOVERIES
 
 
-def test_a_killed_agent_is_started_again_and_gets_its_snapshots_anew() -> None:
+def test_a_killed_agent_is_restarted_and_gets_its_snapshots_again() -> None:
     async def kill(nodes: Obedient) -> None:
         await asyncio.sleep(3)
         nodes.disks["n2"].clear()
         nodes.kill_agent("n2")
         await nodes.coordinator.mark("measure_start")
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 9, kill)
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, kill)
     assert nodes.got(Start, "n2")[-1].spec.restore == 1
-    assert nodes.coordinator.journal.recoveries[0]["cause"] == "node n2: the agent of n2 was killed"
+    assert nodes.coordinator.event_log.recoveries[0]["cause"] == "node n2: the agent of n2 was killed"
     assert not nodes.noted("node_lost")
 
 
-def test_a_lost_nodes_executors_are_placed_again_and_it_may_come_back() -> None:
+def test_executors_of_a_lost_node_are_placed_again_and_the_node_may_return() -> None:
     back = MovePlan(20, (MoveRequest("mid[0]", "n2"),))
 
     async def lose(nodes: Obedient) -> None:
@@ -231,7 +237,7 @@ def test_a_lost_nodes_executors_are_placed_again_and_it_may_come_back() -> None:
         assert nodes.coordinator.lost_nodes == {"n2"}
         nodes.dead.clear()
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2, moves=(back,))), 25, lose)
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2, moves=(back,))), 25, lose)
     started = nodes.got(Start, "n1")[-1].spec
     assert {executor.place.node for executor in started.executors} == {"n1", "n3"}
     assert nodes.disks["n3"]["r/checkpoints/1/mid[0]"] == "1"
@@ -241,7 +247,7 @@ def test_a_lost_nodes_executors_are_placed_again_and_it_may_come_back() -> None:
     # It takes part in the epoch under way, so that executors can move to it.
     assert nodes.epoch == 2
     assert [message.spec.workers[-1] for message in nodes.got(Grow, "n2")] == [Place("n2", 0)]
-    assert nodes.coordinator.journal.moves[0]["to"] == "n2/0"
+    assert nodes.coordinator.event_log.moves[0]["to"] == "n2/0"
 
 
 def test_a_run_fails_when_there_is_no_placement_without_the_lost_nodes() -> None:
@@ -250,12 +256,12 @@ def test_a_run_fails_when_there_is_no_placement_without_the_lost_nodes() -> None
         nodes.lose("n3")
 
     with pytest.raises(RunError, match=r"^without n2, n3: two nodes are needed$"):
-        conduct(lambda: Obedient(Course(checkpoint_s=2)), 9, lose)
+        conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, lose)
 
 
-def test_a_plan_of_moves_comes_about_at_one_barrier_with_new_workers_ready_before() -> None:
+def test_all_moves_of_a_plan_happen_at_one_barrier_after_new_workers_are_ready() -> None:
     plan = MovePlan(3, (MoveRequest("mid[0]", "n3", 1), MoveRequest("sink[0]", "n1")))
-    nodes = conduct(lambda: Obedient(Course(moves=(plan,))), 5)
+    nodes = conduct(lambda: Obedient(ControlSettings(moves=(plan,))), 5)
     (grow,) = nodes.got(Grow)
     (prepare,) = nodes.got(Prepare, "n2")
     at = [type(message) for node, message in nodes.said if node == "n3"]
@@ -264,7 +270,7 @@ def test_a_plan_of_moves_comes_about_at_one_barrier_with_new_workers_ready_befor
     assert grow.at_ns == nodes.got(Go, "n3")[0].at_ns
     assert prepare.moves == (Move("mid[0]", Place("n3", 1)), Move("sink[0]", Place("n1", 0)))
     assert prepare.ports.keys() == {"n1/0", "n1/1", "n2/0", "n3/1"}
-    first, second = nodes.coordinator.journal.moves
+    first, second = nodes.coordinator.event_log.moves
     assert (first["executor"], first["from"], first["to"]) == ("mid[0]", "n1/1", "n3/1")
     assert (second["executor"], second["from"], second["to"]) == ("sink[0]", "n2/0", "n1/0")
     # Nodes' clocks differ by seconds, and the pause is 7 ms all the same.
@@ -274,21 +280,21 @@ def test_a_plan_of_moves_comes_about_at_one_barrier_with_new_workers_ready_befor
     assert [(name, value) for name, _, value in nodes.noted("move")] == [("mid[0]", 0.007), ("sink[0]", 0.007)]
 
 
-def test_after_a_recovery_executors_are_where_they_had_moved() -> None:
+def test_moved_executors_stay_in_their_new_slots_after_a_recovery() -> None:
     plan = MovePlan(3, (MoveRequest("mid[0]", "n3"),))
 
     async def kill(nodes: Obedient) -> None:
         await asyncio.sleep(6)
         nodes.kill_worker(SINK)
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2, moves=(plan,))), 9, kill)
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2, moves=(plan,))), 9, kill)
     spec = nodes.got(Start, "n1")[-1].spec
     assert [executor.place for executor in spec.executors] == [Place("n1", 0), Place("n3", 0), Place("n2", 0)]
     assert spec.workers == (Place("n1", 0), Place("n2", 0), Place("n3", 0))
 
 
 @pytest.mark.parametrize("moment", ["growing", "preparing", "passing"])
-def test_moves_that_a_death_interrupts_are_given_up_as_a_whole(moment: str) -> None:
+def test_moves_interrupted_by_a_failure_are_abandoned_together(moment: str) -> None:
     plan = MovePlan(3, (MoveRequest("mid[0]", "n3"), MoveRequest("sink[0]", "n1")))
     mute = {"growing": Grow, "preparing": Prepare, "passing": Cut}[moment]
 
@@ -298,26 +304,26 @@ def test_moves_that_a_death_interrupts_are_given_up_as_a_whole(moment: str) -> N
         nodes.kill_worker(SINK)
         nodes.mute.clear()
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=60, moves=(plan,))), 9, kill)
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=60, moves=(plan,))), 9, kill)
     assert nodes.got(Start, "n1")[-1].spec.executors == spec_of(PLACES).executors
-    assert [move["abandoned"] for move in nodes.coordinator.journal.moves] == [
+    assert [move["abandoned"] for move in nodes.coordinator.event_log.moves] == [
         "the run broke: node n2, slot 0: was killed"
     ] * 2
 
 
-def test_a_move_to_a_lost_node_is_given_up() -> None:
+def test_a_move_to_a_lost_node_is_abandoned() -> None:
     plan = MovePlan(10, (MoveRequest("mid[0]", "n2"),))
 
     async def lose(nodes: Obedient) -> None:
         nodes.lose("n2")
 
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2, moves=(plan,))), 15, lose)
-    assert nodes.coordinator.journal.moves == [
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2, moves=(plan,))), 15, lose)
+    assert nodes.coordinator.event_log.moves == [
         {"executor": "mid[0]", "to": "n2", "at_s": 10, "abandoned": "node n2 is lost"}
     ]
 
 
-def test_moves_that_would_come_after_the_end_of_the_input_are_told() -> None:
+def test_moves_due_after_the_end_of_the_input_are_reported() -> None:
     plan = MovePlan(10, (MoveRequest("mid[0]", "n3/1"),))
-    nodes = conduct(lambda: Obedient(Course(moves=(plan,))), 5)
-    assert nodes.coordinator.journal.moves[0]["abandoned"] == "the sources had ended"
+    nodes = conduct(lambda: Obedient(ControlSettings(moves=(plan,))), 5)
+    assert nodes.coordinator.event_log.moves[0]["abandoned"] == "the sources had ended"

@@ -1,4 +1,4 @@
-"""Commands on an emulated cluster: `exec` reaches its nodes while it is up, `restore` may be given when it is not."""
+"""Commands on emulated clusters: `exec` reaches nodes of a running one, `restore` also accepts a stopped one."""
 
 import asyncio
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from emulating import inventory_in, own_state, up
 
-from campaign.admin.desk import operator_at
+from campaign.admin.operator_callbacks import operator_callbacks
 from campaign.display.settings import Settings
 from controller.emulation.backend import EmulatedBackend
 from controller.host.cleanup_log import CleanupLog
@@ -42,7 +42,7 @@ def test_a_command_reaches_a_node_of_a_cluster_that_is_up(tmp_path: Path) -> Non
 
 def test_nodes_whose_keys_are_made_after_the_check_can_be_reached(tmp_path: Path) -> None:
     hosts = load_hosts(inventory_in(tmp_path))
-    reach = EmulatedBackend(hosts.cluster, hosts, "a test", operator_at(Settings(quiet=True)))
+    reach = EmulatedBackend(hosts.cluster, hosts, "a test", operator_callbacks(Settings(quiet=True)))
     reach.check()
     running = up(hosts)
 

@@ -65,7 +65,7 @@ def test_the_kernel_shapes_what_it_can_and_the_relay_the_rest() -> None:
     assert choose(delay, lambda: Kernel(htb=False, netem=True)) == "relay"
 
 
-def test_a_kernel_is_not_asked_when_there_is_nothing_to_shape() -> None:
+def test_the_kernel_is_not_probed_when_there_is_nothing_to_shape() -> None:
     def ask() -> Kernel:
         raise AssertionError("asked")
 

@@ -1,4 +1,4 @@
-"""Real namespaces, joined by the kernel and by the relay: what links do, and that nothing is left of them."""
+"""Real namespaces, connected by the kernel and by the relay: behaviour of links, and complete removal."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ LIMITED = (Link("n1", "n2", 200), Link("n2", "n1", 20))
 
 
 class Names:
-    """A ledger that sees to it that names come before things."""
+    """A ledger that checks that names are recorded before namespaces are created."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -148,9 +148,7 @@ def test_rates_alone_are_what_was_asked_for(limited: EmulatedNetwork) -> None:
 
 
 @pytest.mark.parametrize("kind", ["relayed", "limited"])
-def test_a_connection_outlives_a_cable_that_is_pulled_and_put_in_again(
-    kind: str, request: pytest.FixtureRequest
-) -> None:
+def test_a_connection_survives_a_temporary_disconnection(kind: str, request: pytest.FixtureRequest) -> None:
     network: EmulatedNetwork = request.getfixturevalue(kind)
     source, sink = connected(network.nodes["n3"], network.nodes["n2"])
     with closing(source), closing(sink):
@@ -182,7 +180,7 @@ def test_a_relay_accounts_for_what_it_has_carried(tmp_path: Path) -> None:
     assert account["cpu_s"] > 0
 
 
-def test_a_measurement_of_a_dead_link_says_between_whom_nothing_arrives(
+def test_a_measurement_of_a_dead_link_names_both_ends(
     limited: EmulatedNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controller.emulation.link_calibration._PATIENCE_S", 0.2)
@@ -220,7 +218,7 @@ def is_in(pid: int, end: Endpoint) -> bool:
 
 def test_a_network_that_is_up_is_not_touched_by_a_second_one_of_its_name(limited: EmulatedNetwork) -> None:
     again = EmulatedNetwork(limited.plan, Names(), Path(os.devnull))
-    with pytest.raises(RunError, match="is there already"):
+    with pytest.raises(RunError, match="exists already"):
         again.up()
     assert len(left(limited.plan)) == len(limited.plan.namespaces)
 
@@ -303,7 +301,7 @@ def here() -> Path:
     return Path("/proc/thread-self/ns/net").readlink()
 
 
-def test_a_thread_that_went_in_comes_out_again_also_after_a_fault(limited: EmulatedNetwork) -> None:
+def test_a_thread_returns_from_a_namespace_also_after_an_error(limited: EmulatedNetwork) -> None:
     before, found = here(), []
 
     def stumble() -> None:

@@ -1,4 +1,4 @@
-"""Real nodes: files, limits and SSH servers of their own; writes to their /sys take effect; nothing is left."""
+"""Real emulated nodes: their own files, limits and SSH servers, effects of writes to /sys, and complete removal."""
 
 import os
 import signal
@@ -14,11 +14,11 @@ import pytest
 from emulating import MACHINES, host_state, hosts_in, inventory_in, left_of, on, own_state, said, up
 
 from campaign.runner.clean import clean_all
-from controller.emulation.calibration import calibrate_cpu, calibrate_memory, short_of
-from controller.emulation.cluster import why_not
+from controller.emulation.calibration import calibrate_cpu, calibrate_memory, shortfall_of
+from controller.emulation.cluster import unsupported_reason
 from controller.emulation.daemon_client import ask
 from controller.emulation.description import Description, description_in, request_of
-from controller.emulation.lifecycle import joined, standing_for
+from controller.emulation.lifecycle import cluster_for_playbook, use_running
 from controller.host.cgroups import Group, find_hierarchy
 from controller.host.process_identity import identify
 from controller.host.state_folder import state_folder
@@ -147,7 +147,7 @@ def test_a_node_sees_the_cpu_time_of_its_own_control_group_and_can_not_change_it
     assert on(cluster, 1, "echo 0 > /sys/fs/cgroup/cpuacct/cpuacct.usage || rm /sys/fs/cgroup/cpu.stat").returncode
 
 
-def test_nonsense_is_put_back_and_remembered(cluster: Description) -> None:
+def test_invalid_values_are_restored_and_reported(cluster: Description) -> None:
     folder = Path(cluster.request.folder)
     before = len(ask(folder, "status").refused)
     said(cluster, 2, f"echo banana > {CPU}/cpufreq/policy0/scaling_governor")
@@ -168,22 +168,22 @@ def test_quotas_and_limits_hold_and_come_off_while_a_node_is_provisioned(cluster
     folder = Path(cluster.request.folder)
     ask(folder, "limit")
     assert group_of(cluster, "n1").memory_limit() == 256 << 20
-    assert short_of(calibrate_memory(cluster)) == ""
+    assert shortfall_of(calibrate_memory(cluster)) == ""
     ask(folder, "lift")
     assert group_of(cluster, "n1").memory_limit() is None
     ask(folder, "limit")
 
 
-def test_every_node_gets_what_its_settings_are_worth_all_at_once(cluster: Description) -> None:
+def test_all_nodes_get_their_cpu_share_at_the_same_time(cluster: Description) -> None:
     found = calibrate_cpu(cluster)
     assert [(one.node, round(one.asked, 6)) for one in found] == [("n1", 0.4), ("n2", 0.24)]
     # It is a ceiling: however busy the host is, nobody gets more.
     assert all(one.error < 0.05 for one in found)
-    if short_of(found, 0.9):
+    if shortfall_of(found, 0.9):
         pytest.skip("host busy")
 
 
-def test_a_node_that_gets_less_than_it_asks_for_is_told(cluster: Description) -> None:
+def test_a_node_that_gets_less_than_requested_is_reported(cluster: Description) -> None:
     group = group_of(cluster, "n1")
     assert ask(Path(cluster.request.folder), "limit").shares["n1"] == pytest.approx(0.4)
     group.limit_cpu(0.2)
@@ -191,7 +191,7 @@ def test_a_node_that_gets_less_than_it_asks_for_is_told(cluster: Description) ->
         found = calibrate_cpu(cluster)
     finally:
         group.limit_cpu(0.4)
-    assert short_of(found).startswith("n1: cpu 0.")
+    assert shortfall_of(found).startswith("n1: cpu 0.")
     assert next(one.got for one in found if one.node == "n1") < 0.25
 
 
@@ -250,17 +250,17 @@ def brought_up(folder: Path, word: str) -> Iterator[tuple["subprocess.Popen[str]
             starter.kill()
 
 
-@pytest.mark.parametrize("victim", ["whoever brought it up", "its keeper"])
+@pytest.mark.parametrize("victim", ["the starting process", "the daemon"])
 def test_a_kill_leaves_nothing_that_clean_does_not_find(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with brought_up(tmp_path, "stay" if victim == "its keeper" else "go") as (starter, prefix):
+    with brought_up(tmp_path, "stay" if victim == "the daemon" else "go") as (starter, prefix):
         description = description_in(tmp_path / "cluster")
         assert prefix, description is not None
         assert description is not None
         first = identify(description.members["n1"].pid)
-        if victim == "its keeper":
+        if victim == "the daemon":
             os.kill(description.keeper.pid, signal.SIGKILL)
             assert eventually(lambda: not description.keeper.is_alive())
             outcome = clean_all()
@@ -280,7 +280,7 @@ def test_a_folder_holds_one_cluster_which_clean_takes_down_when_it_is_idle(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     cluster = up(load_hosts(inventory_in(tmp_path, MACHINES[1:])))
     cluster.stay()
-    with pytest.raises(UnfitError, match="up already"):
+    with pytest.raises(UnfitError, match="is running already"):
         up(load_hosts(tmp_path / "emulated.yml"))
     prefix, folder = cluster.description.network.prefix, tmp_path / "cluster"
     before = left_of(prefix)
@@ -298,12 +298,12 @@ def test_a_folder_holds_one_cluster_which_clean_takes_down_when_it_is_idle(
     cluster.down()
 
 
-def test_whoever_joins_a_cluster_of_another_process_is_told_whose_it_is(cluster: Description, tmp_path: Path) -> None:
+def test_using_a_cluster_of_another_process_shows_its_origin(cluster: Description, tmp_path: Path) -> None:
     said: list[str] = []
-    assert joined(load_hosts(Path(cluster.request.folder).parent / "emulated.yml"), said.append) == cluster
+    assert use_running(load_hosts(Path(cluster.request.folder).parent / "emulated.yml"), said.append) == cluster
     assert said == []
     with brought_up(tmp_path, "go") as (starter, _):
-        found = joined(load_hosts(tmp_path / "emulated.yml"), said.append)
+        found = use_running(load_hosts(tmp_path / "emulated.yml"), said.append)
         (told,) = said
         starter.kill()
     assert f"uses the emulated cluster in {tmp_path / 'cluster'} (up since 2" in told
@@ -323,8 +323,8 @@ def test_a_cluster_of_another_version_is_not_brought_up_over(tmp_path: Path) -> 
 
 def test_a_cluster_of_more_cores_than_there_are_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     machine = {"cores": 64, "ghz": 3, "share_per_core": 1, "memory_mb": 128}
-    assert why_not() is None
-    with pytest.raises(InputError, match=r"worth 256 cores of this host"):
+    assert unsupported_reason() is None
+    with pytest.raises(InputError, match=r"need 256 cores of this host"):
         up(load_hosts(inventory_in(tmp_path, [machine] * 4)))
     assert not (tmp_path / "cluster").exists()
 
@@ -345,12 +345,15 @@ def test_a_wrong_machine_is_named_with_its_file_and_host(tmp_path: Path, change:
     assert "emulated.yml:" in str(fault.value)
 
 
-def test_a_cluster_that_is_being_played_on_is_left_alone_by_clean(cluster: Description) -> None:
+def test_clean_leaves_a_cluster_with_a_running_playbook_alone(cluster: Description) -> None:
     hosts = load_hosts(Path(cluster.request.folder).parent / "emulated.yml")
-    with standing_for("verify", hosts, check=False, partial=False, progress=print):
+    with cluster_for_playbook("verify", hosts, check=False, partial=False, progress=print):
         (left,) = clean_all().running
         assert left.startswith(f"the emulated cluster in {cluster.request.folder} (up since ")
         assert f"this host is in use by pid {os.getpid()}" in left
         assert said(cluster, 1, "echo up") == "up"
-        with pytest.raises(UnfitError, match="in use by pid"), standing_for("restore", hosts, False, False, print):
+        with (
+            pytest.raises(UnfitError, match="in use by pid"),
+            cluster_for_playbook("restore", hosts, False, False, print),
+        ):
             pass

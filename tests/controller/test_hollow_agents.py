@@ -1,4 +1,4 @@
-"""Agents that answer heartbeats and report nothing of the run, in virtual time: given up as those that are silent."""
+"""Agents that answer heartbeats but report nothing of the run are given up like silent ones; in virtual time."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from conducting import START_S, conduct
 from obedient import Obedient
 
 from agents.protocol import SILENCE_S, Start, Stored, Vitals
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.failures import RunFailedError
 from inventory.errors import RunError
 
@@ -22,25 +22,25 @@ async def hollow(nodes: Obedient) -> None:
 
 
 async def lying(nodes: Obedient) -> None:
-    """What it says all the time is of epochs that are over, or never began."""
+    """Keep sending reports of epochs that are over or never started."""
     await hollow(nodes)
     while "n2" in nodes.hollow:
         await asyncio.sleep(0.5)
         for epoch in (0, 2, 2**53):
-            nodes.session.take("n2", Vitals(epoch=epoch))
+            nodes.coordinator.handle_report("n2", Vitals(epoch=epoch))
 
 
 @pytest.mark.parametrize("deed", [hollow, lying], ids=["nothing", "wrong epochs"])
-def test_an_agent_that_pulses_but_reports_nothing_is_started_again_after_15_s(deed) -> None:
-    nodes = conduct(lambda: Obedient(Course(checkpoint_s=2)), 40, deed)
-    (recovery,) = nodes.session.journal.recoveries
+def test_an_agent_that_only_answers_heartbeats_is_restarted_after_15_s(deed) -> None:
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 40, deed)
+    (recovery,) = nodes.coordinator.event_log.recoveries
     assert recovery["cause"] == REASON
     assert recovery["at_s"] == pytest.approx(HOLLOW_FROM_S + SILENCE_S, abs=START_S + 2 * LOOK_S)
     assert recovery["took_s"] < START_S
 
 
 @pytest.mark.parametrize("deed", [hollow, lying], ids=["nothing", "wrong epochs"])
-def test_where_nothing_is_mended_such_an_agent_ends_the_run_after_15_s(deed) -> None:
+def test_without_checkpoints_such_an_agent_fails_the_run_after_15_s(deed) -> None:
     took_s = 0.0
 
     async def watched(nodes: Obedient) -> None:
@@ -52,13 +52,13 @@ def test_where_nothing_is_mended_such_an_agent_ends_the_run_after_15_s(deed) -> 
             await asyncio.sleep(0.5)
 
     with pytest.raises(RunFailedError, match=REASON):
-        conduct(lambda: Obedient(Course()), 300, watched)
+        conduct(lambda: Obedient(ControlSettings()), 300, watched)
     assert took_s == pytest.approx(HOLLOW_FROM_S + SILENCE_S, abs=START_S + 2 * LOOK_S)
 
 
 def test_while_workers_start_an_agent_has_its_120_s() -> None:
     def mute() -> Obedient:
-        nodes = Obedient(Course(checkpoint_s=2))
+        nodes = Obedient(ControlSettings(checkpoint_s=2))
         nodes.mute |= {Start, Vitals}
         return nodes
 
@@ -66,25 +66,25 @@ def test_while_workers_start_an_agent_has_its_120_s() -> None:
         conduct(mute, 10)
 
 
-def test_workers_that_are_busy_for_minutes_are_spared() -> None:
+def test_workers_that_are_busy_for_minutes_are_not_given_up() -> None:
     # They say nothing here, ever; only their agents do.
-    nodes = conduct(lambda: Obedient(Course()), 600)
-    assert not nodes.session.journal.recoveries
+    nodes = conduct(lambda: Obedient(ControlSettings()), 600)
+    assert not nodes.coordinator.event_log.recoveries
 
 
 @pytest.mark.parametrize(
     ("slot", "executor", "complaint"),
     [
-        (0, "../../x[0]", r"node n2, slot 0: it has stored the state of '../../x\[0\]', which does not run there"),
-        (7, "sink[0]", "node n2, slot 7: it speaks for slot 7, which has no worker in this run"),
+        (0, "../../x[0]", r"node n2, slot 0: report of state for '../../x\[0\]', which does not run there"),
+        (7, "sink[0]", "node n2, slot 7: report for slot 7, which has no worker in this run"),
     ],
 )
-def test_a_claim_that_cannot_be_true_ends_the_run_at_once(slot: int, executor: str, complaint: str) -> None:
+def test_an_impossible_report_fails_the_run_at_once(slot: int, executor: str, complaint: str) -> None:
     async def claim(nodes: Obedient) -> None:
         await asyncio.sleep(3)
-        number = nodes.session._tending.barrier
+        number = nodes.coordinator._checkpoint_loop.barrier
         said = Stored(epoch=1, slot=slot, barrier=number, executor=executor, file="x", nbytes=1)
-        nodes.session.take("n2", said)
+        nodes.coordinator.handle_report("n2", said)
 
     with pytest.raises(RunFailedError, match=complaint):
-        conduct(lambda: Obedient(Course(checkpoint_s=2)), 10, claim)
+        conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 10, claim)

@@ -1,4 +1,4 @@
-"""Agents that mean harm, on real pipes: whatever they say, the controller names them at once and lives on."""
+"""Hostile agents on real pipes: whatever they send, the controller reports them at once and keeps running."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from inventory.errors import RunError
 
 LONG_S = 60.0
 SOON_S = 5.0
-"""What is named within a second, on a machine five times slower."""
+"""Timeouts allow for a machine five times slower; the report takes less than a second."""
 
 DEEP = "[" * 100_000
 HUGE = "9" * 40
@@ -129,7 +129,7 @@ def test_a_report_that_cannot_be_read_or_be_true_ends_its_agent_at_once(
     run(live())
 
 
-def test_an_agent_whose_report_breaks_who_hears_it_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_whose_report_crashes_the_handler_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     def hear(_node: str, _report: Report) -> None:

@@ -1,4 +1,4 @@
-"""No name that a node gives leads out of the folder where its files belong, whichever way it comes."""
+"""No name sent by a node, in any kind of report, leads outside the folder for its files."""
 
 import asyncio
 import json
@@ -69,46 +69,46 @@ class Loopback:
         (nodes / NODE / "r/checkpoints/1" / EXECUTOR).write_bytes(b"state")
         write_rows(nodes / NODE / "r/answer/x.arrow", EXECUTOR, TABLES["counts"], [("a", 1)])
 
-    def crew(self) -> EpochWorkers:
-        """Workers of which nothing was heard yet, at barrier 1."""
+    def epoch_workers(self) -> EpochWorkers:
+        """Workers without reports so far, at barrier 1."""
 
         async def nothing(*_: object) -> None:
-            """Nobody is told anything here."""
+            """Do nothing."""
 
         world = Environment(
             nodes=tuple(self.transports),
-            tell=nothing,
+            send=nothing,
             restart=nothing,
             supply=nothing,
             place=nothing,  # type: ignore[arg-type]
             offset=lambda _: pytest.fail("no clocks here"),
-            copies=self.copies,
+            replicas=self.copies,
             note=lambda *_: None,
             tables=TABLES.keys(),
         )
-        crew = EpochWorkers(spec_of(PLACES), world, Condition(), lambda *_: None)
-        crew.forget_barrier(1)
-        return crew
+        workers = EpochWorkers(spec_of(PLACES), world, Condition(), lambda *_: None)
+        workers.forget_barrier(1)
+        return workers
 
     async def store(self, executor: str, file: str, table: str, part: str, nbytes: int = 5) -> bool:
-        """A checkpoint with this report, and a recovery elsewhere from it; whether it was believed."""
-        crew, vault, answers = self.crew(), CheckpointStore(self.copies), {table: (part,)}
+        """Store a checkpoint with this report and recover from it elsewhere; return whether it was accepted."""
+        workers, store, answers = self.epoch_workers(), CheckpointStore(self.copies), {table: (part,)}
         said = Stored(epoch=1, slot=0, barrier=1, executor=executor, file=file, nbytes=nbytes, answers=answers)
         try:
-            crew.take(NODE, said)
-            await vault.store(1, crew.stored)
-            await vault.spread({executor: PLACES["src[0]"]})
-            collect_answer([(p.table, self.copies.path(p.name)) for p in vault.parts], self.answer, TABLES)
+            workers.handle_report(NODE, said)
+            await store.store(1, workers.stored)
+            await store.distribute({executor: PLACES["src[0]"]})
+            collect_answer([(p.table, self.copies.path(p.name)) for p in store.parts], self.answer, TABLES)
         except RunError:
             return False
         return True
 
     async def drain(self, table: str, part: str) -> bool:
-        """The end of a run with this report; whether it was believed."""
-        crew = self.crew()
+        """End a run with this report; return whether it was accepted."""
+        workers = self.epoch_workers()
         try:
-            crew.take(NODE, Drained(epoch=1, slot=0, answers={table: (part,)}))
-            parts = await CheckpointStore(self.copies).keep_last(1, crew.drained)
+            workers.handle_report(NODE, Drained(epoch=1, slot=0, answers={table: (part,)}))
+            parts = await CheckpointStore(self.copies).copy_rest(1, workers.drained)
             collect_answer([(p.table, self.copies.path(p.name)) for p in parts], self.answer, TABLES)
         except RunError:
             return False
@@ -131,9 +131,9 @@ class Loopback:
         controller = self.ground.inside / "controller"
         for node, transport in self.transports.items():
             for step in (
-                self.copies.keep(node, name, "checkpoints/1/x"),
-                self.copies.keep(NODE, file, name),
-                self.copies.put(f"checkpoints/1/{EXECUTOR}", node, name),
+                self.copies.replicate(node, name, "checkpoints/1/x"),
+                self.copies.replicate(NODE, file, name),
+                self.copies.restore(f"checkpoints/1/{EXECUTOR}", node, name),
                 transport.fetch(name, "*"),
                 collect_profiles({node: transport}, "r", {node: [Profile(0, name)]}, controller / "profiles"),
             ):
@@ -148,7 +148,7 @@ def loopback(tmp_path: Path) -> Iterator[Loopback]:
         yield made
 
 
-def test_honest_names_are_believed(loopback: Loopback) -> None:
+def test_valid_names_are_accepted(loopback: Loopback) -> None:
     async def live() -> None:
         assert await loopback.store(EXECUTOR, f"r/checkpoints/1/{EXECUTOR}", "counts", "r/answer/x.arrow")
         assert await loopback.drain("counts", "r/answer/x.arrow")
@@ -162,8 +162,8 @@ def test_honest_names_are_believed(loopback: Loopback) -> None:
 @pytest.mark.parametrize(
     ("executor", "file", "table", "part", "complaint"),
     [
-        ("nobody[0]", "{here}", "counts", "r/answer/x", r"the state of 'nobody\[0\]', which does not run there"),
-        ("src[0]", "{here}", "counts", "r/answer/x", r"the state of 'src\[0\]', which does not run there"),
+        ("nobody[0]", "{here}", "counts", "r/answer/x", r"state for 'nobody\[0\]', which does not run there"),
+        ("src[0]", "{here}", "counts", "r/answer/x", r"state for 'src\[0\]', which does not run there"),
         (EXECUTOR, "/etc/passwd", "counts", "r/answer/x", r"in '/etc/passwd'; expected: 'r/checkpoints/1/sink\[0\]'"),
         (
             EXECUTOR,
@@ -190,7 +190,7 @@ def test_a_wrong_name_is_refused_with_what_was_expected(
         answers={table: (part,)},
     )
     with pytest.raises(RunError, match=complaint):
-        loopback.crew().take(NODE, said)
+        loopback.epoch_workers().handle_report(NODE, said)
 
 
 def test_links_and_what_is_no_file_are_not_collected(loopback: Loopback, tmp_path: Path) -> None:
@@ -274,11 +274,11 @@ for line in sys.stdin:
     if asked["do"] == "leave":
         break
 """
-"""A keeper that lists one file, called what it is asked for, or answers what the file `answer` holds."""
+"""A lease daemon that lists one file of the requested name, or replies with the content of the file `answer`."""
 
 
 class Ssh:
-    """A hostile node behind a real sshd, and the controller's end of it."""
+    """A hostile node behind a real sshd, and the controller's lease of it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._runner = folder, asyncio.Runner()
@@ -292,12 +292,12 @@ class Ssh:
         (nodes.nodes["n1"].home / "venv/bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} {keeper} "$@"\n')
         self._threads = ThreadPoolExecutor()
         self._connection = Connection(nodes.host("n1"), self._threads, settings_of(nodes.host("n1")))
-        self._keeping = NodeLease(self._connection, "campaign-" + "a" * 32, "owner")
+        self._lease = NodeLease(self._connection, "campaign-" + "a" * 32, "owner")
         return self
 
     def __exit__(self, *fault: object) -> None:
         async def close() -> None:
-            await self._keeping.close()
+            await self._lease.close()
             await self._connection.close()
 
         self._runner.run(close())
@@ -308,7 +308,7 @@ class Ssh:
     def attack(self, drawn: str) -> None:
         """Fetch a file that the node calls that."""
         ground = Ground(self.folder / "made" / "ground")
-        transport = SshTransport(self._keeping, RemoteFiles(self._keeping), "run", ground.inside)
+        transport = SshTransport(self._lease, RemoteFiles(self._lease), "run", ground.inside)
 
         async def fetch() -> None:
             with suppress(MillraceError):
@@ -343,12 +343,12 @@ def test_none_of_ten_thousand_names_behind_ssh_leads_outside(ssh: Ssh, drawn: st
 
 
 @pytest.mark.sshd
-def test_an_honest_name_behind_ssh_is_fetched_and_a_hostile_one_is_told_with_its_node(ssh: Ssh) -> None:
+def test_a_valid_name_over_ssh_is_fetched_and_a_hostile_one_is_reported_with_its_node(ssh: Ssh) -> None:
     ssh.attack("plain")
     assert ssh.fetched == [b"of a node"]
 
     async def fetch() -> None:
-        await RemoteFiles(ssh._keeping).fetch("run", "../x", ssh.folder / "told")
+        await RemoteFiles(ssh._lease).fetch("run", "../x", ssh.folder / "told")
 
     with pytest.raises(RunError, match=r"node n1: a file in run: '../x' is no file name: printable, no '/', no"):
         ssh._runner.run(fetch())
@@ -368,12 +368,12 @@ HOLLOW = {
 
 @pytest.mark.sshd
 @pytest.mark.parametrize("answer", HOLLOW.values(), ids=HOLLOW.keys())
-def test_a_keepers_answer_that_makes_no_sense_is_told_with_its_node(ssh: Ssh, tmp_path: Path, answer: str) -> None:
+def test_an_invalid_reply_of_a_lease_daemon_is_reported_with_its_node(ssh: Ssh, tmp_path: Path, answer: str) -> None:
     lies = ssh.folder / "lab/answer"
     lies.write_bytes(answer.encode(errors="surrogateescape") + b"\n")
 
     async def fetch() -> None:
-        await RemoteFiles(ssh._keeping).fetch("run", "*", tmp_path / "told")
+        await RemoteFiles(ssh._lease).fetch("run", "*", tmp_path / "told")
 
     try:
         with pytest.raises(RunError, match="node n1: "):

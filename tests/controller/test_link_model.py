@@ -1,4 +1,4 @@
-"""The relay's arithmetic, in a time that only the test moves."""
+"""The relay's link model, in virtual time."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""Nodes of this host have one meter: whichever of them was calibrated, all go by its lag."""
+"""Loopback nodes share one meter: its lag, measured at any node, applies to all."""
 
 from pathlib import Path
 

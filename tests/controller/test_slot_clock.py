@@ -1,4 +1,4 @@
-"""The slot clock: one time slot after the other, each when everybody is done with the one before."""
+"""Time slot clock: each time slot starts when all workers have finished the one before."""
 
 import asyncio
 import itertools
@@ -24,16 +24,16 @@ LONG_S = 1.0
 
 
 class Stand:
-    """A clock, and in place of the workers a test that says what they say."""
+    """A clock whose workers' reports are sent by the test."""
 
     def __init__(self, places: tuple[Place, ...] = (ONE, TWO)) -> None:
         self.told: list[int] = []
         self.records: list[SlotRecord] = []
-        world: Any = SimpleNamespace(tell=self._tell)
-        self.crew = EpochWorkers(replace(spec_of(PLACES), gates=GATES), world, Condition(), lambda _node, _why: None)
-        self.crew.nodes |= {"n1", "n2"}
-        self.crew.ports |= dict.fromkeys(places, 1)
-        self.clock = SlotClock(self.crew, GATES, self.records.append)
+        world: Any = SimpleNamespace(send=self._tell)
+        self.workers = EpochWorkers(replace(spec_of(PLACES), gates=GATES), world, Condition(), lambda _node, _why: None)
+        self.workers.nodes |= {"n1", "n2"}
+        self.workers.ports |= dict.fromkeys(places, 1)
+        self.clock = SlotClock(self.workers, GATES, self.records.append)
 
     async def _tell(self, node: str, message: Message) -> None:
         assert isinstance(message, TimeSlot)
@@ -41,9 +41,9 @@ class Stand:
             self.told.append(message.number)
 
     async def says(self, place: Place, number: int, sent: int, received: int, **more: Any) -> None:
-        """A worker reports, and what follows from it happens."""
+        """Send a worker's report and let the clock react."""
         done = SlotDone(epoch=1, slot=place.slot, number=number, sent=sent, received=received, **more)
-        self.crew.take(place.node, done)
+        self.workers.handle_report(place.node, done)
         await asyncio.sleep(2 * IDLE_S)
 
 
@@ -61,7 +61,7 @@ def play(scene: Callable[[Stand], Coroutine[Any, Any, None]], stand: Callable[[]
     return virtual_time.run(run())
 
 
-def test_a_slot_is_over_when_all_have_said_so_and_all_rows_have_come_to_their_end() -> None:
+def test_a_slot_is_over_when_all_workers_have_reported_and_all_rows_are_processed() -> None:
     async def scene(stand: Stand) -> None:
         assert stand.told == [0]
         await stand.says(ONE, 0, sent=9, received=0)
@@ -80,9 +80,9 @@ def test_a_slot_is_over_when_all_have_said_so_and_all_rows_have_come_to_their_en
     play(scene)
 
 
-def test_a_worker_that_listens_later_has_its_part_from_the_next_slot_on() -> None:
+def test_a_worker_that_listens_later_takes_part_from_the_next_slot_on() -> None:
     async def scene(stand: Stand) -> None:
-        stand.crew.ports[TWO] = 1
+        stand.workers.ports[TWO] = 1
         await stand.says(ONE, 0, sent=0, received=0)
         assert stand.told == [0, 1]
         await stand.says(ONE, 1, sent=0, received=0)
@@ -105,7 +105,7 @@ def test_an_idle_slot_lasts_a_moment_and_a_busy_one_as_long_as_it_takes() -> Non
             times.append(loop.time())
             rows = number + 1 if parts else number
             done = SlotDone(epoch=1, slot=0, number=number, sent=rows, received=rows, parts=parts)
-            stand.crew.take("n1", done)
+            stand.workers.handle_report("n1", done)
         while len(stand.told) < 5:
             await asyncio.sleep(IDLE_S / 100)
         times.append(loop.time())
@@ -148,10 +148,10 @@ def test_a_record_says_what_left_and_what_stalled() -> None:
     ("received", "message"),
     [
         (None, rf"^time slot 0 was not over within {SLOT_S:.0f} s; missing: n2/0$"),
-        (3, r"; 6 rows have not come to their end$"),
+        (3, r"; 6 rows have not been processed$"),
     ],
 )
-def test_a_slot_without_end_is_given_up_with_the_reason(received: int | None, message: str) -> None:
+def test_a_slot_that_exceeds_its_timeout_fails_with_the_reason(received: int | None, message: str) -> None:
     async def scene(stand: Stand) -> None:
         await stand.says(ONE, 0, sent=9, received=0)
         if received is not None:
@@ -162,16 +162,16 @@ def test_a_slot_without_end_is_given_up_with_the_reason(received: int | None, me
         play(scene)
 
 
-def test_the_slot_in_which_the_last_rows_leave_is_noted_but_not_waited_for_for_ever() -> None:
+def test_the_slot_of_the_last_rows_is_recorded_with_a_bounded_wait() -> None:
     async def scene(stand: Stand) -> None:
-        waiting = asyncio.create_task(stand.clock.last())
+        waiting = asyncio.create_task(stand.clock.wait_for_last())
         await asyncio.sleep(LAST_S / 2)
         assert not waiting.done()
         await stand.says(ONE, 0, sent=9, received=0)
         await stand.says(TWO, 0, sent=0, received=9)
         assert waiting.done()
         assert [record.number for record in stand.records] == [0]
-        await asyncio.wait_for(stand.clock.last(), 2 * LAST_S)
+        await asyncio.wait_for(stand.clock.wait_for_last(), 2 * LAST_S)
         assert stand.told == [0, 1]
         assert len(stand.records) == 1
 

@@ -1,4 +1,4 @@
-"""Connections to real sshds: whose key is trusted, who may log in, which way is taken, what happens when it breaks."""
+"""Connections to real sshds: trusted keys, logins, jump hosts, broken connections."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture
 def known_hosts(nodes: Lab) -> Iterator[Path]:
-    """The file of known hosts, as it is again afterwards."""
+    """The known_hosts file, restored afterwards."""
     before = nodes.known_hosts.read_text()
     yield nodes.known_hosts
     nodes.known_hosts.write_text(before)
@@ -66,7 +66,7 @@ async def said(connection: Connection, command: str) -> tuple[int, bytes, bytes]
             out, err = channel.makefile("rb").read(), channel.makefile_stderr("rb").read()
             return channel.recv_exit_status(), out, err
 
-        return await connection.do(finish)
+        return await connection.run_blocking(finish)
 
 
 async def hello(connection: Connection) -> bytes:
@@ -115,9 +115,7 @@ def test_a_host_whose_key_has_changed_is_refused(nodes: Lab, known_hosts: Path) 
         connected(nodes.host("n1"), hello)
 
 
-def test_without_the_right_key_there_is_no_login_and_the_message_says_what_must_work(
-    nodes: Lab, tmp_path: Path
-) -> None:
+def test_a_login_without_the_right_key_fails_with_the_command_that_must_work(nodes: Lab, tmp_path: Path) -> None:
     keygen(tmp_path / "other")
     with pytest.raises(
         UnfitError, match=r"node n1: no login by key \(.*\); this must work without a question: ssh .* true$"
@@ -193,7 +191,7 @@ def test_a_connection_that_broke_is_opened_again(nodes: Lab) -> None:
     assert connected(nodes.host("n1"), use) == b"hello\n"
 
 
-def test_a_host_that_turns_us_away_is_tried_again_and_then_given_up(
+def test_a_host_that_rejects_connections_is_retried_and_then_given_up(
     nodes: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PAUSE_S", 0.01)
@@ -248,7 +246,7 @@ def test_exec_passes_on_arguments_input_output_and_status(millrace: Callable[...
     assert done.stdout == given
 
 
-def test_exec_tells_of_a_signal_and_of_a_program_that_is_not_there_as_a_shell_does(
+def test_exec_reports_signals_and_missing_programs_as_a_shell_does(
     millrace: Callable[..., Any],
 ) -> None:
     assert millrace("n1", "--", "sh", "-c", "kill -9 $$").returncode == 128 + signal.SIGKILL

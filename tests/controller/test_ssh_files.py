@@ -1,4 +1,4 @@
-"""Files to and from a node behind a real sshd, and the keeper that does there what SFTP cannot."""
+"""File transfer to and from a node behind a real sshd, and the lease daemon on the node."""
 
 import asyncio
 import hashlib
@@ -46,16 +46,16 @@ def node(nodes: Lab) -> Sshd:
 
 
 def kept(nodes: Lab, use: Callable[[NodeLease], Awaitable[T]], campaign: str = OURS) -> T:
-    """What `use` returns while the node is kept for a campaign."""
+    """Return the result of `use`, called while a campaign holds the lease of the node."""
 
     async def live() -> T:
         with ThreadPoolExecutor() as threads:
             connection = Connection(nodes.host("n1"), threads, settings_of(nodes.host("n1")))
-            keeping = NodeLease(connection, campaign, f"owner of {campaign}")
+            lease = NodeLease(connection, campaign, f"owner of {campaign}")
             try:
-                return await asyncio.wait_for(use(keeping), LONG_S)
+                return await asyncio.wait_for(use(lease), LONG_S)
             finally:
-                await keeping.close()
+                await lease.close()
                 await connection.close()
 
     return asyncio.run(live())
@@ -70,16 +70,16 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_a_file_goes_there_and_comes_back(nodes: Lab, node: Sshd, tmp_path: Path) -> None:
+def test_a_file_is_copied_to_a_node_and_back(nodes: Lab, node: Sshd, tmp_path: Path) -> None:
     source = written(tmp_path / "source", 3_000_001)
 
-    async def move(keeping: NodeLease) -> Path:
-        files = RemoteFiles(keeping)
+    async def move(lease: NodeLease) -> Path:
+        files = RemoteFiles(lease)
         await files.put(source, "run/inputs/a b", lambda *so_far: told.append(so_far))
         await files.put(source, "run/inputs/again", lambda *_: pytest.fail("it is there"))
-        await files.keep("run/inputs/a b", tmp_path / "kept" / "back")
+        await files.replicate("run/inputs/a b", tmp_path / "kept" / "back")
         assert (node.work / OURS / "run/inputs/a b").samefile(node.work / OURS / "run/inputs/again")
-        return await SshTransport(keeping, files, "run", tmp_path / "stage").fetch("inputs", "a*")
+        return await SshTransport(lease, files, "run", tmp_path / "stage").fetch("inputs", "a*")
 
     told: list[tuple[int, ...]] = []
     fetched = kept(nodes, move)
@@ -92,34 +92,34 @@ def test_a_file_goes_there_and_comes_back(nodes: Lab, node: Sshd, tmp_path: Path
 def test_an_empty_file_and_an_absent_folder_are_no_special_case(nodes: Lab, tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
 
-    async def move(keeping: NodeLease) -> None:
-        files = RemoteFiles(keeping)
+    async def move(lease: NodeLease) -> None:
+        files = RemoteFiles(lease)
         await files.put(tmp_path / "empty", "x/empty")
         await files.fetch("x", "*", tmp_path / "back")
         await files.fetch("nowhere", "*", tmp_path / "back")
         with pytest.raises(RunError, match="node n1: there is no file x/gone"):
-            await files.keep("x/gone", tmp_path / "gone")
+            await files.replicate("x/gone", tmp_path / "gone")
 
     kept(nodes, move)
     assert [path.name for path in (tmp_path / "back").iterdir()] == ["empty"]
 
 
 @pytest.mark.parametrize("right", [True, False], ids=["what is there is right", "what is there is wrong"])
-def test_a_move_goes_on_where_it_broke_off_and_what_is_wrong_is_moved_again(
+def test_an_interrupted_transfer_resumes_and_wrong_data_are_sent_again(
     nodes: Lab, node: Sshd, tmp_path: Path, right: bool
 ) -> None:
     source = written(tmp_path / "source", 2_500_000)
     half = source.read_bytes()[:1_000_000] if right else bytes(1_000_000)
 
-    async def move(keeping: NodeLease) -> None:
-        await keeping.open()
+    async def move(lease: NodeLease) -> None:
+        await lease.open()
         cache = node.work / OURS / CACHE
         cache.mkdir()
         (cache / (sha256(source) + PARTIAL)).write_bytes(half)
         (tmp_path / f"back{PARTIAL}").write_bytes(half)
-        files = RemoteFiles(keeping)
+        files = RemoteFiles(lease)
         await files.put(source, "there")
-        await files.keep("there", tmp_path / "back")
+        await files.replicate("there", tmp_path / "back")
 
     kept(nodes, move)
     assert sha256(tmp_path / "back") == sha256(source)
@@ -133,10 +133,10 @@ def test_a_connection_that_breaks_in_the_middle_of_a_file_does_not_harm_it(
     partial = node.work / OURS / CACHE / (sha256(source) + PARTIAL)
     broken_at = 0
 
-    async def move(keeping: NodeLease) -> None:
+    async def move(lease: NodeLease) -> None:
         nonlocal broken_at
-        await keeping.open()
-        files = RemoteFiles(keeping)
+        await lease.open()
+        files = RemoteFiles(lease)
         moving = asyncio.create_task(files.put(source, "there"))
         while not (partial.exists() and partial.stat().st_size > 1_000_000) and not moving.done():
             await asyncio.sleep(0.005)
@@ -145,7 +145,7 @@ def test_a_connection_that_breaks_in_the_middle_of_a_file_does_not_harm_it(
             session.send_signal(signal.SIGKILL)
         broken_at = partial.stat().st_size
         await moving
-        await files.keep("there", tmp_path / "back")
+        await files.replicate("there", tmp_path / "back")
 
     kept(nodes, move)
     assert 0 < broken_at < 60_000_000
@@ -153,13 +153,13 @@ def test_a_connection_that_breaks_in_the_middle_of_a_file_does_not_harm_it(
 
 
 def test_a_node_belongs_to_one_campaign_at_a_time(nodes: Lab) -> None:
-    async def try_another(keeping: NodeLease) -> None:
-        await keeping.open()
+    async def try_another(lease: NodeLease) -> None:
+        await lease.open()
         await asyncio.to_thread(kept, nodes, lambda other: other.open(), OTHERS)
 
     with pytest.raises(UnfitError, match=f"node n1: it is in use by owner of {OURS}"):
         kept(nodes, try_another)
-    kept(nodes, lambda keeping: keeping.open(), OTHERS)
+    kept(nodes, lambda lease: lease.open(), OTHERS)
 
 
 def test_what_a_dead_campaign_left_is_removed_and_nothing_else(nodes: Lab, node: Sshd) -> None:
@@ -170,7 +170,7 @@ def test_what_a_dead_campaign_left_is_removed_and_nothing_else(nodes: Lab, node:
         try:
             assert orphan.stdout is not None
             orphan.stdout.readline()
-            kept(nodes, lambda keeping: keeping.open())
+            kept(nodes, lambda lease: lease.open())
             assert orphan.wait(LONG_S) == -signal.SIGTERM
         finally:
             orphan.kill()
@@ -178,7 +178,7 @@ def test_what_a_dead_campaign_left_is_removed_and_nothing_else(nodes: Lab, node:
     assert (node.work / "somebody's").exists()
 
 
-def test_an_agent_that_takes_no_notice_is_ended_with_all_that_it_started(
+def test_an_agent_that_ignores_the_end_of_its_input_is_ended_with_its_children(
     nodes: Lab, node: Sshd, tmp_path: Path
 ) -> None:
     (node.modules / "stubborn.py").write_text(
@@ -189,8 +189,8 @@ def test_an_agent_that_takes_no_notice_is_ended_with_all_that_it_started(
         "time.sleep(1000)\n"
     )
 
-    async def live(keeping: NodeLease) -> None:
-        transport = SshTransport(keeping, RemoteFiles(keeping), "run", tmp_path / "stage")
+    async def live(lease: NodeLease) -> None:
+        transport = SshTransport(lease, RemoteFiles(lease), "run", tmp_path / "stage")
         program = await transport.start("stubborn")
         processes = [identify(int(pid)) for pid in (await program.read_line()).split()]
         program.kill()
@@ -202,9 +202,9 @@ def test_an_agent_that_takes_no_notice_is_ended_with_all_that_it_started(
     kept(nodes, live)
 
 
-def test_how_a_program_ended_is_told_as_of_a_child(nodes: Lab, node: Sshd, tmp_path: Path) -> None:
-    async def live(keeping: NodeLease) -> int:
-        transport = SshTransport(keeping, RemoteFiles(keeping), "run", tmp_path / "stage")
+def test_the_exit_status_of_a_remote_program_is_that_of_a_child(nodes: Lab, node: Sshd, tmp_path: Path) -> None:
+    async def live(lease: NodeLease) -> int:
+        transport = SshTransport(lease, RemoteFiles(lease), "run", tmp_path / "stage")
         program = await transport.start("agents")
         assert b'"hello"' in await program.read_line()
         agent = next(
@@ -217,19 +217,19 @@ def test_how_a_program_ended_is_told_as_of_a_child(nodes: Lab, node: Sshd, tmp_p
 
 
 def test_a_controller_that_is_gone_leaves_no_process_and_a_free_node(nodes: Lab, node: Sshd, tmp_path: Path) -> None:
-    async def live(keeping: NodeLease) -> None:
-        transport = SshTransport(keeping, RemoteFiles(keeping), "run", tmp_path / "stage")
+    async def live(lease: NodeLease) -> None:
+        transport = SshTransport(lease, RemoteFiles(lease), "run", tmp_path / "stage")
         program = await transport.start("agents")
         await program.read_line()
         assert node.started_here()
-        await keeping.connection.close()
+        await lease.connection.close()
         deadline = time.monotonic() + LONG_S
         while node.started_here():
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
 
     kept(nodes, live)
-    kept(nodes, lambda keeping: keeping.open(), OTHERS)
+    kept(nodes, lambda lease: lease.open(), OTHERS)
     assert not (node.work / OURS).exists()
 
 
@@ -238,12 +238,12 @@ def test_a_node_that_is_not_provisioned_says_so(nodes: Lab, node: Sshd) -> None:
     python.rename(python.with_name("away"))
     try:
         with pytest.raises(UnfitError, match=f"node n1: there is no {python}; provision the node first"):
-            kept(nodes, lambda keeping: keeping.open())
+            kept(nodes, lambda lease: lease.open())
     finally:
         python.with_name("away").rename(python)
 
 
-def test_room_on_every_node_is_asked_for_before_a_run(
+def test_disk_space_on_every_node_is_checked_before_a_run(
     nodes: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -274,4 +274,4 @@ def small(node: Sshd) -> Iterator[None]:
 def test_a_full_disk_on_a_node_is_told_with_the_node_and_what_is_missing(nodes: Lab, tmp_path: Path) -> None:
     source = written(tmp_path / "source", 3_000_000)
     with pytest.raises(UnfitError, match=r"node n1: .* has 1\.0 MB free, and source has 3\.0 MB"):
-        kept(nodes, lambda keeping: RemoteFiles(keeping).put(source, "there"))
+        kept(nodes, lambda lease: RemoteFiles(lease).put(source, "there"))

@@ -21,9 +21,9 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from controller.host.cluster_lock import ClusterLock
-from controller.host.cleanup_log import RunState
+from controller.host.cleanup_log import CleanupLog
 
-with ClusterLock("five nodes", Path("first")), RunState(Path("first")) as state:
+with ClusterLock("five nodes", Path("first")), CleanupLog(Path("first")) as state:
     state.partial(Path("first/001")).mkdir(parents=True)
     print("held", flush=True)
     time.sleep(600)

@@ -49,7 +49,7 @@ import click
 from campaign.commands.start import main
 from campaign.commands import run
 
-run.command.callback = click.pass_obj(lambda settings, **given: run.conduct(settings, **given)[0])
+run.command.callback = click.pass_obj(lambda settings, **given: run.run_campaign(settings, **given)[0])
 main()
 """
 """`millrace run`, which would analyse the campaign on this host."""

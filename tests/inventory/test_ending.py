@@ -36,3 +36,19 @@ def test_a_second_sigterm_does_not_disturb_what_cleans_up_after_the_first() -> N
         process.stdin.close()
         assert process.stdout.read().strip() == "clean"
     assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_a_process_whose_clean_up_hangs_is_ended_by_the_system() -> None:
+    code = "from inventory import lifetime\nlifetime.LEAVING_S = 1\n" + SLOW_TO_CLEAN_UP
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == "ready"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline().strip() == "cleaning"
+        assert process.wait(timeout=30) == -signal.SIGALRM

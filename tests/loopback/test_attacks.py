@@ -14,7 +14,7 @@ import pytest
 from ground import Play, ground, kill, place_of
 
 from agents.protocol import Connect, Message
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from workloads.registry import load_workload
 
 pytestmark = pytest.mark.loopback
@@ -64,7 +64,7 @@ async def run_under_attack(folder: Path) -> tuple[Counter[str], Counter[str]]:
             attackers[message.epoch] = attack(targets, key=spec.key, run=spec.run, now=message.epoch)
 
     async with ground(folder) as agents:
-        rate, course = {"kind": "constant", "tuples_per_s": 5000.0}, Course(checkpoint_s=0.3)
+        rate, course = {"kind": "constant", "tuples_per_s": 5000.0}, ControlSettings(checkpoint_s=0.3)
         async with agents.run(load_workload("wordcount", params), PLACES, rate, course, watch) as play:
             begun.append(play)
             source_start = await play.session.start()
@@ -76,7 +76,7 @@ async def run_under_attack(folder: Path) -> tuple[Counter[str], Counter[str]]:
             assert verdict.passed, verdict.message
             assert verdict.checked > 0
             # The killed worker, and nothing else, broke the run.
-            (recovery,) = play.session.journal.recoveries
+            (recovery,) = play.session.event_log.recoveries
             assert "SIGKILL" in recovery["cause"]
             traces = play.traces()
     rows = [row for row in traces["event"].to_pylist() if row["kind"] == "refused_connection"]

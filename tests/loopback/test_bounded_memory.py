@@ -9,7 +9,7 @@ from ground import Play, ground
 from known import Known, Params, installed
 
 from agents.worker.channels.channel import QUEUE_BYTES
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from workloads.rates import NS
 
 pytestmark = pytest.mark.loopback
@@ -35,7 +35,7 @@ async def stuck_for(folder: Path, seconds: float) -> None:
     gate = folder / "stuck"
     gate.touch()
     workload = Known(Params(payload=PAYLOAD, sources=2, gate=str(gate)))
-    async with ground(folder) as agents, agents.run(workload, PLACES, {"kind": "max"}, Course()) as play:
+    async with ground(folder) as agents, agents.run(workload, PLACES, {"kind": "max"}, ControlSettings()) as play:
         start_ns = await play.session.start()
         before = most = rss(play)
         for second in range(1, 2 * round(seconds) + 1):

@@ -65,7 +65,7 @@ def test_each_label_is_set_and_put_back_and_what_disturbs_a_run_is_a_reason_to_s
         ("governor of policy2", "performance"),
     ]
     died, recovered = fast["suspect"]
-    assert died == "n1: its agent died, and its CPUs were set anew"
+    assert died == "n1: its agent died, and its CPUs were set again"
     assert recovered.startswith("1 recovery")
     assert all_files(root) == before
     assert not journal_path(root).exists()

@@ -80,7 +80,7 @@ def test_a_run_whose_process_is_killed_is_tried_again(
     outcome = desk.end_of(campaign)
     assert outcome.status == 0, outcome
     assert "was killed by SIGKILL" in outcome.err
-    assert "trying again" in outcome.err
+    assert "retrying" in outcome.err
     results = desk.results()
     assert [results[run]["attempt"] for run in (FIRST, SECOND)] == [2, 1]
     assert results[FIRST]["verification"]["status"] == "passed"

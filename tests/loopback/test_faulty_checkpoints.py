@@ -12,7 +12,7 @@ import pytest
 from faulty_workload import Faulty, FaultyParams
 from ground import ground, kill, place_of
 
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.failures import RunFailedError
 
 pytestmark = pytest.mark.loopback
@@ -51,10 +51,10 @@ async def play_all(folder: Path) -> dict[str, tuple[str, float]]:
             clock = folder / "clock"
             clock.unlink(missing_ok=True)
             workload = Faulty(FaultyParams(deed, str(clock)))
-            async with agents.run(workload, PLACES, RATE, Course(checkpoint_s=0.2)) as play:
+            async with agents.run(workload, PLACES, RATE, ControlSettings(checkpoint_s=0.2)) as play:
                 await play.session.start()
                 if deed.endswith("restore"):
-                    await play.until(lambda play=play: play.session.journal.checkpoints > 0, "a checkpoint")
+                    await play.until(lambda play=play: play.session.event_log.checkpoints > 0, "a checkpoint")
                     kill(play.workers[place_of("n2/0")])
                 with pytest.raises(RunFailedError) as failed:
                     await asyncio.wait_for(play.session.wait_until(time.monotonic_ns() + 60 * 10**9), 60)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.host.durable_files import DiskFullError, noticing_full_disk
+from controller.host.durable_files import DiskFullError, converting_full_disk
 
 pytestmark = [pytest.mark.loopback, pytest.mark.root]
 
@@ -65,7 +65,7 @@ def test_a_fault_that_names_no_file_is_that_of_the_disk_which_is_full(tmp_path: 
     with small_disk(tmp_path / "a") as a, small_disk(tmp_path / "b") as b:
         for full in (b, a):
             fill(full)
-            with pytest.raises(DiskFullError, match=f"^the disk of {full} is full$"), noticing_full_disk(a, b):
+            with pytest.raises(DiskFullError, match=f"^the disk of {full} is full$"), converting_full_disk(a, b):
                 raise OSError(errno.ENOSPC, "No space left on device")
             (full / "filler").unlink()
 
@@ -74,5 +74,5 @@ def test_a_disk_that_has_no_files_left_is_full(tmp_path: Path) -> None:
     with small_disk(tmp_path / "a", "size=3m,nr_inodes=3") as a, small_disk(tmp_path / "b") as b:
         (a / "1").touch()
         (a / "2").touch()
-        with pytest.raises(DiskFullError, match=f"^the disk of {a} is full$"), noticing_full_disk(b, a):
+        with pytest.raises(DiskFullError, match=f"^the disk of {a} is full$"), converting_full_disk(b, a):
             raise OSError(errno.ENOSPC, "No space left on device")

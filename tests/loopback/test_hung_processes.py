@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ground import Play, ground
 
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.host.process_identity import ProcessIdentity
 from workloads.registry import load_workload
 
@@ -30,7 +30,7 @@ PLACES = {
 
 async def stop_and_recover(play: Play, process: ProcessIdentity | None) -> dict[str, Any]:
     """Stop a process for good once a checkpoint is complete; return what the journal says of the recovery."""
-    journal = play.session.journal
+    journal = play.session.event_log
     made, recoveries = journal.checkpoints, len(journal.recoveries)
     await play.until(lambda: journal.checkpoints > made, "a checkpoint")
     assert process is not None
@@ -49,7 +49,7 @@ async def play_it(folder: Path) -> None:
     (folder / "text.txt").write_text("to be or not to be\nthat is the question\n\nto die to sleep\n" * 20)
     params = {"text": str(folder / "text.txt"), "ackers": 0, "parallelism": {"spout": 2, "split": 2, "count": 2}}
     workload = load_workload("wordcount", params)
-    async with ground(folder) as on, on.run(workload, PLACES, RATE, Course(checkpoint_s=CHECKPOINT_S)) as play:
+    async with ground(folder) as on, on.run(workload, PLACES, RATE, ControlSettings(checkpoint_s=CHECKPOINT_S)) as play:
         await play.session.start()
         place, worker = next((place, process) for place, process in play.workers.items() if place.slot == 1)
         recovery = await stop_and_recover(play, worker)

@@ -13,7 +13,7 @@ import pytest
 from ground import LONG_S, Ground, Play, ground, kill
 
 from agents.protocol import Message, Progress
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from workloads.rates import NS
 from workloads.registry import load_workload
 from workloads.workload import Workload
@@ -78,7 +78,9 @@ async def strike(agents: Ground, play: Play, blow: Blow, end_ns: int, random: Ra
 async def act(agents: Ground, workload: Workload, blow: Blow, random: Random) -> Outcome:
     """One run, as a campaign does it; its verdict must be right."""
     witness = Witness()
-    async with agents.run(workload, PLACES, RATE, Course(checkpoint_s=blow.checkpoint_s), witness.watch) as play:
+    async with agents.run(
+        workload, PLACES, RATE, ControlSettings(checkpoint_s=blow.checkpoint_s), witness.watch
+    ) as play:
         session = play.session
         started = await session.start()
         witness.reached.clear()
@@ -95,7 +97,7 @@ async def act(agents: Ground, workload: Workload, blow: Blow, random: Random) ->
         throughput = play.traces()["throughput"]
         traced = pc.sum(throughput.filter(pc.equal(throughput["role"], "spout"))["emitted"]).as_py()
         answered = sum(count for _, count in play.answer["counts"])
-        return Outcome(answered, sum(session.positions.values()), traced, len(session.journal.recoveries))
+        return Outcome(answered, sum(session.positions.values()), traced, len(session.event_log.recoveries))
 
 
 async def act_all(folder: Path, blows: Iterable[Blow]) -> list[tuple[Blow, Outcome]]:

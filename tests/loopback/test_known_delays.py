@@ -16,7 +16,7 @@ from ground import Ground, ground
 from known import Known, Params, installed
 
 from agents.worker.executors.latency import SAMPLES_PER_S, percentile
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from workloads.rates import NS
 
 pytestmark = pytest.mark.loopback
@@ -60,7 +60,7 @@ async def measured(agents: Ground, seconds: float, **params: object) -> Seen:
     notes.mkdir(exist_ok=True)
     workload = Known(Params(notes=str(notes), **params))
     rate = {"kind": "constant", "tuples_per_s": float(PER_S)}
-    async with agents.run(workload, PLACES, rate, Course()) as play:
+    async with agents.run(workload, PLACES, rate, ControlSettings()) as play:
         start_ns = await play.session.start()
         await play.session.wait_until(start_ns + round(seconds * NS))
         verdict = await play.end()

@@ -34,7 +34,7 @@ from agents.protocol import (
     Stopped,
     Stored,
 )
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.migrations import MovePlan, MoveRequest
 from controller.host.process_identity import marked
 from workloads.registry import load_workload
@@ -213,14 +213,14 @@ async def act(ground: Ground, workload: Workload, scene: Sequence[tuple[str, str
     """Play one scene to its end; return the events of its traces in order of time."""
     killer = Killer(ground, scene, random)
     moves = MOVES if any(phase.startswith("move") for phase, _ in scene) else ()
-    course = Course(checkpoint_s=CHECKPOINT_S, moves=moves)
+    course = ControlSettings(checkpoint_s=CHECKPOINT_S, moves=moves)
     async with ground.run(workload, PLACES, RATE, course, killer.watch) as play:
         killer.play = play
         await play.session.start()
         at_the_end, stopped = scene[-1][0].startswith(LAST), scene[-1][1] == STOP
-        journal = play.session.journal
+        journal = play.session.event_log
         await play.until(lambda: at_the_end or (killer.done and bool(journal.recoveries)), f"the recovery of {scene}")
-        wishes = sum(len(plan.wishes) for plan in moves)
+        wishes = sum(len(plan.requests) for plan in moves)
         await play.until(lambda: len(journal.moves) >= wishes, f"all moves of {scene}")
         made = journal.checkpoints
         await play.until(lambda: stopped or journal.checkpoints > made + at_the_end, f"a checkpoint behind {scene}")

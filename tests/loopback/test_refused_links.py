@@ -9,7 +9,7 @@ import pytest
 from ground import LONG_S, Ground, ground, kill
 
 from agents.protocol import Connect, Message, Place
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from workloads.registry import load_workload
 
 pytestmark = pytest.mark.loopback
@@ -34,9 +34,9 @@ async def outlive(agents: Ground, refused_s: float) -> float:
             if way == "told" and isinstance(message, Connect) and time.monotonic() < until_s:
                 message.ports[f"{CLOSED.node}/{CLOSED.slot}"] = port  # type: ignore[index]  # it is a dict here
 
-        async with agents.run(workload, PLACES, RATE, Course(checkpoint_s=CHECKPOINT_S), mislead) as play:
+        async with agents.run(workload, PLACES, RATE, ControlSettings(checkpoint_s=CHECKPOINT_S), mislead) as play:
             await play.session.start()
-            journal = play.session.journal
+            journal = play.session.event_log
             await play.until(lambda: journal.checkpoints >= 2, "two checkpoints")
             until_s = time.monotonic() + refused_s
             kill(play.workers[CLOSED])

@@ -1,4 +1,4 @@
-"""Ten minutes at 80 % of what the topology can take, with checkpoints: no process grows."""
+"""Ten minutes at 80 % of what the topology can take, with checkpoints, and half an hour of moves: no process grows."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,7 +8,8 @@ import psutil
 import pytest
 from ground import Ground, Play, ground
 
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
+from controller.coordinator.migrations import MovePlan, MoveRequest
 from workloads.rates import NS
 from workloads.registry import load_workload
 from workloads.workload import Workload
@@ -27,6 +28,13 @@ PLACES = dict(
         strict=True,
     )
 )
+
+
+MOVED_MINUTES = 30
+MOVE_EVERY_S = 5.0
+MOST_KB_PER_MINUTE_MOVED = 10.0
+TEXT = "to be or not to be that is the question\nwhether tis nobler in the mind to suffer\n"
+"""So few words that what is counted does not grow."""
 
 
 def resident_mb(agents: Ground, play: Play) -> dict[str, float]:
@@ -50,7 +58,7 @@ def slope_per_minute(values: Sequence[float]) -> float:
 
 async def capacity(agents: Ground, workload: Workload, seconds: float) -> float:
     """Records per second that go through when the sources never wait."""
-    async with agents.run(workload, PLACES, {"kind": "max"}, Course(checkpoint_s=CHECKPOINT_S)) as play:
+    async with agents.run(workload, PLACES, {"kind": "max"}, ControlSettings(checkpoint_s=CHECKPOINT_S)) as play:
         start_ns = await play.session.start()
         await play.session.wait_until(start_ns + round(seconds * NS))
         assert (await play.end()).passed
@@ -64,14 +72,14 @@ async def soak(folder: Path) -> tuple[float, dict[str, list[float]], int]:
     async with ground(folder) as agents:
         per_s = SHARE * await capacity(agents, workload, 15)
         rate = {"kind": "constant", "tuples_per_s": per_s}
-        async with agents.run(workload, PLACES, rate, Course(checkpoint_s=CHECKPOINT_S)) as play:
+        async with agents.run(workload, PLACES, rate, ControlSettings(checkpoint_s=CHECKPOINT_S)) as play:
             start_ns = await play.session.start()
             for at in range(1, MINUTES * 60 // EVERY_S + 1):
                 await play.session.wait_until(start_ns + at * EVERY_S * NS)
                 for name, held in resident_mb(agents, play).items():
                     memory.setdefault(name, []).append(held)
             assert (await play.end()).passed
-            return per_s, memory, play.session.journal.checkpoints
+            return per_s, memory, play.session.event_log.checkpoints
 
 
 @pytest.mark.timeout(1500)
@@ -83,3 +91,40 @@ def test_memory_is_flat_in_the_second_half(tmp_path: Path) -> None:
     print(f"{per_s:,.0f} records/s, {checkpoints} checkpoints; MB at the end {held}; MB per minute {growth}")
     assert checkpoints > MINUTES * 60 / CHECKPOINT_S / 2
     assert max(growth.values()) <= MOST_MB_PER_MINUTE, growth
+
+
+def moves(until_s: float) -> tuple[MovePlan, ...]:
+    """One executor after the other, to the other node and back."""
+    places, plans = dict(PLACES), []
+    for at in range(1, int(until_s / MOVE_EVERY_S)):
+        name = list(places)[at % len(places)]
+        places[name] = "n1/0" if places[name] == "n2/0" else "n2/0"
+        plans.append(MovePlan(at * MOVE_EVERY_S, (MoveRequest(name, places[name].partition("/")[0], 0),)))
+    return tuple(plans)
+
+
+async def soak_with_moves(folder: Path) -> tuple[dict[str, list[float]], int]:
+    """Memory over time by process, and how many moves came about."""
+    (folder / "text.txt").write_text(TEXT)
+    parallelism = {"spout": 2, "split": 2, "count": 2}
+    workload = load_workload("wordcount", {"text": str(folder / "text.txt"), "ackers": 0, "parallelism": parallelism})
+    memory: dict[str, list[float]] = {}
+    rate = {"kind": "constant", "tuples_per_s": 1000.0}
+    course = ControlSettings(checkpoint_s=CHECKPOINT_S, moves=moves(60 * MOVED_MINUTES))
+    async with ground(folder) as agents, agents.run(workload, PLACES, rate, course) as play:
+        start_ns = await play.session.start()
+        for at in range(1, MOVED_MINUTES * 60 // EVERY_S + 1):
+            await play.session.wait_until(start_ns + at * EVERY_S * NS)
+            for name, held in resident_mb(agents, play).items():
+                memory.setdefault(name, []).append(held)
+        assert (await play.end()).passed
+        return memory, sum("pause_s" in move for move in play.session.event_log.moves)
+
+
+@pytest.mark.timeout(60 * MOVED_MINUTES + 600)
+def test_memory_is_flat_in_the_second_half_while_an_executor_moves_every_five_seconds(tmp_path: Path) -> None:
+    memory, moved = asyncio.run(soak_with_moves(tmp_path))
+    growth = {name: 1000 * slope_per_minute(values[len(values) // 2 :]) for name, values in memory.items()}
+    print(f"{moved} moves; KB per minute {growth}; MB at the end { {n: v[-1] for n, v in memory.items()} }")
+    assert moved > 60 * MOVED_MINUTES / MOVE_EVERY_S / 2
+    assert max(growth.values()) <= MOST_KB_PER_MINUTE_MOVED, growth

@@ -7,13 +7,34 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from agents.sensors.base import Row as SensorRow
-from agents.sensors.base import Sensor
-from scheduler.problem import Needs, Placement, Plan, Problem, Slot, concluded
-from scheduler.toolkit.slots import FreeSlots, assigned, running, waiting
-from workloads.operators import NOTHING, Batch, Bolt, Context, Emitted, Operator, Row, Spout
-from workloads.topology import Component, Input, Topology
-from workloads.workload import PreparedInput, Verdict, rows_differ
+from millrace import (
+    NOTHING,
+    Batch,
+    Bolt,
+    Component,
+    Context,
+    Emitted,
+    FreeSlots,
+    Input,
+    Needs,
+    Operator,
+    Placement,
+    Plan,
+    PreparedInput,
+    Problem,
+    Row,
+    Sensor,
+    Slot,
+    Spout,
+    Topology,
+    TraceRow,
+    Verdict,
+    assigned,
+    concluded,
+    rows_differ,
+    running,
+    waiting,
+)
 
 UPTIME = Path("/proc/uptime")
 
@@ -172,6 +193,6 @@ class UptimeSensor(Sensor):
     def probe(self) -> str | None:
         return None if UPTIME.exists() else f"there is no {UPTIME}"
 
-    def read(self, now_ns: int) -> Iterable[SensorRow]:
+    def read(self, now_ns: int) -> Iterable[TraceRow]:
         seconds = float(UPTIME.read_text().split()[0])
-        return [SensorRow("event", now_ns, ("uptime", self.host.node, "", seconds))]
+        return [TraceRow("event", now_ns, ("uptime", self.host.node, "", seconds))]

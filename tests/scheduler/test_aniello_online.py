@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import chain, nodes_of, problems
-from watched import Course, by_slot, courses, listed_backwards, on_nodes, seen, watch, workers_per_node
+from watched import ControlSettings, by_slot, courses, listed_backwards, on_nodes, seen, watch, workers_per_node
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.errors import InputError
@@ -256,7 +256,7 @@ def test_workers_keep_to_gamma_unless_an_executor_finds_no_room(problem: Problem
 
 
 @given(courses(unwatched=False), params | published)
-def test_a_rejected_plan_changes_nothing_in_any_course(course: Course, chosen: AnielloOnlineParams) -> None:
+def test_a_rejected_plan_changes_nothing_in_any_course(course: ControlSettings, chosen: AnielloOnlineParams) -> None:
     for problem, plan in watch(course, lambda problem: place(problem, chosen)):
         live = {node.id for node in problem.cluster.available}
         ran = {(w.topology, name): (w.node, w.slot) for w in problem.existing for name in w.executors if w.node in live}

@@ -6,7 +6,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import chain, nodes_of, problems
-from watched import Course, again, by_slot, courses, listed_backwards, on_nodes, seen, watch, workers_per_node
+from watched import ControlSettings, again, by_slot, courses, listed_backwards, on_nodes, seen, watch, workers_per_node
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.d_storm import DStorm, DStormParams
@@ -153,7 +153,7 @@ def test_it_is_what_the_rules_say_worked_out_slowly(problem: Problem, params: DS
 
 
 @given(courses(), weights)
-def test_limits_hold_in_any_course(course: Course, params: DStormParams) -> None:
+def test_limits_hold_in_any_course(course: ControlSettings, params: DStormParams) -> None:
     for problem, plan in watch(course, lambda problem: place(problem, params)):
         loads, carried = Loads(problem), Counter[str]()
         for topology in problem.topologies:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import chain, nodes_of, problems
-from watched import Course, again, by_slot, courses, listed_backwards, on_nodes, seen, watch
+from watched import ControlSettings, again, by_slot, courses, listed_backwards, on_nodes, seen, watch
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.matrix import Matrix, MatrixParams
@@ -114,7 +114,7 @@ def _loads_of(problem: Problem, plan: Plan) -> dict[str, int]:
 
 
 @given(courses(), tolerances)
-def test_only_what_waited_or_was_handed_on_changes_its_slot(course: Course, tolerance: float | None) -> None:
+def test_only_what_waited_or_was_handed_on_changes_its_slot(course: ControlSettings, tolerance: float | None) -> None:
     for problem, plan in watch(course, lambda problem: place(problem, tolerance)):
         executors = [(t.id, e) for t in problem.topologies for e in t.executors]
         moved = {executors[number] for number in plan.details["moved"]}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import chain, nodes_of, problems
-from watched import Course, again, by_slot, courses, listed_backwards, on_nodes, seen, watch, workers_per_node
+from watched import ControlSettings, again, by_slot, courses, listed_backwards, on_nodes, seen, watch, workers_per_node
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.errors import InputError
@@ -84,7 +84,7 @@ def test_alone_on_equal_nodes_it_uses_as_many_as_the_formula_says(problem: Probl
 
 
 @given(courses(unwatched=False), targets)
-def test_every_topology_with_a_slot_is_placed_whole_in_any_course(course: Course, target: float) -> None:
+def test_every_topology_with_a_slot_is_placed_whole_in_any_course(course: ControlSettings, target: float) -> None:
     for problem, plan in watch(course, lambda problem: place(problem, target)):
         for topology in problem.topologies:
             placement = plan.placements[topology.id]

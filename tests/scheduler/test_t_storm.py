@@ -6,7 +6,7 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import chain, nodes_of, problems
-from watched import Course, again, by_slot, courses, listed_backwards, on_nodes, seen, watch, workers_per_node
+from watched import ControlSettings, again, by_slot, courses, listed_backwards, on_nodes, seen, watch, workers_per_node
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.t_storm import TStorm, TStormParams
@@ -90,7 +90,7 @@ def test_without_traffic_waiting_executors_open_further_nodes_only() -> None:
 
 
 @given(courses(), gammas)
-def test_limits_hold_in_any_course(course: Course, gamma: float) -> None:
+def test_limits_hold_in_any_course(course: ControlSettings, gamma: float) -> None:
     for problem, plan in watch(course, lambda problem: place(problem, gamma)):
         for topology in problem.topologies:
             placement = plan.placements[topology.id]

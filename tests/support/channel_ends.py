@@ -10,7 +10,7 @@ import pytest
 from scripted import Pipe
 
 from agents.worker.channels import channel
-from agents.worker.channels.channel import Ager, ChannelId, Delivery, Incoming, Outgoing, Window
+from agents.worker.channels.channel import ChannelId, Delivery, FlushTimer, Incoming, Outgoing, Window
 from agents.worker.channels.local import local_channel
 from agents.worker.channels.markers import Barrier, End, Mark, Tick
 from agents.worker.channels.remote import RemoteIncoming, RemoteOutgoing, mark_of
@@ -35,7 +35,7 @@ class Ends:
 
     outgoing: Outgoing
     incoming: Incoming
-    ager: Ager
+    flush_timer: FlushTimer
     queue: deque[Delivery]
     window: Window
     there: Pipe = field(default_factory=lambda: Pipe(EPOCH))
@@ -100,8 +100,8 @@ class Ends:
         return True
 
     def advance(self, by_ns: int) -> None:
-        self.ager.now_ns += by_ns
-        self.ager.flush_old()
+        self.flush_timer.now_ns += by_ns
+        self.flush_timer.flush_old()
 
     def check(self) -> None:
         """What must hold at every moment."""
@@ -130,17 +130,17 @@ class Ends:
 
 
 def remote(rows: int, nbytes: int) -> Ends:
-    ager, queue, window = Ager(), deque[Delivery](), Window(rows, nbytes)
+    flush_timer, queue, window = FlushTimer(), deque[Delivery](), Window(rows, nbytes)
     there, back = Pipe(EPOCH), Pipe(EPOCH)
     codec = Codec(SCHEMA)
-    outgoing = RemoteOutgoing(KEY, 1, window, ager, codec, EPOCH, there)
+    outgoing = RemoteOutgoing(KEY, 1, window, flush_timer, codec, EPOCH, there)
     incoming = RemoteIncoming(KEY, NAMES, queue, window, codec, EPOCH, back)
-    return Ends(outgoing, incoming, ager, queue, window, there, back)
+    return Ends(outgoing, incoming, flush_timer, queue, window, there, back)
 
 
 def local(rows: int, nbytes: int) -> Ends:
-    ager, queue, window = Ager(), deque[Delivery](), Window(rows, nbytes)
-    return Ends(*local_channel(KEY, 0, NAMES, queue, window, ager), ager, queue, window)
+    flush_timer, queue, window = FlushTimer(), deque[Delivery](), Window(rows, nbytes)
+    return Ends(*local_channel(KEY, 0, NAMES, queue, window, flush_timer), flush_timer, queue, window)
 
 
 BOTH = pytest.mark.parametrize("ends_of", [remote, local])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 from witness import Bag, Ledger, Numbers, Relay
 
-from agents.worker.task_graph.interfaces import Settled
+from agents.worker.task_graph.interfaces import AnswerRows
 from workloads.operators import STEP_NS, Batch, Context, Emitted, Operator, Row
 from workloads.topology import Component, Input
 
@@ -75,7 +75,7 @@ class ExactLedger(Ledger):
         entries = [e for e in self.topology.component[component].inputs if not every or e.grouping != "global"]
         return any(entry.source == source.id or self._reaches(source, entry.source) for entry in entries)
 
-    def check_answer(self, parts: Iterable[Settled]) -> None:
+    def check_answer(self, parts: Iterable[AnswerRows]) -> None:
         """The answer's parts together are the right answer."""
         got: dict[str, Bag] = {}
         for part in parts:

@@ -17,8 +17,9 @@ import pyarrow.parquet
 
 from agents.protocol import ExecutorSpec, InputFile, Listening, Message, Place, Report, RunSpec, workers_of
 from agents.trace import AGENT, TraceWriter, collect
+from campaign.agenda.plan import Application
 from campaign.results.run_metrics import verified
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import Coordinator
 from controller.coordinator.event_log import CONTROLLER
 from controller.coordinator.interfaces import Environment
@@ -29,6 +30,7 @@ from controller.nodes.replicas import FolderReplicas
 from controller.nodes.transport import LoopbackTransport
 from inventory.documents import to_plain
 from inventory.errors import RunError
+from workloads.rates.kinds import Max
 from workloads.workload import Answer, Verdict, Workload
 
 EPOCHS = 100
@@ -62,7 +64,9 @@ class Play:
         answer: tables of the answer, after `end`.
     """
 
-    def __init__(self, ground: "Ground", spec: RunSpec, workload: Workload, course: Course, watch: Watch) -> None:
+    def __init__(
+        self, ground: "Ground", spec: RunSpec, workload: Workload, course: ControlSettings, watch: Watch
+    ) -> None:
         self._ground, self._workload, self._watch = ground, workload, watch
         self.spec = spec
         self.workers: dict[Place, ProcessIdentity | None] = {}
@@ -71,15 +75,17 @@ class Play:
         self._copies = FolderReplicas(self.folder / "copies", {n: m.transport for n, m in ground.members.items()})
         self.notes = TraceWriter(self.folder / "traces", spec.run, CONTROLLER, AGENT)
         self._supplied: set[str] = set()
+        self._tables = Application("", "", workload, {}, workload.topology(), Max()).tables
         world = Environment(
             nodes=tuple(ground.members),
-            tell=self._tell,
+            send=self._tell,
             restart=ground.agents.restart,
             supply=self._supply,
             place=self._place,
             offset=ground.agents.offset,
-            copies=self._copies,
+            replicas=self._copies,
             note=self.note,
+            tables=self._tables.keys(),
         )
         self.session = Coordinator(spec, world, course)
 
@@ -87,16 +93,16 @@ class Play:
         """Write an event of the controller."""
         self.notes.add("event", time.monotonic_ns(), kind, subject, detail, value)
 
-    def take(self, node: str, report: Report) -> None:
-        """See `cluster.Listener`."""
+    def handle_report(self, node: str, report: Report) -> None:
+        """See `controller.nodes.agents.AgentListener`."""
         if isinstance(report, Listening) and report.epoch >= self.spec.epoch:
             self.workers[Place(node, report.slot)] = identify(report.pid)
         self._watch("heard", node, report)
-        self.session.take(node, report)
+        self.session.handle_report(node, report)
 
-    def gone(self, node: str, reason: str) -> None:
-        """See `cluster.Listener`."""
-        self.session.gone(node, reason)
+    def handle_agent_gone(self, node: str, reason: str) -> None:
+        """See `controller.nodes.agents.AgentListener`."""
+        self.session.handle_agent_gone(node, reason)
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for what must come; a run that fails meanwhile raises why."""
@@ -107,7 +113,7 @@ class Play:
 
     async def _tell(self, node: str, message: Message) -> None:
         self._watch("told", node, message)
-        await self._ground.agents.tell(node, message)
+        await self._ground.agents.send(node, message)
 
     async def _supply(self, node: str) -> None:
         for entry in self._ground.inputs:
@@ -121,7 +127,7 @@ class Play:
         await self.session.stop()
         await self.session.finish()
         parts = [(part.table, self._copies.path(part.name)) for part in self.session.answer]
-        self.answer = collect_answer(parts, self.folder / "answer")
+        self.answer = collect_answer(parts, self.folder / "answer", self._tables)
         spouts = {c.id for c in self._workload.topology().components if c.kind == "spout"}
         names = [e.name for e in self._workload.topology().executors if e.component in spouts]
         positions = [self.session.positions[name] for name in names]
@@ -150,7 +156,7 @@ class Ground:
         workload: Workload,
         places: Mapping[str, str],
         rate: Mapping[str, Any],
-        course: Course,
+        course: ControlSettings,
         watch: Watch = unwatched,
     ) -> AsyncIterator[Play]:
         """Begin a run; `places` has a `node/slot` for every executor."""

@@ -13,7 +13,7 @@ from fake_kernel import FakeKernel
 
 from agents.cpu.control import CpuControl
 from agents.cpu.guardian import watch
-from agents.cpu.wish import CpuRequest
+from agents.cpu.request import CpuRequest
 
 GUARDIAN = (sys.executable, __file__)
 

@@ -21,10 +21,10 @@ PYTHON = f"PYTHONPATH={FOLDER} python3 -P"
 HOLDER = """\
 import sys, time
 from agents.cpu.control import CpuControl
-from agents.cpu.wish import CpuWish
+from agents.cpu.request import CpuRequest
 from agents.host_files import HostFiles
 with CpuControl(HostFiles(), "the campaign of alice") as control:
-    answer = control.apply(CpuWish.from_document(%r))
+    answer = control.apply(CpuRequest.from_document(%r))
     print("held" if answer.ok else answer.to_document(), flush=True)
     time.sleep(3600)
 """

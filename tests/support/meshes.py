@@ -59,7 +59,7 @@ class Members(list[Member]):
         """Step until it is so; a test that waits in vain for ten seconds has failed."""
         give_up = time.monotonic() + 10
         while not done():
-            assert time.monotonic() < give_up, [(member.mesh.refused, member.lost) for member in self]
+            assert time.monotonic() < give_up, [(member.mesh.rejected, member.lost) for member in self]
             for member in self:
                 member.step(0.002)
 
@@ -87,7 +87,7 @@ def stranger(member: Member) -> socket.socket:
 
 
 def refused(member: Member) -> int:
-    return sum(member.mesh.refused.values())
+    return sum(member.mesh.rejected.values())
 
 
 def pending(member: Member) -> int:

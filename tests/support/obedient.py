@@ -37,11 +37,11 @@ from agents.protocol import (
     Vitals,
     workers_of,
 )
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.clock_offset import Offset
 from controller.coordinator.coordinator import Coordinator
 from controller.coordinator.epoch_workers import name_of
-from controller.coordinator.interfaces import Environment, Seats
+from controller.coordinator.interfaces import Assignment, Environment
 from inventory.errors import RunError
 
 LAG_S = 0.01
@@ -80,13 +80,13 @@ class Memory:
         self._disks = disks
         self.files: dict[str, str] = {}
 
-    async def keep(self, node: str, file: str, name: str) -> None:
+    async def replicate(self, node: str, file: str, name: str) -> None:
         await asyncio.sleep(LAG_S)
         if file not in self._disks[node]:
             raise RunError(f"{node} has no {file}")
         self.files[name] = self._disks[node][file]
 
-    async def put(self, name: str, node: str, file: str) -> None:
+    async def restore(self, name: str, node: str, file: str) -> None:
         await asyncio.sleep(LAG_S)
         self._disks[node][file] = self.files[name]
 
@@ -110,7 +110,7 @@ class Obedient:
         deaf_to_positions: whether sources end at `position` even where a stop names a higher one.
     """
 
-    def __init__(self, course: Course, places: Mapping[str, Place] = PLACES) -> None:
+    def __init__(self, course: ControlSettings, places: Mapping[str, Place] = PLACES) -> None:
         self.said: list[tuple[str, Any]] = []
         self.events: list[tuple[str, str, str, float | None]] = []
         self.mute: set[type] = set()
@@ -130,12 +130,12 @@ class Obedient:
         self._asked: set[str] = set()
         environment = Environment(
             nodes=NODES,
-            tell=self._tell,
+            send=self._tell,
             restart=self._restart,
             supply=self._supply,
             place=self._place,
             offset=lambda node: Offset(AHEAD_NS[node], 0),
-            copies=self.copies,
+            replicas=self.copies,
             note=lambda *event: self.events.append(event),
             tables=("counts",),
         )
@@ -165,13 +165,13 @@ class Obedient:
         epoch = self.epoch if epoch is None else epoch
         for peer in PLACES.values():
             if peer != place:
-                self.coordinator.take(peer.node, Lost(epoch=epoch, slot=peer.slot, peer=place, reason="reset"))
-        self.coordinator.take(place.node, Failed(epoch=epoch, slot=place.slot, reason="was killed", died=True))
+                self.coordinator.handle_report(peer.node, Lost(epoch=epoch, slot=peer.slot, peer=place, reason="reset"))
+        self.coordinator.handle_report(place.node, Failed(epoch=epoch, slot=place.slot, reason="was killed", died=True))
 
     def kill_agent(self, node: str) -> None:
         """An agent dies, with its workers."""
         self._lives[node] += 1
-        self.coordinator.gone(node, f"the agent of {node} was killed")
+        self.coordinator.handle_agent_gone(node, f"the agent of {node} was killed")
 
     def lose(self, node: str) -> None:
         """A node is switched off, and forgets everything."""
@@ -200,12 +200,12 @@ class Obedient:
     async def _supply(self, node: str) -> None:
         await asyncio.sleep(LAG_S)
 
-    async def _place(self, lost: Set[str]) -> Seats:
+    async def _place(self, lost: Set[str]) -> Assignment:
         await asyncio.sleep(LAG_S)
         left = [node for node in NODES if node not in lost]
         if len(left) < 2:
             raise RunError("two nodes are needed")
-        return Seats({name: Place(left[at % 2], 0) for at, name in enumerate(PLACES)})
+        return Assignment({name: Place(left[at % 2], 0) for at, name in enumerate(PLACES)})
 
     # --- what nodes do -------------------------------------------------------------------------------------------
 
@@ -357,7 +357,7 @@ class Obedient:
     def _say(self, node: str, report: Any) -> None:
         life = self._lives[node]
         if node not in self.hollow:
-            self._later(lambda: self.coordinator.take(node, report) if life == self._lives[node] else None)
+            self._later(lambda: self.coordinator.handle_report(node, report) if life == self._lives[node] else None)
 
     def _later(self, step: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(LAG_S, step)

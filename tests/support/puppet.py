@@ -30,7 +30,7 @@ from agents.protocol import (
     Stored,
     Welcome,
 )
-from agents.worker.process.fork_server import become_worker
+from agents.worker.process.fork_server import run_fork_server
 
 
 def _say(message: Message) -> None:
@@ -99,5 +99,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    become_worker()
+    run_fork_server()
     main()

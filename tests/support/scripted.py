@@ -17,13 +17,13 @@ from scripted_disk import Disk, Shelf
 
 from agents.protocol import Connect, Connected, ExecutorSpec, Go, Mark, Message, Place, RunSpec, workers_of
 from agents.worker.channels import channel
-from agents.worker.channels.channel import FLUSH_AGE_NS, Ager, ChannelId, Incoming, Outgoing, Window
+from agents.worker.channels.channel import FLUSH_AGE_NS, ChannelId, FlushTimer, Incoming, Outgoing, Window
 from agents.worker.executors import latency
 from agents.worker.executors.executor import RunningExecutor
 from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.task_graph import builder
 from agents.worker.task_graph.epoch import EpochTasks
-from agents.worker.task_graph.interfaces import Settled
+from agents.worker.task_graph.interfaces import AnswerRows
 from agents.worker.task_graph.plan import RunPlan
 from agents.worker.task_graph.registry import TaskRegistry
 from agents.worker.wire.frame import Frame, FrameReader
@@ -73,7 +73,7 @@ class Limits:
             for target, values in (
                 (channel, {"BATCH_ROWS": self.batch_rows, "BATCH_BYTES": self.batch_bytes}),
                 (builder, {"window": lambda _channels: Window(self.window_rows, self.window_bytes)}),
-                (SpoutExecutor, {"MOST_ROWS": self.turn_rows}),
+                (SpoutExecutor, {"MAX_ROWS": self.turn_rows}),
                 (latency, {"FIRST_STRIDE": self.stride}),
             ):
                 stack.enter_context(mock.patch.multiple(target, **values))
@@ -111,7 +111,7 @@ class Worker:
 
     place: Place
     share: EpochTasks
-    ager: Ager
+    flush_timer: FlushTimer
     shelf: Shelf
     reports: list[Message] = field(default_factory=list)
 
@@ -187,11 +187,13 @@ class ScriptedRun:
         """Start one more worker."""
         me = spec.workers.index(place)
         self._places[spec.epoch] = spec.workers
-        ager, reports, shelf = Ager(), list[Message](), Shelf(disk or Disk())
-        ager.now_ns = self.now_ns
+        flush_timer, reports, shelf = FlushTimer(), list[Message](), Shelf(disk or Disk())
+        flush_timer.now_ns = self.now_ns
         wires = _Wires(self, spec.epoch, me)
-        share = EpochTasks(spec, place, self._operator, self._inputs, ager, wires, shelf, _Clocks(self), reports.append)
-        self.workers[place] = Worker(place, share, ager, shelf, reports)
+        share = EpochTasks(
+            spec, place, self._operator, self._inputs, flush_timer, wires, shelf, _Clocks(self), reports.append
+        )
+        self.workers[place] = Worker(place, share, flush_timer, shelf, reports)
         return self.workers[place]
 
     def remove(self, place: Place) -> None:
@@ -241,7 +243,7 @@ class ScriptedRun:
     def turn(self, at: int) -> bool:
         """Give an executor a turn."""
         worker, running = self._running[at % len(self._running)]
-        worker.ager.now_ns = self.now_ns
+        worker.flush_timer.now_ns = self.now_ns
         ran = running.turn(self.now_ns)
         self._after(worker)
         return ran
@@ -249,7 +251,7 @@ class ScriptedRun:
     def turn_all(self, place: Place, random: Random) -> bool:
         """Give every executor of a worker a turn, in random order."""
         worker = self.workers[place]
-        worker.ager.now_ns = self.now_ns
+        worker.flush_timer.now_ns = self.now_ns
         executors = list(worker.registry.executors)
         random.shuffle(executors)
         ran = sum(running.turn(self.now_ns) for running in executors) > 0
@@ -260,9 +262,9 @@ class ScriptedRun:
         """Let time pass, and one worker look at its old batches."""
         self.now_ns += by_ns
         worker = self.workers[place]
-        worker.ager.now_ns = self.now_ns
+        worker.flush_timer.now_ns = self.now_ns
         before = sum(outgoing.tuples for outgoing in worker.registry.senders)
-        worker.ager.flush_old()
+        worker.flush_timer.flush_old()
         self._after(worker)
         return before != sum(outgoing.tuples for outgoing in worker.registry.senders)
 
@@ -272,7 +274,7 @@ class ScriptedRun:
         worker = self.workers.get(self._places[epoch][target])
         if not pipe or worker is None or worker.share.epoch != epoch:
             return False
-        worker.ager.now_ns = self.now_ns
+        worker.flush_timer.now_ns = self.now_ns
         for received in pipe.carry(most):
             worker.share.take(received, source)
         self._after(worker)
@@ -285,7 +287,7 @@ class ScriptedRun:
     def command(self, place: Place, command: Message) -> None:
         """Let a worker act on a command of the controller."""
         worker = self.workers[place]
-        worker.ager.now_ns = self.now_ns
+        worker.flush_timer.now_ns = self.now_ns
         match command:
             case Connect(ports=ports):
                 worker.share.connect(ports)
@@ -294,7 +296,7 @@ class ScriptedRun:
             case Mark():
                 pass
             case _:
-                worker.share.obey(command)
+                worker.share.handle_command(command)
         self._after(worker)
 
     def _after(self, worker: Worker) -> None:
@@ -305,7 +307,7 @@ class ScriptedRun:
     def answer(self, table: str) -> list[Row]:
         """All rows of a table of the answer, once the run has drained."""
         files = [file for worker in self.workers.values() for file in worker.shelf.files.values()]
-        return [row for file in files if isinstance(file, Settled) and file.table == table for row in file.rows]
+        return [row for file in files if isinstance(file, AnswerRows) and file.table == table for row in file.rows]
 
     def _actions(self, chunk: int, by_ns: int) -> list[Callable[[], bool]]:
         actions: list[Callable[[], bool]] = [partial(self.turn, at) for at in range(len(self._running))]

@@ -33,11 +33,11 @@ from agents.protocol import (
     Vitals,
 )
 from agents.worker.process.metrics_reporter import MetricsReporter
-from agents.worker.task_graph.interfaces import Settled
-from controller.coordinator.checkpoint_loop import Course
+from agents.worker.task_graph.interfaces import AnswerRows
+from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.clock_offset import Offset
 from controller.coordinator.coordinator import Coordinator
-from controller.coordinator.interfaces import Environment, Seats, SlotRecord
+from controller.coordinator.interfaces import Assignment, Environment, SlotRecord
 from inventory.errors import RunError
 from workloads.operators import Operator
 from workloads.rates import NS
@@ -63,19 +63,19 @@ class ScriptedNode:
 
 
 class Copies:
-    """Second copies in memory; see `controller.coordinator.interfaces.Copies`."""
+    """Second copies in memory; see `controller.coordinator.interfaces.ReplicaStore`."""
 
     def __init__(self, nodes: Mapping[str, ScriptedNode]) -> None:
         self._nodes = nodes
         self.files: dict[str, object] = {}
 
-    async def keep(self, node: str, file: str, name: str) -> None:
+    async def replicate(self, node: str, file: str, name: str) -> None:
         await asyncio.sleep(0)
         if not self._nodes[node].up or file not in self._nodes[node].disk.files:
             raise RunError(f"{file} of {node} cannot be read")
         self.files[name] = self._nodes[node].disk.files[file]
 
-    async def put(self, name: str, node: str, file: str) -> None:
+    async def restore(self, name: str, node: str, file: str) -> None:
         await asyncio.sleep(0)
         if not self._nodes[node].reachable:
             raise RunError(f"{node} cannot be reached")
@@ -105,7 +105,7 @@ class ScriptedCluster:
         spec: RunSpec,
         operator: Callable[[str], Operator],
         limits: Limits,
-        course: Course,
+        course: ControlSettings,
         nodes: Iterable[str],
         place: Callable[[Set[str]], Mapping[str, Place]],
         gates: Callable[[Set[str]], Gates | None] = lambda _lost: None,
@@ -121,17 +121,17 @@ class ScriptedCluster:
         self._place = place
         bolts = [operator(c["id"]) for c in spec.topology["components"] if c["kind"] == "bolt"]
 
-        async def placing(lost: Set[str]) -> Seats:
-            return Seats(self._place(lost), gates(lost))
+        async def placing(lost: Set[str]) -> Assignment:
+            return Assignment(self._place(lost), gates(lost))
 
         environment = Environment(
             nodes=frozenset(self.nodes),
-            tell=self._tell,
+            send=self._tell,
             restart=self._restart,
             supply=self._supply,
             place=placing,
             offset=lambda node: Offset(0, 0),
-            copies=self.copies,
+            replicas=self.copies,
             note=lambda *event: self.events.append(event),
             note_slot=self.slots.append,
             tables={table.answer_table for bolt in bolts for table in bolt.tables()},
@@ -204,7 +204,7 @@ class ScriptedCluster:
             return False
         report = node.reports.popleft()
         self._note_positions(report)
-        self.coordinator.take(name, report)
+        self.coordinator.handle_report(name, report)
         return True
 
     def _note_positions(self, report: Report) -> None:
@@ -262,7 +262,7 @@ class ScriptedCluster:
         node.up = False
         node.commands.clear()
         node.reports.clear()
-        self.coordinator.gone(name, "its agent was killed by SIGKILL")
+        self.coordinator.handle_agent_gone(name, "its agent was killed by SIGKILL")
 
     def lose_node(self, name: str) -> None:
         """A node and everything stored on it is gone."""
@@ -295,14 +295,14 @@ class ScriptedCluster:
     def phase(self) -> str:
         """What the run is doing; one of `PHASES`."""
         shares = [worker.share for worker in self.run.workers.values()]
-        passages = [share._passage for share in shares if share._passage is not None]
+        pending = [share._pending for share in shares if share._pending is not None]
         if self.coordinator._broken is not None:
             return "in a recovery"
         if self.coordinator._start_ns is None:
             return "while starting"
-        if passages:
-            return "in a checkpoint" if passages[0].store else "in a move"
-        return "while draining" if self.coordinator._stop_asked else "while steady"
+        if pending:
+            return "in a checkpoint" if pending[0].store else "in a move"
+        return "while draining" if self.coordinator._stop_requested else "while steady"
 
     # --- what happens --------------------------------------------------------------------------------------
 
@@ -327,6 +327,6 @@ class ScriptedCluster:
         """Do it unless the worker has ended meanwhile."""
         return place in self.run.workers and place not in self._halted and action(place, *given)
 
-    def answer(self) -> list[Settled]:
+    def answer(self) -> list[AnswerRows]:
         """The parts of the answer that the session has found in the end."""
         return [part for part in (self.copies.files[part.name] for part in self.coordinator.answer) if part is not None]

@@ -7,7 +7,7 @@ from pathlib import Path
 from agents.protocol.node_folders import NodeFolder
 from agents.worker.executors.snapshot import Snapshot
 from agents.worker.task_graph.epoch import EpochTasks
-from agents.worker.task_graph.interfaces import Settled
+from agents.worker.task_graph.interfaces import AnswerRows
 
 _FOLDER = NodeFolder(Path()).run("scripted")
 
@@ -25,7 +25,7 @@ class Disk:
     """The files of a node, in memory, by name: snapshots and parts of answers."""
 
     def __init__(self) -> None:
-        self.files: dict[str, Snapshot | Settled] = {}
+        self.files: dict[str, Snapshot | AnswerRows] = {}
 
 
 class Shelf:
@@ -33,7 +33,7 @@ class Shelf:
 
     def __init__(self, disk: Disk) -> None:
         self.files = disk.files
-        self._coming: deque[tuple[int, str, Snapshot, Sequence[Settled]]] = deque()
+        self._coming: deque[tuple[int, str, Snapshot, Sequence[AnswerRows]]] = deque()
 
     def read(self, barrier: int, executor: str) -> Snapshot:
         """See `surroundings.Store.read`; what is read has been bytes in between."""
@@ -41,16 +41,16 @@ class Shelf:
         assert isinstance(kept, Snapshot)
         return Snapshot.read(b"".join(kept.pieces()))
 
-    def keep(self, barrier: int, executor: str, snapshot: Snapshot, settled: Sequence[Settled] = ()) -> None:
-        """See `surroundings.Store.keep`."""
+    def save(self, barrier: int, executor: str, snapshot: Snapshot, settled: Sequence[AnswerRows] = ()) -> None:
+        """See `surroundings.Store.save`."""
         self._coming.append((barrier, executor, snapshot, settled))
 
-    def forget(self, before: int) -> None:
-        """See `surroundings.Store.forget`."""
+    def delete_before(self, before: int) -> None:
+        """See `surroundings.Store.delete_before`."""
         for name in [name for name in self.files if _barrier_of(name) < before]:
             del self.files[name]
 
-    def write_answer(self, executor: str, answer: Settled) -> Mapping[str, tuple[str, ...]]:
+    def write_answer(self, executor: str, answer: AnswerRows) -> Mapping[str, tuple[str, ...]]:
         """See `surroundings.Store.write_answer`."""
         name = f"{LAST}{executor}@{answer.table}"
         self.files[name] = answer

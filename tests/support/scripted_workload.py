@@ -14,8 +14,8 @@ from scripted_cluster import ScriptedCluster
 from scripted_disk import LAST
 
 from agents.protocol import Place
-from agents.worker.task_graph.interfaces import Settled
-from controller.coordinator.checkpoint_loop import Course
+from agents.worker.task_graph.interfaces import AnswerRows
+from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.migrations import MovePlan, MoveRequest
 from workloads.operators import Context, Operator, Row
 from workloads.workload import PreparedInput, Verdict, Workload
@@ -53,7 +53,7 @@ def _drawn(random: Random) -> Limits:
     )
 
 
-def _tables(parts: Sequence[Settled]) -> Mapping[str, Sequence[Row]]:
+def _tables(parts: Sequence[AnswerRows]) -> Mapping[str, Sequence[Row]]:
     tables: dict[str, list[Row]] = {}
     for part in parts:
         assert all(len(row) == len(part.schema) for row in part.rows)
@@ -75,7 +75,7 @@ def play(workload: Workload, folder: Path, seed: int) -> tuple[Mapping[str, Sequ
             part
             for worker in run.workers.values()
             for name, part in worker.shelf.files.items()
-            if name.startswith(LAST) and isinstance(part, Settled)
+            if name.startswith(LAST) and isinstance(part, AnswerRows)
         ]
     answer = _tables(parts)
     return answer, workload.compare(answer, workload.reference(positions, inputs))
@@ -106,7 +106,7 @@ def play_with_faults(
 
     async def playing() -> ScriptedCluster:
         spec = run_spec(topology, [random.choice(slots) for _ in names], rate=rate)
-        course = Course(checkpoint_s=0.05, moves=tuple(moves))
+        course = ControlSettings(checkpoint_s=0.05, moves=tuple(moves))
         cluster = ScriptedCluster(spec, _supplied(workload, inputs), limits, course, NODES, place)
 
         async def running() -> None:

@@ -17,7 +17,7 @@ from workloads.topology import Executor
 
 S = 1_000_000_000
 
-MOST = SpoutExecutor.MOST_ROWS
+MOST = SpoutExecutor.MAX_ROWS
 
 
 def spout_of(spout: Spout, rate: Rate, below: Below, index: int = 0, of: int = 1) -> SpoutExecutor:

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 
-from agents.worker.channels.channel import Ager, ChannelId, Delivery, Window
+from agents.worker.channels.channel import ChannelId, Delivery, FlushTimer, Window
 from agents.worker.channels.groupings import Global, Router
 from agents.worker.channels.input_gate import InputGate
 from agents.worker.channels.local import LocalIncoming, local_channel
@@ -54,10 +54,10 @@ class Below:
 
     def __init__(self, window: int = 1 << 20, name: str = "b[1]") -> None:
         self.queue: deque[Delivery] = deque()
-        self.ager = Ager()
+        self.flush_timer = FlushTimer()
         size = Window(window, 1 << 30)
         self.outgoing, self.incoming = local_channel(
-            ChannelId(0, 1, 0), 0, ("b", "default"), self.queue, size, self.ager
+            ChannelId(0, 1, 0), 0, ("b", "default"), self.queue, size, self.flush_timer
         )
         self.router = Router(name, {"default": [Global(self.outgoing)]}, [self.outgoing])
 
@@ -89,7 +89,7 @@ class Below:
 def channel_into(inputs: InputGate, source: str = "a", number: int = 9) -> LocalIncoming:
     """The receiver's end of one more channel of a bolt."""
     _, incoming = local_channel(
-        ChannelId(number, 0, 0), 0, (source, "default"), inputs, Window(1 << 20, 1 << 30), Ager()
+        ChannelId(number, 0, 0), 0, (source, "default"), inputs, Window(1 << 20, 1 << 30), FlushTimer()
     )
     inputs.join(incoming)
     return incoming

@@ -11,7 +11,7 @@ from problems import problems, traffic
 from scheduler.problem import Placement, Plan, Problem
 from workloads.traffic import Edge, Traffic
 
-Course = tuple[Problem, list[tuple[frozenset[str], int, Traffic | None]]]
+ControlSettings = tuple[Problem, list[tuple[frozenset[str], int, Traffic | None]]]
 
 
 def seen(rates: Mapping[str, float], load: Mapping[str, float] | None = None) -> Traffic:
@@ -45,7 +45,7 @@ def listed_backwards(problem: Problem) -> Problem:
 
 
 @st.composite
-def courses(draw: st.DrawFn, unwatched: bool = True) -> Course:
+def courses(draw: st.DrawFn, unwatched: bool = True) -> ControlSettings:
     """A round, and what the next rounds are like: nodes away, so many topologies, traffic."""
     first = draw(problems(cycles=True, observed=True))
     names = st.sampled_from([node.id for node in first.cluster.nodes])
@@ -58,7 +58,7 @@ def courses(draw: st.DrawFn, unwatched: bool = True) -> Course:
     return first, draw(st.lists(later, min_size=1, max_size=3))
 
 
-def watch(course: Course, place: Callable[[Problem], Plan]) -> list[tuple[Problem, Plan]]:
+def watch(course: ControlSettings, place: Callable[[Problem], Plan]) -> list[tuple[Problem, Plan]]:
     """All rounds with their answers; each starts from what the answer before left running."""
     problem, later = course
     played = [(problem, place(problem))]

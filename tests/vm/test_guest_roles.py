@@ -72,7 +72,7 @@ def test_what_cannot_be_is_refused_with_what_can(machine: Guest, cpus: GuestCpus
     said = " ".join(refused.stderr.split())
     assert "millrace_cores: 3: there are 2 physical cores; possible: 1 to 2" in said
     assert "did you mean 'powersave'" in said
-    assert "millrace_turbo: on: neither intel_pstate/no_turbo nor cpufreq/boost is there" in said
+    assert "millrace_turbo: on: neither intel_pstate/no_turbo nor cpufreq/boost exists" in said
     assert cpus.settings() == found
     machine.says(f"! test -e {STATE}")
 

@@ -17,7 +17,7 @@ from scripted import Limits, run_spec
 from scripted_cluster import ScriptedCluster
 
 from agents.protocol import Place
-from controller.coordinator.checkpoint_loop import Course
+from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.migrations import MovePlan, MoveRequest
 from inventory.errors import InputError
 from workloads.operators import Batch, Context, Operator
@@ -239,7 +239,7 @@ class Played:
             MovePlan(round(random.uniform(0, 0.1), 3), (MoveRequest(random.choice(names), random.choice(NODES), None),))
             for _ in range(2)
         ]
-        course = Course((), 0.03, tuple(sorted(moves, key=lambda plan: plan.at_s)))
+        course = ControlSettings((), 0.03, tuple(sorted(moves, key=lambda plan: plan.at_s)))
 
         def place(lost: Set[str]) -> Mapping[str, Place]:
             left = [node for node in NODES if node not in lost]

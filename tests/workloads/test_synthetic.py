@@ -147,7 +147,7 @@ def test_the_answer_is_the_reference_on_any_number_of_executors(name: str, selec
         for at in range(60):
             run.act(at * 7919)
         for worker in run.workers.values():
-            for spout in worker.assembly.spouts:
+            for spout in worker.registry.spouts:
                 spout.stop()
         run.run([], 1)
         positions = [spout.position for spout in sorted(run.spouts, key=lambda spout: spout.number)]

@@ -1,9 +1,9 @@
-"""A channel: from one executor to another on one stream, in order, batched and bounded by credits.
+"""A channel from one executor to another on one stream: in order, batched, with credit-based flow control.
 
-The sender's end collects rows, sends a batch when it is full or old, and stops when it has no credit: an
-executor with a blocked channel gets no turn, so a slow bolt slows its spout and nothing is ever dropped. Marks follow
-the rows before them and need no credit. The receiver's end gives credit back as rows are consumed. Channels within a
-worker (`local`) and between workers (`remote`) follow the same rules; only the last step differs, which is a method.
+The sender's end collects rows, sends a batch when it is full or old, and stops when it has no credit. An executor with
+a blocked channel gets no turn, so a slow bolt slows its spout down and nothing is dropped. Markers follow the rows
+before them and need no credit. The receiver's end returns credit as rows are consumed. Channels within a worker
+(`local`) and between workers (`remote`) follow the same rules and differ only in how a batch is delivered.
 """
 
 from abc import ABC, abstractmethod
@@ -19,18 +19,18 @@ BATCH_ROWS = 1024
 """Rows of a full batch."""
 
 BATCH_BYTES = 256 * 1024
-"""A batch of large rows is full earlier."""
+"""Bytes of a full batch, which large rows reach earlier."""
 
 FLUSH_AGE_NS = 2_000_000
-"""A batch that is not full leaves when its first row is so old; it bounds the latency at low rates."""
+"""Age of the first row at which an incomplete batch is sent; it bounds the latency at low rates."""
 
 QUEUE_ROWS = 16_384
 QUEUE_BYTES = 8 * 1024 * 1024
-"""Bounds of one executor's input queue, shared out evenly over its channels."""
+"""Limits of one executor's input queue, divided evenly among its channels."""
 
 
 class ChannelId(NamedTuple):
-    """Which channel: executors and stream by number."""
+    """Identity of a channel: executors and stream by number."""
 
     sender: int
     receiver: int
@@ -38,14 +38,14 @@ class ChannelId(NamedTuple):
 
 
 class Window(NamedTuple):
-    """What one channel may have on the way or queued."""
+    """Most rows and bytes of one channel in flight or queued."""
 
     rows: int
     nbytes: int
 
 
 class Delivery(NamedTuple):
-    """One entry of an executor's input queue: a batch, or a mark."""
+    """One entry of an executor's input queue: a batch, or a marker."""
 
     channel: "Incoming"
     rows: Sequence[Row]
@@ -54,24 +54,24 @@ class Delivery(NamedTuple):
     mark: Mark | None = None
 
 
-class Ager:
-    """Knows which channels hold rows and since when; `now_ns` is the loop's cached clock."""
+class FlushTimer:
+    """Flushes channels whose rows have waited too long; `now_ns` is the event loop's cached clock."""
 
     def __init__(self) -> None:
         self.now_ns = 0
         self._waiting: deque[tuple[int, Outgoing]] = deque()
 
     def watch(self, channel: "Outgoing") -> int:
-        """Note that `channel` holds its first row from now on; return that time."""
+        """Note that `channel` holds its first row from now on; return the time."""
         self._waiting.append((self.now_ns, channel))
         return self.now_ns
 
     def is_old(self, since_ns: int) -> bool:
-        """Whether rows that wait since then must leave."""
+        """Whether rows that have waited since `since_ns` must be sent."""
         return since_ns <= self.now_ns - FLUSH_AGE_NS
 
     def flush_old(self) -> None:
-        """Send what is older than `FLUSH_AGE_NS`."""
+        """Send rows older than `FLUSH_AGE_NS`."""
         while self._waiting and self.is_old(self._waiting[0][0]):
             since, channel = self._waiting.popleft()
             if channel.pending and channel.since_ns == since:
@@ -79,7 +79,7 @@ class Ager:
 
     @property
     def next_ns(self) -> int | None:
-        """When something becomes old, or None."""
+        """When the next rows become old; None while no channel holds any."""
         return self._waiting[0][0] + FLUSH_AGE_NS if self._waiting else None
 
 
@@ -87,15 +87,15 @@ class Outgoing(ABC):
     """The sender's end.
 
     Attributes:
-        id: which channel.
-        peer: number of the worker of the receiver.
-        pending: rows that have not left.
-        ended: whether the end has left.
-        closed: whether the receiver has let go of it, after the barrier that moved one of the two.
-        tuples, batches: what has left.
+        id: identity of the channel.
+        peer: number of the receiver's worker.
+        pending: rows that have not been sent.
+        ended: whether the `End` marker has been sent.
+        closed: whether the receiver has closed the channel, after the barrier at which one of the two moved.
+        tuples, batches: totals sent.
     """
 
-    def __init__(self, channel: ChannelId, peer: int, window: Window, ager: Ager) -> None:
+    def __init__(self, channel: ChannelId, peer: int, window: Window, flush_timer: FlushTimer) -> None:
         self.id, self.peer = channel, peer
         self.pending: list[Row] = []
         self.since_ns = 0
@@ -103,20 +103,20 @@ class Outgoing(ABC):
         self._marks: list[Mark] = []
         self._credit_rows, self._credit_bytes = window
         self._batch_rows = BATCH_ROWS
-        self._ager = ager
+        self._flush_timer = flush_timer
         self.ended = self.closed = False
         self.tuples = self.batches = 0
 
     @property
     def blocked(self) -> bool:
-        """Whether a full batch, or a mark behind rows, waits for credit."""
+        """Whether a full batch, or a marker behind rows, waits for credit."""
         return len(self.pending) >= self._batch_rows or bool(self._marks)
 
     def add(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
-        """Send `rows`, soon; `stamps` are intended times of those that come from sampled records."""
+        """Queue `rows` to be sent; `stamps` are the intended times of those that derive from sampled records."""
         pending = self.pending
         if not pending:
-            self.since_ns = self._ager.watch(self)
+            self.since_ns = self._flush_timer.watch(self)
         if stamps:
             first = len(pending)
             self._stamps += [(first + row, stamp) for row, stamp in stamps]
@@ -125,12 +125,12 @@ class Outgoing(ABC):
             self._send(partial=False)
 
     def mark(self, mark: Mark) -> None:
-        """Send a mark behind the rows; none may be added until it has left."""
+        """Send a marker behind the rows; no rows may be added until it has been sent."""
         self._marks.append(mark)
         self.flush()
 
     def flush(self) -> None:
-        """Send all that the credit allows, be it less than a batch."""
+        """Send everything that the credit allows, even less than a batch."""
         self._send(partial=True)
         while self._marks and not self.pending:
             mark = self._marks.pop(0)
@@ -138,7 +138,7 @@ class Outgoing(ABC):
             self.ended = isinstance(mark, End)
 
     def _send(self, partial: bool) -> None:
-        """Send full batches, and with `partial` the rest, as far as the credit goes."""
+        """Send full batches, and with `partial` also the rest, within the credit."""
         while (
             self.pending
             and (partial or len(self.pending) >= self._batch_rows)
@@ -149,7 +149,7 @@ class Outgoing(ABC):
             rows = self.pending if len(self.pending) <= most else self.pending[:most]
             count, nbytes = self._deliver(rows)
             if count == len(self.pending):
-                # Within a worker this list is now the receiver's.
+                # Within a worker the receiver now owns this list.
                 self.pending = []
             else:
                 del self.pending[:count]
@@ -159,18 +159,18 @@ class Outgoing(ABC):
             self.batches += 1
 
     def _fitting(self, count: int, nbytes: int) -> int:
-        """How many of `count` rows that take `nbytes` leave as one batch.
+        """Return how many of `count` rows of `nbytes` in total fit into one batch.
 
-        Rows of several kB fill a batch by bytes; batches to come have as many as would have fitted.
+        Rows of several kB fill a batch by bytes; the size of later batches is adapted to them.
         """
         self._batch_rows = max(1, min(BATCH_ROWS, BATCH_BYTES * count // max(1, nbytes)))
         return count if nbytes <= 2 * BATCH_BYTES else min(count, self._batch_rows)
 
     def credit(self, rows: int, nbytes: int) -> None:
-        """The receiver has consumed so much."""
+        """Take credit back for rows and bytes that the receiver has consumed."""
         self._credit_rows += rows
         self._credit_bytes += nbytes
-        if self._marks or (self.pending and self._ager.is_old(self.since_ns)):
+        if self._marks or (self.pending and self._flush_timer.is_old(self.since_ns)):
             self.flush()
         else:
             self._send(partial=False)
@@ -187,18 +187,18 @@ class Outgoing(ABC):
 
     @abstractmethod
     def _deliver(self, rows: list[Row]) -> tuple[int, int]:
-        """Hand the first of `rows` over as one batch; return how many, and the bytes that they take of the window."""
+        """Deliver the first of `rows` as one batch; return their number and the bytes that they take of the window."""
 
     @abstractmethod
     def _deliver_mark(self, mark: Mark) -> None:
-        """Hand a mark over."""
+        """Deliver a marker."""
 
 
 class Inbox(Protocol):
-    """Where a receiver's end puts what arrives."""
+    """Queue for deliveries at a receiver's end."""
 
     def append(self, delivery: Delivery) -> None:
-        """Take one delivery."""
+        """Add one delivery."""
         ...
 
 
@@ -209,7 +209,7 @@ class Incoming(ABC):
         self.source, self.stream = source, stream
         self._inbox = inbox
         self._rows = self._bytes = 0
-        # Giving back half a window at a time keeps the sender going and costs few frames.
+        # Returning half a window at a time keeps the sender busy and costs few frames.
         self._half_rows, self._half_bytes = window.rows // 2, window.nbytes // 2
 
     def deliver(self, rows: Sequence[Row], stamps: Stamps, nbytes: int) -> None:
@@ -217,11 +217,11 @@ class Incoming(ABC):
         self._inbox.append(tuple.__new__(Delivery, (self, rows, stamps, nbytes, None)))
 
     def deliver_mark(self, mark: Mark) -> None:
-        """Put a mark into the executor's queue."""
+        """Put a marker into the executor's queue."""
         self._inbox.append(Delivery(self, (), (), 0, mark))
 
     def consumed(self, rows: int, nbytes: int) -> None:
-        """The executor has processed so much of this channel."""
+        """Note that the executor has processed rows of this channel; return credit from time to time."""
         self._rows += rows
         self._bytes += nbytes
         if self._rows >= self._half_rows or self._bytes > self._half_bytes:
@@ -231,13 +231,17 @@ class Incoming(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the channel: nothing comes on it any more, and no credit will be given."""
+        """Close the channel: nothing follows on it, and no more credit is returned."""
+
+    @abstractmethod
+    def drop(self) -> None:
+        """Break circles of references: the garbage collector, which would find them, runs hardly ever in a worker."""
 
     @abstractmethod
     def _give_back(self, rows: int, nbytes: int) -> None:
-        """Give credit."""
+        """Return credit to the sender."""
 
 
 def window(channels_of_receiver: int) -> Window:
-    """What one of an executor's `channels_of_receiver` channels may have on the way or queued."""
+    """Return the window of each channel of an executor that has `channels_of_receiver` of them."""
     return Window(max(16, QUEUE_ROWS // channels_of_receiver), max(64 * 1024, QUEUE_BYTES // channels_of_receiver))

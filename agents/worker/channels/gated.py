@@ -1,12 +1,12 @@
-"""Gates: in a run with a communication schedule, rows wait until their node's gate opens.
+"""Gates: in a run with a communication schedule, rows wait until the gate to their receiver's node opens.
 
-A node may send to one node per stage in a time slot. Every channel is an outbox whose rows leave only when the gate to
-its receiver's node opens, at most one part per executor pair and time slot; what is left waits for the next round.
-Channels within a node have their turn like all others. Which executor of a shuffled component gets a row is not decided
-before a gate opens (`Pool`). Marks carry no rows and need no gate, but they keep their place behind the rows before
-them. A full outbox stops its executor; it is never opened out of turn.
+A node may send to one node per stage in a time slot. Every channel is an outbox whose rows are sent only when the gate
+to its receiver's node opens, at most one part per executor pair and time slot; the rest waits for the next round.
+Channels within a node follow the schedule too. The executor of a shuffled component that gets a row is chosen when a
+gate opens (`Pool`). Markers carry no rows and need no gate, but they stay behind the rows before them. A full outbox
+blocks its executor; it is not sent outside its time slot.
 
-Runs without gates make none of this: their channels and routers are the plain ones.
+Runs without gates use the plain channels and routers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,11 +20,11 @@ from agents.worker.wire.frame import Stamps
 from workloads.operators import Row
 
 OUTBOX_PARTS = 4
-"""Parts that an outbox holds before it is full."""
+"""Parts in a full outbox."""
 
 
 class Gated(Outgoing):
-    """The sender's end of a channel as an outbox; `part_tuples` is what may leave at a time."""
+    """The sender's end of a channel as an outbox; `part_tuples` is the most rows sent per time slot."""
 
     part_tuples = 0
 
@@ -34,24 +34,24 @@ class Gated(Outgoing):
 
     @property
     def room(self) -> int:
-        """How many more rows would leave if the gate opened now."""
+        """How many more rows would be sent if the gate opened now."""
         if self._credit_bytes <= 0:
             return 0
         return max(0, min(self.part_tuples, self._credit_rows) - len(self.pending))
 
     def release(self, most: int) -> int:
-        """The gate is open: send `most` rows, as far as the credit goes; return how many left."""
+        """Send up to `most` rows through the open gate, within the credit; return how many were sent."""
         kept = self.pending[most:]
         del self.pending[most:]
         before = self.tuples
         super()._send(partial=True)
         self.pending += kept
-        # Marks may be the next.
+        # Markers may be next.
         self.flush()
         return self.tuples - before
 
     def _send(self, partial: bool) -> None:
-        """Neither a full batch nor an old one opens a gate."""
+        """Send nothing: neither a full batch nor an old one opens a gate."""
 
 
 class GatedLocal(Gated, LocalOutgoing):
@@ -63,7 +63,7 @@ class GatedRemote(Gated, RemoteOutgoing):
 
 
 class Pool:
-    """A shuffle grouping whose rows go to executors on the node whose gate opens; `rows` wait for that."""
+    """A shuffle grouping whose `rows` wait for a gate, and go to executors on the node to which it opens."""
 
     def __init__(self, channels: Sequence[Outgoing], first: int) -> None:
         self._channels = [channel for channel in channels if isinstance(channel, Gated)]
@@ -79,11 +79,11 @@ class Pool:
 
     @property
     def full(self) -> bool:
-        """Whether there are as many rows as outboxes of the channels would hold."""
+        """Whether the rows would fill the outboxes of all channels."""
         return len(self.rows) >= sum(OUTBOX_PARTS * channel.part_tuples for channel in self._channels)
 
-    def pour(self, is_open: Callable[[Outgoing], bool]) -> None:
-        """Give rows to the channels whose gates open, as many as will leave, to each the same."""
+    def distribute(self, is_open: Callable[[Outgoing], bool]) -> None:
+        """Divide rows evenly among the channels whose gates open, at most as many as can be sent now."""
         if not self.rows:
             return
         opened = [channel for channel in self._channels if is_open(channel)]
@@ -94,13 +94,13 @@ class Pool:
             if share:
                 channel.add(*self._take(share))
 
-    def settle(self) -> None:
-        """A mark comes behind the rows: they go to all channels, in turn."""
+    def assign_waiting(self) -> None:
+        """Assign the waiting rows to all channels round robin, because a marker follows them."""
         if self.rows:
             self._evenly.deal(*self._take(len(self.rows)))
 
     def _take(self, count: int) -> tuple[list[Row], Stamps]:
-        """The first `count` rows with their stamps."""
+        """Remove and return the first `count` rows with their stamps."""
         taken, self.rows = self.rows[:count], self.rows[count:]
         stamps = [entry for entry in self._stamps if entry[0] < count]
         self._stamps = [(at - count, stamp) for at, stamp in self._stamps if at >= count]
@@ -108,7 +108,7 @@ class Pool:
 
 
 class GatedRouter(Router):
-    """The router of an executor whose channels are gated; `pools` hold rows whose receivers are not decided."""
+    """The router of an executor whose channels are gated; `pools` hold rows without a receiver yet."""
 
     def __init__(self, executor: str, streams: Mapping[str, Sequence[Grouping]], channels: Sequence[Outgoing]) -> None:
         super().__init__(executor, streams, channels)
@@ -120,12 +120,12 @@ class GatedRouter(Router):
 
     def mark(self, mark: Mark) -> None:
         for pool in self.pools:
-            pool.settle()
+            pool.assign_waiting()
         super().mark(mark)
 
 
-class Counted:
-    """An inbox that tells how many rows come into it."""
+class CountingInbox:
+    """An inbox that calls `count` with the number of rows of each delivery."""
 
     def __init__(self, inbox: Inbox, count: Callable[[int], None]) -> None:
         self._append, self._count = inbox.append, count

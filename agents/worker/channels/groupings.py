@@ -1,7 +1,7 @@
-"""Groupings: which channel a row takes.
+"""Groupings: the choice of the channel for each row.
 
-A grouping deals the rows of one stream over the channels to one subscribed component. Which channel depends on the
-rows and on how many were dealt before, never on time.
+A grouping distributes the rows of one stream over the channels to one subscribed component. The choice depends on the
+rows and on the number of rows before them, never on time.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,10 +21,10 @@ from workloads.topology import Input
 
 
 class Grouping(Protocol):
-    """Deals rows over channels."""
+    """Distributes rows over channels."""
 
     def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
-        """Add each row, with its stamp if it has one, to the channel or channels it belongs to."""
+        """Add each row, with its stamp if it has one, to its channel or channels."""
         ...
 
 
@@ -45,16 +45,23 @@ class Shuffle:
 
 
 class Fields:
-    """By key, the same channel for the same key in every process."""
+    """Grouping by key: the same channel for the same key in every process."""
 
     def __init__(
         self, channels: Sequence[Outgoing], places: Sequence[int], width: int, combine: Combine | None = None
     ) -> None:
-        """Know the key's `places` in rows of `width` fields, and what merges rows before they are dealt."""
+        """Create the grouping.
+
+        Args:
+            channels: to the executors of the subscribed component, by index.
+            places: positions of the key's fields in a row.
+            width: fields of a row.
+            combine: merges rows before they are distributed.
+        """
         self._channels = channels
         self._combine = combine
         router = KeyRouter(len(channels))
-        # A row that consists of its key is its key; a key of one field is looked up by that field.
+        # If the key is the whole row, the row itself is the key; a key of one field is looked up by its value.
         self._route = router.route if len(places) > 1 else router.route_value
         self._key_of = None if len(places) > 1 and list(places) == list(range(width)) else itemgetter(*places)
 
@@ -82,7 +89,7 @@ class Fields:
 
 
 def _combined(combine: Combine, rows: Sequence[Row], stamps: Stamps) -> tuple[Sequence[Row], Stamps]:
-    """Combined rows, and behind them those that have stamps."""
+    """Return the combined rows, followed by the rows that have stamps."""
     if not stamps:
         return combine(rows), ()
     stamp_of = dict(stamps)
@@ -93,7 +100,7 @@ def _combined(combine: Combine, rows: Sequence[Row], stamps: Stamps) -> tuple[Se
 
 
 class Global:
-    """Everything to executor 0."""
+    """All rows to executor 0."""
 
     def __init__(self, channel: Outgoing) -> None:
         self._channel = channel
@@ -114,7 +121,7 @@ class All:
 
 
 class Direct:
-    """To the executor whose index stands in a field of the row."""
+    """Each row to the executor whose index is the value of one of its fields."""
 
     def __init__(self, channels: Sequence[Outgoing], place: int) -> None:
         self._channels = channels
@@ -137,14 +144,14 @@ def grouping_of(
     shuffle: Callable[[Sequence[Outgoing], int], Grouping] = Shuffle,
     combine: Combine | None = None,
 ) -> Grouping:
-    """The grouping of one subscription, for one sending executor.
+    """Return the grouping of one subscription, for one sending executor.
 
     Args:
         entry: the subscription.
         schema: field -> type of its stream.
         channels: to the executors of the subscribed component, by index.
         sender: number of the sending executor.
-        shuffle: makes groupings in which any executor will do, from their channels and the one to begin with.
+        shuffle: creates a shuffle grouping from its channels and the position of the first one to use.
         combine: the subscriber's, if it is `Combining`.
 
     Raises:
@@ -181,7 +188,7 @@ class Router:
         self.channels = channels
 
     def emit(self, emitted: Emitted, stamps: Mapping[str, Stamps] = MappingProxyType({})) -> int:
-        """Deal what an operator emitted, with stamps by stream; return the number of rows.
+        """Distribute the rows that an operator emitted, with stamps by stream; return their number.
 
         Raises:
             RunError: the operator emitted on a stream that its component does not declare.
@@ -202,18 +209,18 @@ class Router:
 
     @property
     def blocked(self) -> bool:
-        """Whether some channel has a full batch, or a mark, and no credit."""
-        for channel in self.channels:  # noqa: SIM110 - asked for every turn, and a generator costs twice as much
+        """Whether some channel has a full batch, or a marker, and no credit."""
+        for channel in self.channels:  # noqa: SIM110 - read every turn, and a generator costs twice as much
             if channel.blocked:
                 return True
         return False
 
     def mark(self, mark: Mark) -> None:
-        """Send a mark on all channels, behind all that was emitted."""
+        """Send a marker on all channels, behind the emitted rows."""
         for channel in self.channels:
             channel.mark(mark)
 
     @property
     def ended(self) -> bool:
-        """Whether everything emitted, and the end itself, has left."""
+        """Whether all rows and the `End` markers have been sent."""
         return all(channel.ended for channel in self.channels)

@@ -1,9 +1,9 @@
-"""A bolt's input: batches in the order of their arrival, and channels that wait for one another at a mark.
+"""A bolt's input: batches in order of arrival, and alignment of the channels at markers.
 
-Behind a barrier or tick a channel stands still until all open channels have brought the same one (Chandy and Lamport
-1985; aligned as in Carbone et al. 2015, algorithm 1). What comes on it meanwhile is put aside, within its credit. A
-channel with a barrier has brought all ticks before it: a source whose input is over sends none that others still send.
-A channel that is to take another's place at a barrier (its sender moves) is put aside from the start until then.
+Behind a barrier or tick a channel is blocked until all open channels have delivered the same marker (Chandy and Lamport
+1985; aligned as in Carbone et al. 2015, algorithm 1). Deliveries on a blocked channel are held back; its credit bounds
+them. A barrier on a channel also counts as all ticks before it, because a source whose input has ended sends no more
+ticks. A channel that replaces another one at a barrier (its sender moves) is blocked from the start until then.
 """
 
 from collections import deque
@@ -32,19 +32,26 @@ class InputGate:
         return len(self._queue)
 
     def join(self, channel: Incoming) -> None:
-        """One more channel, from now on."""
+        """Add a channel."""
         self._open.add(channel)
 
     def replace(self, old: Incoming, new: Incoming) -> None:
-        """At the next barrier `new` takes the place of `old`."""
+        """Replace `old` by `new` at the next barrier."""
         self._replaced[new] = old
         self._aside[new] = deque()
 
-    def keep(self) -> None:
-        """The barrier does not come: what was to be replaced stays."""
+    def cancel_replacements(self) -> None:
+        """Keep the channels that were to be replaced, because the barrier was abandoned."""
         for new in self._replaced:
             del self._aside[new]
         self._replaced.clear()
+
+    def leave(self) -> None:
+        """The executor has moved away: forget all channels, each of which knows this input."""
+        self._queue.clear()
+        self._open.clear()
+        for held in (self._aside, self._behind, self._replaced):
+            held.clear()
 
     @property
     def channels(self) -> frozenset[Incoming]:
@@ -53,15 +60,15 @@ class InputGate:
 
     @property
     def rows(self) -> int:
-        """Rows in the queue, those put aside included."""
+        """Rows in the queue, including those held back."""
         parts = (self._queue, *self._aside.values(), *self._behind.values())
         return sum(len(entry.rows) for part in parts for entry in part)
 
     def take(self) -> Delivery | Mark | None:
-        """The next batch, or the next mark that all channels have brought; None when there is neither.
+        """Return the next batch, or the next marker that all channels have delivered; None when there is neither.
 
         Raises:
-            RunError: channels bring marks in different orders.
+            RunError: channels deliver markers in different orders.
         """
         queue, aside = self._queue, self._aside
         while queue:
@@ -117,9 +124,9 @@ class InputGate:
         return barrier
 
     def _release(self, channels: set[Incoming]) -> None:
-        """Put what was held back in front of the queue, of each channel up to its next mark: it stands still there.
+        """Put held-back deliveries in front of the queue, per channel up to its next marker, which blocks it again.
 
-        What is behind that mark is not touched before. In a long silence that is thousands of ticks per channel.
+        Deliveries behind that marker stay where they are: without records there can be thousands of ticks per channel.
         """
         free: list[Delivery] = []
         for channel in [channel for channel in self._aside if channel in channels]:
@@ -134,7 +141,7 @@ class InputGate:
 
 
 def _latest(first: Tick, second: Tick, channel: Incoming) -> Tick:
-    """One tick that two channels have brought, due when the later one was."""
+    """Return the tick that two channels have delivered, with the later due time."""
     if first[:2] != second[:2]:
         raise RunError(f"{channel.source} sent {second}, another input sent {first} first")
     return max(first, second)

@@ -1,16 +1,16 @@
 """Both ends of a channel within a worker: no codec, no link.
 
-Rows go over as they are. What a batch takes of the window, in bytes, is estimated from a few of its rows, so that a
-queue of large rows is bounded as between workers and small ones cost nothing each.
+Rows are passed as Python objects. The bytes that a batch takes of the window are estimated from a few of its rows, so
+that the queue has the same limit as between workers, at no cost per row.
 """
 
-from agents.worker.channels.channel import Ager, ChannelId, Inbox, Incoming, Outgoing, Window
+from agents.worker.channels.channel import ChannelId, FlushTimer, Inbox, Incoming, Outgoing, Window
 from agents.worker.channels.markers import Mark
 from agents.worker.wire.codec import encoded_bytes
 from workloads.operators import Row
 
 SAMPLED_ROWS = 4
-"""Rows of a batch, about, that its size is estimated from."""
+"""Approximate number of rows from which the size of a batch is estimated."""
 
 
 class LocalIncoming(Incoming):
@@ -21,6 +21,11 @@ class LocalIncoming(Incoming):
     def close(self) -> None:
         """See `Incoming.close`."""
         self.sender_end.closed = True
+        self.drop()
+
+    def drop(self) -> None:
+        """See `Incoming.drop`."""
+        del self.sender_end
 
     def _give_back(self, rows: int, nbytes: int) -> None:
         self.sender_end.credit(rows, nbytes)
@@ -29,14 +34,16 @@ class LocalIncoming(Incoming):
 class LocalOutgoing(Outgoing):
     """The sender's end of a channel within this worker."""
 
-    def __init__(self, channel: ChannelId, peer: int, window: Window, ager: Ager, receiver_end: LocalIncoming) -> None:
-        super().__init__(channel, peer, window, ager)
+    def __init__(
+        self, channel: ChannelId, peer: int, window: Window, flush_timer: FlushTimer, receiver_end: LocalIncoming
+    ) -> None:
+        super().__init__(channel, peer, window, flush_timer)
         self._receiver_end = receiver_end
         receiver_end.sender_end = self
 
     def _deliver(self, rows: list[Row]) -> tuple[int, int]:
         count = len(rows)
-        # Evenly, but not the same places in every batch: what comes with a period is neither preferred nor missed.
+        # Evenly spaced, with another offset in every batch, so that periodic rows are neither preferred nor missed.
         step = max(1, count // SAMPLED_ROWS)
         sample = rows[self.batches % step :: step]
         nbytes = encoded_bytes(sample) * count // len(sample)
@@ -56,12 +63,19 @@ def local_channel(
     names: tuple[str, str],
     inbox: Inbox,
     window: Window,
-    ager: Ager,
+    flush_timer: FlushTimer,
     kind: type[LocalOutgoing] = LocalOutgoing,
 ) -> tuple[LocalOutgoing, LocalIncoming]:
-    """Both ends; `here` is this worker's number, `names` those of the sending component and its stream.
+    """Return both ends of a channel within a worker.
 
-    `kind` is what the sender's end is to be.
+    Args:
+        channel: its identity.
+        here: number of this worker.
+        names: of the sending component and its stream.
+        inbox: of the receiver.
+        window: of the channel.
+        flush_timer: of the worker.
+        kind: class of the sender's end.
     """
     incoming = LocalIncoming(*names, inbox, window)
-    return kind(channel, here, window, ager, incoming), incoming
+    return kind(channel, here, window, flush_timer, incoming), incoming

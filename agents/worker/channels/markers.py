@@ -1,11 +1,11 @@
-"""Marks: what travels between the rows of a channel, in order, without credit.
+"""Markers, which are sent between the rows of a channel, in order and without credit.
 
-    Barrier   the cut behind which state is stored or an executor moves
+    Barrier   the point at which state is stored or an executor moves
     Tick      all rows before a moment of stream time have been sent
-    End       nothing more comes
+    End       nothing more follows
 
-Barriers and ticks come in one and the same order on every channel of a topology, so that a bolt can wait for each of
-them on all its channels. A channel that has ended counts as having brought all that were to come.
+Barriers and ticks have the same order on every channel of a topology, so that a bolt can wait for each of them on all
+its channels. A channel that has ended counts as having delivered all later ones.
 """
 
 from typing import NamedTuple

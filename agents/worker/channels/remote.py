@@ -1,11 +1,11 @@
 """The two ends of a channel between workers: codec, frames, a link, and a window that the receiver enforces.
 
-A credit of no rows and no bytes is the receiver's last word on a channel that one of its executors has moved away from.
+With a credit of zero rows and zero bytes the receiver closes a channel after one of its two executors has moved.
 """
 
 from typing import Protocol
 
-from agents.worker.channels.channel import Ager, ChannelId, Inbox, Incoming, Outgoing, Window
+from agents.worker.channels.channel import ChannelId, FlushTimer, Inbox, Incoming, Outgoing, Window
 from agents.worker.channels.markers import Barrier, End, Mark, Tick
 from agents.worker.wire import frame
 from agents.worker.wire.codec import Codec, CodecError
@@ -13,29 +13,36 @@ from workloads.operators import Row
 
 
 class Wire(Protocol):
-    """What a channel needs of a link."""
+    """The part of a link that a channel uses."""
 
     def write(self, pieces: list[bytes]) -> None:
-        """Send bytes, in order, without waiting."""
+        """Send bytes, in order, without blocking."""
         ...
 
 
 class RemoteOutgoing(Outgoing):
-    """The sender's end of a channel to another worker; `nbytes` of frames have left."""
+    """The sender's end of a channel to another worker; `nbytes` is the total size of its frames."""
 
     def __init__(
-        self, channel: ChannelId, peer: int, window: Window, ager: Ager, codec: Codec, epoch: int, wire: Wire
+        self,
+        channel: ChannelId,
+        peer: int,
+        window: Window,
+        flush_timer: FlushTimer,
+        codec: Codec,
+        epoch: int,
+        wire: Wire,
     ) -> None:
-        super().__init__(channel, peer, window, ager)
+        super().__init__(channel, peer, window, flush_timer)
         self._window = window
         self._codec, self._epoch, self._wire = codec, epoch, wire
         self.nbytes = 0
 
     def credit(self, rows: int, nbytes: int) -> None:
-        """Take a CREDIT frame.
+        """Handle a CREDIT frame.
 
         Raises:
-            FrameError: it gives more back than was taken.
+            FrameError: it returns more credit than was used.
         """
         if not rows and not nbytes:
             self.closed = True
@@ -94,13 +101,13 @@ class RemoteIncoming(Incoming):
         self._epoch, self._wire = epoch, wire
 
     def receive(self, received: frame.Frame) -> None:
-        """Take a DATA frame.
+        """Handle a DATA frame.
 
         Raises:
-            FrameError, CodecError: it is not what its header and schema promise, or more than the window allows.
+            FrameError, CodecError: it does not match its header or schema, or exceeds the window.
         """
         self._check_open()
-        # A sender with a byte of credit left may send one batch, whatever its size.
+        # With at least one byte of credit left, a sender may send one batch of any size.
         if self._taken_rows + received.count > self._window.rows or self._taken_bytes >= self._window.nbytes:
             raise frame.FrameError(f"{received.count} rows beyond the window of their channel")
         nbytes = frame.HEADER_BYTES + received.length
@@ -114,10 +121,10 @@ class RemoteIncoming(Incoming):
         self.deliver(rows, stamps, nbytes)
 
     def deliver_mark(self, mark: Mark) -> None:
-        """Take a mark.
+        """Handle a marker.
 
         Raises:
-            FrameError: the channel had ended, or the mark is not behind the last one of its kind.
+            FrameError: the channel had ended, or the marker's number is not higher than the last one of its kind.
         """
         self._check_open()
         match mark:
@@ -135,6 +142,9 @@ class RemoteIncoming(Incoming):
         """See `Incoming.close`."""
         self._credit(0, 0)
 
+    def drop(self) -> None:
+        """See `Incoming.drop`; it holds nothing that holds it."""
+
     def _check_open(self) -> None:
         if self._ended:
             raise frame.FrameError("a frame after the end of its channel")
@@ -150,7 +160,7 @@ class RemoteIncoming(Incoming):
 
 
 def mark_of(received: frame.Frame) -> Mark:
-    """The mark that a BARRIER, TICK or END frame carries."""
+    """Return the marker in a BARRIER, TICK or END frame."""
     match received.kind:
         case frame.BARRIER:
             return Barrier(received.count)

@@ -1,8 +1,8 @@
-"""A bolt executor: its input, its turn, its latencies.
+"""A bolt executor: its input, its turns, its latencies.
 
-It gets a turn when it has input and none of its channels is blocked; a turn is one batch, or one mark, to completion. A
-sampled row is processed apart from its neighbours, so that what it causes downstream inherits its stamp. In a sink it
-causes nothing: there a batch stays whole, and its rows have arrived when it is done.
+It gets a turn when it has input and none of its channels is blocked; a turn processes one batch, or one marker, to
+completion. A sampled row is processed separately from its neighbours, so that the rows derived from it inherit its
+stamp. In a sink no rows are derived: a batch is processed whole, and the latency ends when the batch is done.
 """
 
 import time
@@ -23,12 +23,12 @@ from workloads.topology import Executor
 
 
 class BoltExecutor(RunningExecutor):
-    """A bolt; one that nobody subscribes to is a sink and records latencies.
+    """An executor of a bolt; a bolt without subscribers is a sink and records latencies.
 
     Attributes:
-        idle: whether no record can reach it; then it has ended from the start.
-        worked: what it has done since the sources' start; it is part of the state.
-        seen: what it is known to have done before a recovery; up to there it is a replay.
+        idle: whether no record can reach it; it has then ended from the start.
+        worked: rows emitted and processed since the sources' start, as part of the state.
+        seen: rows known to be emitted and processed before a recovery; up to these counts, work is a replay.
     """
 
     def __init__(self, number: int, executor: Executor, bolt: Bolt, router: Router, inputs: InputGate) -> None:
@@ -48,7 +48,7 @@ class BoltExecutor(RunningExecutor):
 
     @property
     def ready(self) -> bool:
-        """Whether a turn would do something."""
+        """Whether a turn would process anything."""
         return bool(self.inputs) and self.live and not self.router.blocked
 
     def turn(self, now_ns: int) -> bool:
@@ -65,9 +65,9 @@ class BoltExecutor(RunningExecutor):
         started = time.thread_time_ns()
         try:
             if isinstance(entry, Delivery):
-                self._take(entry)
+                self._process(entry)
             else:
-                self._pass(entry)
+                self._handle_mark(entry)
         except Exception as fault:
             raise self._fault(fault) from fault
         self.meter.busy_ns += time.thread_time_ns() - started
@@ -81,13 +81,13 @@ class BoltExecutor(RunningExecutor):
             self.bolt.restore(snapshot.operator)
         self.worked = snapshot.worked
 
-    def _take(self, delivery: Delivery) -> None:
+    def _process(self, delivery: Delivery) -> None:
         channel, rows, stamps, nbytes, _ = delivery
         if stamps and self.latency is None:
-            emitted = self._take_apart(delivery)
+            emitted = self._process_sampled(delivery)
         else:
             emitted = self.router.emit(self.bolt.process(Batch(channel.source, channel.stream, rows)))
-            # Rows that come again have arrived before.
+            # Replayed rows have arrived before.
             if stamps and self.latency is not None and self.worked.processed >= self.seen.processed:
                 self.latency.record_all(time.monotonic_ns() - self.ahead_ns, stamps)
         self._count(emitted, len(rows))
@@ -101,8 +101,8 @@ class BoltExecutor(RunningExecutor):
         meter.processed += processed - replays(before.processed, processed, seen.processed)
         self.worked = Worked(before.emitted + emitted, before.processed + processed)
 
-    def _take_apart(self, delivery: Delivery) -> int:
-        """Process sampled rows apart, and emit all that came of the batch at once; return how many rows that were."""
+    def _process_sampled(self, delivery: Delivery) -> int:
+        """Process sampled rows separately, emit all rows derived from the batch at once, and return their number."""
         channel = delivery.channel
         emitted: defaultdict[str, list[Row]] = defaultdict(list)
         stamps: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -115,7 +115,7 @@ class BoltExecutor(RunningExecutor):
                 so_far += rows
         return self.router.emit(emitted, stamps)
 
-    def _pass(self, mark: Mark) -> None:
+    def _handle_mark(self, mark: Mark) -> None:
         match mark:
             case Tick(time_ns=time_ns, due_ns=due_ns):
                 emitted = self.bolt.on_tick(time_ns)
@@ -133,7 +133,7 @@ class BoltExecutor(RunningExecutor):
 
 
 def _pieces(rows: Sequence[Row], stamps: Stamps) -> Iterator[tuple[Sequence[Row], int | None]]:
-    """Cut rows where the stamp changes; neighbours with one stamp stay together."""
+    """Split rows where the stamp changes; neighbours with the same stamp stay together."""
     done = at = 0
     while at < len(stamps):
         first, stamp = stamps[at]

@@ -1,4 +1,4 @@
-"""What all executors have in common: an operator, a router, and what their turns cost."""
+"""The common part of bolt and spout executors: an operator, a router, and metrics."""
 
 import sys
 from abc import ABC, abstractmethod
@@ -15,19 +15,19 @@ from workloads.topology import Executor
 
 
 class OperatorError(RunError):
-    """An operator has failed; the message names its executor and the line of its code."""
+    """Failure of an operator; the message contains its executor and the line of its code."""
 
 
 class Meter:
-    """Totals since the start; whoever reports takes differences.
+    """Totals since the start, from which reports compute differences.
 
     Attributes:
-        emitted, processed: rows; what is only done again after a recovery is in neither.
+        emitted, processed: rows, without replays after a recovery.
         replayed: rows that were emitted again.
         busy_ns: CPU time of the thread inside the operator and its routing.
         blocked_ns: time with work but without credit.
-        late_ns: how late the last record of a spout left against its schedule; None when there is none.
-        due: rows that a spout's schedule wanted so far; None when there is none.
+        late_ns: delay of a spout's last record against its schedule; None without a schedule.
+        due: rows that a spout's schedule requires so far; None without a schedule.
     """
 
     def __init__(self) -> None:
@@ -38,26 +38,26 @@ class Meter:
         self._blocked_since: int | None = None
 
     def blocked(self, now_ns: int) -> None:
-        """There is work but no credit, now."""
+        """Note that there is work but no credit at `now_ns`."""
         if self._blocked_since is not None:
             self.blocked_ns += now_ns - self._blocked_since
         self._blocked_since = now_ns
 
     def free(self, now_ns: int) -> None:
-        """There is credit, or no work, now."""
+        """Note that there is credit, or no work, at `now_ns`."""
         if self._blocked_since is not None:
             self.blocked_ns += now_ns - self._blocked_since
             self._blocked_since = None
 
 
 class RunningExecutor(ABC):
-    """What the loop sees of any executor.
+    """A bolt or spout executor, as the event loop runs it.
 
     Attributes:
         number: of the executor, its position in the topology.
-        live: whether it may work; one that moves here waits for its state.
+        live: whether it may work; an executor that moves here waits for its state.
         ending: whether it will never emit again.
-        ahead_ns: what this node's monotonic clock shows more than the controller's, which stamps are in.
+        ahead_ns: this node's monotonic clock minus the controller's, which stamps refer to.
     """
 
     ahead_ns = 0
@@ -69,30 +69,30 @@ class RunningExecutor(ABC):
         self.meter = Meter()
         self.live = True
         self.ending = False
-        self.on_barrier: Callable[[RunningExecutor, int], None] = _unexpected
+        self.on_barrier: Callable[[RunningExecutor, int], None] = _unprepared_barrier
 
     @property
     def drained(self) -> bool:
-        """Whether it will never emit again and all it emitted has left."""
+        """Whether it will never emit again and all emitted rows have been sent."""
         return self.ending and self.router.ended
 
     @abstractmethod
     def turn(self, now_ns: int) -> bool:
-        """Do one batch of work if there is any; return whether there was."""
+        """Process one batch if there is any; return whether there was."""
 
     @abstractmethod
     def snapshot(self) -> Snapshot:
-        """All that decides what it will emit."""
+        """Return the complete state, which determines all later output."""
 
     @abstractmethod
     def restore(self, snapshot: Snapshot) -> None:
-        """Continue from there; called before the first turn."""
+        """Continue from a snapshot; called before the first turn."""
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Turn whatever the operator raises into an error that names it, an attempt to exit included.
+        """Convert every exception of the operator, `SystemExit` included, to an `OperatorError`.
 
-        A worker that ended without a reason would be started again, only to end again.
+        A worker that exited without a reason would be restarted, only to exit again.
         """
         try:
             yield
@@ -100,10 +100,10 @@ class RunningExecutor(ABC):
             raise self._fault(fault) from fault
 
     def operator_state(self) -> bytes:
-        """Return what the operator's `snapshot` gives.
+        """Return the result of the operator's `snapshot`.
 
         Raises:
-            OperatorError: it raised, or returned anything but bytes.
+            OperatorError: `snapshot` raised, or returned something other than bytes.
         """
         with self.guarded():
             state: object = self.operator.snapshot()
@@ -111,12 +111,12 @@ class RunningExecutor(ABC):
             kind = type(self.operator)
             raise OperatorError(
                 f"{self.executor.name}: snapshot() of {kind.__name__} returned {type(state).__name__}, expected bytes "
-                f"({_place_of(kind)})"
+                f"({_source_location(kind)})"
             )
         return state
 
     def pass_barrier(self, number: int) -> None:
-        """Forward a barrier, and let the worker do what it is for."""
+        """Forward a barrier, and let the worker store or move the executor."""
         self.router.mark(Barrier(number))
         self.on_barrier(self, number)
 
@@ -130,7 +130,7 @@ class RunningExecutor(ABC):
 
 
 def replays(before: int, rows: int, seen: int) -> int:
-    """How many of `rows` are replays, when there have been `before` rows, and `seen` before the recovery.
+    """Return how many of `rows` are replays, given `before` rows so far and `seen` rows before the recovery.
 
     >>> replays(90, 20, 100), replays(100, 20, 100)
     (10, 0)
@@ -138,13 +138,13 @@ def replays(before: int, rows: int, seen: int) -> int:
     return min(rows, max(0, seen - before))
 
 
-def _place_of(kind: type[Operator]) -> str:
-    """File and line of an operator's `snapshot`; the file of its module when that is no plain function."""
+def _source_location(kind: type[Operator]) -> str:
+    """Return file and line of an operator's `snapshot`; the file of its module if it is no plain function."""
     code = getattr(kind.snapshot, "__code__", None)
     if code is not None:
         return f"{code.co_filename}:{code.co_firstlineno}"
     return str(getattr(sys.modules.get(kind.__module__), "__file__", kind.__module__))
 
 
-def _unexpected(running: RunningExecutor, number: int) -> None:
-    raise RunError(f"{running.executor.name} met barrier {number}, which nobody has prepared")
+def _unprepared_barrier(running: RunningExecutor, number: int) -> None:
+    raise RunError(f"{running.executor.name} met barrier {number}, which has not been prepared")

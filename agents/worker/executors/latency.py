@@ -1,20 +1,20 @@
-"""Which records carry their intended time, and the histogram their latencies go into."""
+"""Latencies: the choice of the records that carry their intended time, and the histogram."""
 
 from collections import Counter
 
 from agents.worker.wire.frame import Stamps
 
 SAMPLES_PER_S = 100
-"""Most samples per second of one source executor."""
+"""Most samples per second and source executor."""
 
 FIRST_STRIDE = 64
-"""One record in so many is sampled before the rate is known."""
+"""Records per sample before the rate is known."""
 
 _MASK = (1 << 64) - 1
 
 
 def mix(value: int) -> int:
-    """SplitMix64's finaliser: a 64-bit hash of a counter (Steele, Lea, Flood 2014)."""
+    """Return a 64-bit hash of a counter: SplitMix64's finaliser (Steele, Lea, Flood 2014)."""
     value = (value + 0x9E3779B97F4A7C15) & _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -22,16 +22,19 @@ def mix(value: int) -> int:
 
 
 class Sampler:
-    """Chooses one record of every `stride`, at a place that only a hash of the record's number decides.
+    """Chooses one record in every block of `stride` records; a hash of seed and block determines which.
 
-    Each record of a block is equally likely, whatever the operators, batches and timing do: the sample is
-    unbiased, and the same records are chosen in every run with the same seed and stride.
+    Each record of a block is equally likely, independent of operators, batches and timing. So the sample is unbiased,
+    and every run with the same seed and stride samples the same records.
     """
 
     def __init__(self, seed: int, peak_per_s: float | None = None) -> None:
-        """Choose at one stride for good where the highest rate is known, so that slow times do not count for more.
+        """Create a sampler.
 
-        Where it is not, the stride follows the rate (`adapt`).
+        Args:
+            seed: for the hash.
+            peak_per_s: highest rate. With it the stride is fixed, so that slow periods have no higher weight; None: it
+                is unknown, and the stride follows the rate (`adapt`).
         """
         self._seed = seed & _MASK
         self._fixed = peak_per_s is not None
@@ -43,7 +46,7 @@ class Sampler:
         return self._block + mix(self._seed ^ self._block) % self._stride
 
     def sampled(self, first: int, count: int) -> list[int]:
-        """Record numbers of the sample in [first, first + count); calls follow one another without gaps."""
+        """Return the sampled record numbers in [first, first + count); ranges of successive calls have no gaps."""
         found = []
         while self._chosen < first + count:
             found.append(self._chosen)
@@ -53,12 +56,12 @@ class Sampler:
         return found
 
     def skip(self, first: int) -> None:
-        """Go on with record `first`: those before it have been sampled, or not, already."""
+        """Continue at record `first`, after a restore."""
         self._block = first
         self._chosen = self._choose()
 
     def adapt(self, records_per_s: float) -> None:
-        """Let the blocks to come have the size that keeps to `SAMPLES_PER_S`."""
+        """Set the size of later blocks so that samples do not exceed `SAMPLES_PER_S`."""
         if not self._fixed:
             self._next_stride = _stride(records_per_s)
 
@@ -71,9 +74,9 @@ _SUB_BUCKET_BITS = 8
 
 
 def bucket(value_ns: int) -> int:
-    """The highest value in ns that shares a histogram bucket with `value_ns`.
+    """Return the highest value in ns in the same histogram bucket as `value_ns`.
 
-    The layout of HdrHistogram with two significant digits: exact below 256, then 128 buckets per power of two,
+    The layout is that of HdrHistogram with two significant digits: exact below 256, then 128 buckets per power of two,
     so that the relative error is at most 1/128.
     """
     if value_ns <= 0:
@@ -93,25 +96,25 @@ class Histogram:
         self.counts[bucket(value_ns)] += count
 
     def record_all(self, now_ns: int, stamps: Stamps) -> None:
-        """Add an observation of `now_ns` for every stamp; neighbours mostly have the same one."""
+        """Add the latency up to `now_ns` of every stamp; neighbours usually have the same stamp."""
         for stamp, count in Counter([stamp for _, stamp in stamps]).items():
             self.record(now_ns - stamp, count)
 
     def take(self) -> list[tuple[int, int]]:
-        """(bucket, count) recorded since the last call, by bucket."""
+        """Return (bucket, count) recorded since the last call, sorted by bucket."""
         taken = sorted(self.counts.items())
         self.counts.clear()
         return taken
 
 
-def percentile(counts: list[tuple[int, int]], share: float) -> int | None:
-    """The smallest bucket that holds at least `share` (0..1) of all observations; None without any."""
+def percentile(counts: list[tuple[int, int]], fraction: float) -> int | None:
+    """Return the smallest bucket up to which at least `fraction` (0..1) of all observations lie; None without any."""
     total = sum(count for _, count in counts)
     if not total:
         return None
     seen = 0
     for value, count in counts:
         seen += count
-        if seen >= share * total:
+        if seen >= fraction * total:
             return value
     return counts[-1][0]

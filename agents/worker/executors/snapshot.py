@@ -1,4 +1,4 @@
-"""What is kept of an executor at a barrier, as bytes.
+"""The state of an executor at a barrier, and its encoding as bytes.
 
 offset  size  field
 0       4     "MLRS"
@@ -7,8 +7,8 @@ offset  size  field
 13      8     next tick  number of the next tick that a spout executor will emit
 21      8     emitted    rows that a bolt executor has emitted since the sources' start; 0 for a spout
 29      8     processed  rows that it has processed since then
-37      8     length     of what follows, so that a copy that is not whole is known
-45            what the operator's `snapshot` returned
+37      8     length     of the following bytes, to detect a truncated copy
+45            the result of the operator's `snapshot`
 """
 
 from collections.abc import Sequence
@@ -31,17 +31,17 @@ class Snapshot(NamedTuple):
     worked: Worked = Worked()
 
     def pieces(self) -> Sequence[bytes]:
-        """As bytes, in pieces to be written one after the other, so that a large state is not copied."""
+        """Encode as pieces to be written one after the other, so that a large state is not copied."""
         emitted, processed = self.worked
         head = _HEAD.pack(_MAGIC, _VERSION, self.position, self.next_tick, emitted, processed, len(self.operator))
         return head, self.operator
 
     @classmethod
     def read(cls, stored: bytes) -> "Snapshot":
-        """What `pieces` gave.
+        """Decode the bytes of `pieces`.
 
         Raises:
-            RunError: these are other bytes, or not all of them.
+            RunError: these are other bytes, or they are truncated.
         """
         if len(stored) < _HEAD.size or stored[:5] != _MAGIC + bytes([_VERSION]):
             raise RunError(f"no snapshot of version {_VERSION}: {len(stored)} bytes that begin with {stored[:8]!r}")

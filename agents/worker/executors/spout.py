@@ -1,4 +1,4 @@
-"""A spout executor: emits what is due, stamps what is sampled, sends ticks and barriers, never shifts its schedule."""
+"""A spout executor: emits due records, stamps sampled ones, and sends ticks and barriers; its schedule never shifts."""
 
 import time
 from collections.abc import Sequence
@@ -15,19 +15,19 @@ from workloads.topology import DEFAULT_STREAM, Executor
 
 
 class SpoutExecutor(RunningExecutor):
-    """A spout; its clock says when its records are due, and where they lie in stream time.
+    """An executor of a spout; its clock determines the due time and the stream time of each record.
 
-    Where every record is due at once (rate `max`), the intended time of a record is its emission.
+    At rate `max`, where every record is due at once, the intended time of a record is its emission.
 
     Attributes:
         position: records emitted.
-        exhausted: whether the input has come to its end.
+        exhausted: whether the input has ended.
         next_tick: number of the next tick.
-        until: position at which the input ends because it was stopped, now or before a recovery; None: not stopped yet.
-        seen: position reached before a recovery; what comes up to there is a replay.
+        until: position at which the input ends because of a stop, now or before a recovery; None: not stopped yet.
+        seen: position reached before a recovery; records up to it are replays.
     """
 
-    MOST_ROWS = 1024
+    MAX_ROWS = 1024
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class SpoutExecutor(RunningExecutor):
         seed: int,
         peak_per_s: float | None = None,
     ) -> None:
-        """Wait for the start; `seed` and its highest rate, if that is known, decide which records are sampled."""
+        """Wait for the start; `seed` and the highest rate, if known, determine which records are sampled."""
         super().__init__(number, executor, spout, router)
         self._spout = spout
         self._clock = clock
@@ -54,21 +54,21 @@ class SpoutExecutor(RunningExecutor):
         self.exhausted = False
 
     def start(self, at_ns: int, seen: int = 0) -> None:
-        """Source start, on this node's monotonic clock; up to position `seen` all that comes is a replay."""
+        """Start the source at `at_ns` of this node's monotonic clock; records up to position `seen` are replays."""
         self._start_ns, self.seen = at_ns, seen
         self._adapted = (at_ns, self.position)
 
     def stop(self, reached: int = 0) -> None:
-        """End the input: at `until` if that is known, else here, but not before what was reached before a recovery.
+        """End the input at `until` if that is set, else here, but not before a position reached before a recovery.
 
         Args:
-            reached: the highest position of this source that is known, `seen` aside.
+            reached: the highest known position of this source, besides `seen`.
         """
         if self.until is None:
             self.until = max(self.position, self.seen, reached)
 
     def note_due(self, now_ns: int) -> None:
-        """Bring `meter.due` up to now."""
+        """Update `meter.due`."""
         if self._start_ns is None or self.ending:
             return
         if self._clock.due_ns(self.position) is not None:
@@ -77,11 +77,11 @@ class SpoutExecutor(RunningExecutor):
     # --- barriers ------------------------------------------------------------------------------------------
 
     def hold(self, tick: int) -> None:
-        """A barrier is prepared: neither emit tick number `tick` nor end before it has come or is abandoned."""
+        """Neither emit tick number `tick` nor end before the prepared barrier is sent or abandoned."""
         self._hold = tick
 
     def cut(self, barrier: int, tick: int) -> None:
-        """Emit the barrier before tick number `tick`; at once when it has ended."""
+        """Send the barrier before tick number `tick`; at once if the spout has ended."""
         self._hold = None
         if self.ending:
             self.on_barrier(self, barrier)
@@ -89,14 +89,14 @@ class SpoutExecutor(RunningExecutor):
             self._cut = barrier, tick
 
     def release(self) -> None:
-        """The prepared barrier does not come."""
+        """Continue without the prepared barrier, which has been abandoned."""
         self._hold = self._cut = None
 
     # --- turns ---------------------------------------------------------------------------------------------
 
     @property
     def next_ns(self) -> int | None:
-        """When the next record or tick is due; None before the start is known, after the end, or when others decide."""
+        """When the next record or tick is due; None before the start, after the end, or while it is blocked."""
         if self._start_ns is None or self.ending or self.router.blocked:
             return None
         if self._cut is not None and (self._over or self.next_tick >= self._cut[1]):
@@ -121,7 +121,7 @@ class SpoutExecutor(RunningExecutor):
             return False
         self.meter.free(now_ns)
         if self._cut is not None and (self._over or self.next_tick >= self._cut[1]):
-            return self._pass(*self._cut)
+            return self._send_barrier(*self._cut)
         if self._over:
             return self._finish()
         if self._tick_waits():
@@ -130,10 +130,10 @@ class SpoutExecutor(RunningExecutor):
             if self._tick_is_certain:
                 return self._tick(now_ns - self._start_ns)
         rows = self._due_rows(now_ns - self._start_ns)
-        return rows > 0 and self._take(rows, now_ns)
+        return rows > 0 and self._emit_due(rows, now_ns)
 
-    def _pass(self, barrier: int, tick: int) -> bool:
-        """Send the barrier, behind the last tick when that one comes before it."""
+    def _send_barrier(self, barrier: int, tick: int) -> bool:
+        """Send the barrier, after the last tick if that precedes it."""
         if self.next_tick < tick and self._is_first_behind_a_record:
             self._send_tick()
         else:
@@ -155,7 +155,7 @@ class SpoutExecutor(RunningExecutor):
         return self.exhausted or (self.until is not None and self.position >= self.until)
 
     def _finish(self) -> bool:
-        """End the input, unless a prepared barrier has to come first; return whether it ended."""
+        """End the input, unless a prepared barrier must precede the end; return whether it ended."""
         if self.ending or self._hold is not None or self._cut is not None:
             return False
         if self._is_first_behind_a_record:
@@ -165,13 +165,13 @@ class SpoutExecutor(RunningExecutor):
         return True
 
     def _due_rows(self, elapsed_ns: int) -> int:
-        rows = min(self.MOST_ROWS, self._clock.due_count(elapsed_ns) - self.position)
+        rows = min(self.MAX_ROWS, self._clock.due_count(elapsed_ns) - self.position)
         if self._spout.tick_ns and rows > 0:
-            # A record that lies behind the tick comes alone, with all ticks before it.
+            # A record after the tick is emitted alone, with all ticks before it.
             rows = min(rows, max(1, self._clock.stream_count(self._tick_ns) - self.position))
         return rows if self.until is None else min(rows, self.until - self.position)
 
-    def _take(self, due: int, now_ns: int) -> bool:
+    def _emit_due(self, due: int, now_ns: int) -> bool:
         started = time.thread_time_ns()
         try:
             rows = self._spout.next_batch(due)
@@ -200,7 +200,7 @@ class SpoutExecutor(RunningExecutor):
         replayed = replays(first, len(rows), self.seen)
         self.meter.replayed += replayed
         self.meter.emitted += len(rows) - replayed
-        # What comes again left in time before.
+        # Replayed records do not count as late.
         last_due = self._clock.due_ns(self.position - 1) if replayed < len(rows) else None
         if last_due is not None:
             self.meter.late_ns = max(0, now_ns - self._since_start(last_due))
@@ -214,7 +214,7 @@ class SpoutExecutor(RunningExecutor):
 
     def _since_start(self, elapsed_ns: int) -> int:
         if self._start_ns is None:
-            raise RunError(f"{self.executor.name} was asked for a due time before its start")
+            raise RunError(f"{self.executor.name} has no due times before its start")
         return self._start_ns + elapsed_ns
 
     # --- ticks ---------------------------------------------------------------------------------------------
@@ -226,14 +226,14 @@ class SpoutExecutor(RunningExecutor):
 
     @property
     def _held(self) -> bool:
-        """Whether a waiting tick, or the last of those that come with their record, has to wait for a barrier."""
+        """Whether the next tick, or the last of the ticks emitted with the next record, must wait for a barrier."""
         if self._hold is None:
             return False
         time_ns = None if self._tick_is_certain else self._clock.stream_ns(self.position)
         return (self.next_tick if time_ns is None else time_ns // self._spout.tick_ns) >= self._hold
 
     def _tick_waits(self) -> bool:
-        """Whether the next thing to emit is a tick: if a record follows, it lies behind the tick."""
+        """Whether a tick precedes the next record."""
         if not self._spout.tick_ns:
             return False
         time_ns = self._clock.stream_ns(self.position)
@@ -241,11 +241,11 @@ class SpoutExecutor(RunningExecutor):
 
     @property
     def _tick_is_certain(self) -> bool:
-        """Whether the next tick comes even if no record does.
+        """Whether the next tick is emitted even if no record follows.
 
-        Which ticks there are is decided by the records alone, wherever the input is stopped: there is one behind the
-        last record, and others come together with the record behind them. Only before a barrier that other sources
-        have put behind a tick, that tick has to come in any case.
+        The records alone determine the ticks, wherever the input is stopped: one tick follows the last record, and all
+        others are emitted together with the record behind them. The only exception is a tick before a barrier, if
+        other sources have emitted that tick before the barrier.
         """
         if self._cut is not None and self.next_tick < self._cut[1]:
             return True
@@ -269,7 +269,7 @@ class SpoutExecutor(RunningExecutor):
     def _send_tick(self) -> None:
         due = self._clock.tick_due_ns(self._tick_ns)
         now_ns = time.monotonic_ns()
-        # What had been stopped before a recovery may end before it has started again.
+        # A source that was stopped before a recovery may end before it is started again.
         due_ns = now_ns if due is None or self._start_ns is None else min(now_ns, self._start_ns + due)
         self.router.mark(Tick(self.next_tick, self._tick_ns, due_ns - self.ahead_ns))
         self.next_tick += 1

@@ -1,15 +1,15 @@
-"""The worker's one thread: sockets, executors, timers, in turn.
+"""The event loop of a worker's single thread: sockets, executors, timers.
 
-A pass gives every executor that can run one batch, writes what the links hold, and looks at the sockets once. When
-nobody could run again, the loop sleeps until a socket or a timer wakes it; there is no system call, lock or clock read
-per tuple.
+A pass gives every runnable executor one batch, writes the links' buffers, and polls the sockets once. When no executor
+is runnable, the loop sleeps until a socket or a timer wakes it. There is no system call, lock or clock read per tuple.
 """
 
+import select
 import selectors
 import time
 from collections.abc import Callable
 
-from agents.worker.channels.channel import Ager
+from agents.worker.channels.channel import FlushTimer
 from agents.worker.task_graph.epoch import EpochTasks
 from agents.worker.wire.link import Link, LinkError
 
@@ -17,74 +17,78 @@ REPORT_NS = 1_000_000_000
 """Interval of the periodic report."""
 
 _SOURCE_QUANTUM_NS = 500_000
-"""Sources are not woken more often, so that records due close together leave together; nor when one is less behind."""
+"""Least time between two wake-ups of a source, so that records due close together are sent together."""
 
 
 class EventLoop:
-    """Runs a worker's share of the topology."""
+    """Runs the tasks of one worker in one epoch."""
 
     def __init__(
         self,
         selector: selectors.BaseSelector,
-        share: EpochTasks,
-        ager: Ager,
+        tasks: EpochTasks,
+        flush_timer: FlushTimer,
         report: Callable[[int], None],
         on_lost: Callable[[Link, LinkError], None],
         after_turns: Callable[[], None],
     ) -> None:
-        """`report` is called every second; `on_lost` when a link breaks, and decides what that means.
+        """Create the loop; while `halted`, links are read, but executors get no turns and nothing is sent.
 
-        `after_turns` sees to what the turns of a pass have brought, before the loop sleeps.
-
-        While `halted`, executors get no turns and nothing more is sent; links are read, or the loop could not sleep.
+        Args:
+            selector: of all sockets.
+            tasks: executors and channels.
+            flush_timer: of the channels.
+            report: called every second.
+            on_lost: called when a link breaks.
+            after_turns: called after the turns of a pass, before the loop sleeps.
         """
         self._selector = selector
-        self._ager = ager
+        self._flush_timer = flush_timer
         self._report = report
         self._on_lost = on_lost
         self._after_turns = after_turns
         self._links: list[Link] = []
-        self._share = share
+        self._tasks = tasks
         self._next_report_ns = time.monotonic_ns() + REPORT_NS
         self.stopped = self.halted = False
 
     def add_link(self, link: Link) -> None:
-        """Service a link that has its connection."""
+        """Serve a link that is connected."""
         self._links.append(link)
         self._selector.register(link.sock, selectors.EVENT_READ, lambda mask: self._serve(link, mask))
-        # Frames may have come together with the last bytes of the handshake.
+        # Frames may have arrived together with the last bytes of the handshake.
         self._take(link)
 
     def run_pass(self) -> None:
-        """One pass."""
-        now = self._ager.now_ns = time.monotonic_ns()
+        """Run one pass."""
+        now = self._flush_timer.now_ns = time.monotonic_ns()
         if not self.halted:
-            # Before the turns: what leaves for an executor of this worker must not lie in its queue while we sleep.
-            self._ager.flush_old()
-            for executor in self._share.registry.executors:
+            # Before the turns: rows flushed to an executor of this worker must not stay in its queue during a sleep.
+            self._flush_timer.flush_old()
+            for executor in self._tasks.registry.executors:
                 executor.turn(now)
-            self._share.after_turns()
+            self._tasks.after_turns()
             for link in list(self._links):
                 if link.backlog:
                     self._flush(link)
         self._after_turns()
         if now >= self._next_report_ns:
-            # After a turn of several seconds there is one report over all of them.
+            # After a turn of several seconds a single report covers all of them.
             self._next_report_ns += REPORT_NS * (1 + (now - self._next_report_ns) // REPORT_NS)
             self._report(now)
         for key, mask in self._selector.select(self._sleep_s()):
             key.data(mask)
 
     def _sleep_s(self) -> float:
-        """How long there is nothing to do that no socket tells of."""
+        """Return the time until the next timer; 0 while an executor is runnable."""
         wake = self._next_report_ns
         now = time.monotonic_ns()
         if not self.halted:
-            registry = self._share.registry
+            registry = self._tasks.registry
             if any(bolt.ready for bolt in registry.bolts):
                 return 0.0
-            if self._ager.next_ns is not None:
-                wake = min(wake, self._ager.next_ns)
+            if self._flush_timer.next_ns is not None:
+                wake = min(wake, self._flush_timer.next_ns)
             for spout in registry.spouts:
                 due = spout.next_ns
                 if due is not None:
@@ -103,7 +107,7 @@ class EventLoop:
             self._selector.modify(link.sock, wanted, key.data)
 
     def close(self) -> None:
-        """Let go of all links."""
+        """Unregister all links."""
         for link in self._links:
             self._selector.unregister(link.sock)
         self._links.clear()
@@ -117,7 +121,7 @@ class EventLoop:
     def _take(self, link: Link) -> None:
         try:
             for received in link.receive():
-                self._share.take(received, link.peer)
+                self._tasks.take(received, link.peer)
         except LinkError as fault:
             self._lose(link, fault)
 
@@ -125,3 +129,20 @@ class EventLoop:
         self._links.remove(link)
         self._selector.unregister(link.sock)
         self._on_lost(link, fault)
+
+
+class Selector(selectors.EpollSelector):
+    """A selector whose cost does not grow with the number of links, and whose time-outs have microseconds.
+
+    select() takes time-outs of microseconds, but all descriptors in every call. epoll takes them once, but Python's
+    interface rounds time-outs up to milliseconds. So select() waits for a single descriptor, that of epoll.
+    """
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """See `selectors.BaseSelector.select`."""
+        if timeout is not None and timeout > 0:
+            ready, _, _ = select.select((self,), (), (), timeout)
+            if not ready:
+                return []
+            timeout = 0
+        return super().select(timeout)

@@ -1,18 +1,19 @@
-"""A process that has everything imported, and forks a worker whenever its agent wants one.
+"""A process that has imported all modules of a worker, and forks a worker on each request of its agent.
 
-To import a worker's program costs a quarter of a second of CPU time and 70 MB; a copy of a process that has done it
-costs milliseconds, and shares that memory. So the server is itself a copy of the agent, made before that has threads;
-when it dies, a program of its own takes its place, for an agent with threads must not be copied. The server's standard
-input is a socket to the agent that keeps messages apart. It says `READY` once. Then each request, one byte with four
-descriptors (standard input, output and error, and working directory), is answered by the process id of a new worker, or
-by `NOT` and the reason why there is none.
+Importing a worker's modules costs a quarter of a second of CPU time and 70 MB. Forking a process that has imported
+them costs milliseconds and shares the memory. The first server is forked from the agent before it starts threads. If
+that server dies, a separate program replaces it, because a process with threads must not be forked.
 
-A worker is forked by a process in between that ends at once, while the agent (`agents.agent.spawner`) is the reaper of
-its descendants: so it becomes a child of the agent itself. The agent hears at once how it ended, and a server that
-dies takes no worker with it. Before a worker runs anything, it leads a session of its own and the kernel has promised
-to kill it when the agent dies.
+The server's standard input is a sequenced-packet socket to the agent. The server sends `READY` once. Each request is
+one byte with four descriptors (standard input, output and error, and working directory). The answer is the process id
+of a new worker, or `FAILED` and the reason.
 
-The libraries that keep threads in here (OpenBLAS, jemalloc) have handlers that make them fit for fork.
+The server forks a worker through an intermediate process that ends at once, while the agent (`agents.agent.spawner`)
+is the subreaper of its descendants. So the worker becomes a child of the agent: the agent gets its exit status, and a
+server that dies takes no worker with it. Before a worker runs anything else, it starts a session of its own and sets
+its parent-death signal, so that the kernel kills it when the agent dies.
+
+The libraries that run threads in this process (OpenBLAS, jemalloc) have handlers that make them safe to fork.
 """
 
 import ctypes
@@ -28,26 +29,26 @@ from io import FileIO
 from pathlib import Path
 
 READY = b"ready"
-NOT = b"not "
+FAILED = b"not "
 REQUEST = b"w"
 DESCRIPTORS = 4
 
-MOST_BYTES = 1024
+MAX_ANSWER_BYTES = 1024
 """Bytes of the longest answer."""
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _POLL_S = 0.0005
 
 
-def split_off(work: Callable[[], int]) -> tuple[int, socket.socket] | None:
-    """Fork a server off this process, which has no threads yet, and whose standard output is not the server's affair.
+def start_fork_server(work: Callable[[], int]) -> tuple[int, socket.socket] | None:
+    """Fork a server from this process, which must not have threads yet; the server does not use its standard output.
 
     Args:
-        work: a worker's life; returns its exit status.
+        work: runs a worker; returns its exit status.
 
     Returns:
-        The server's process id, and our end of the socket to it; None where this process cannot be forked now: who
-        wants a worker tries again, and says what is wrong.
+        The server's process id, and the agent's end of the socket to it; None if the fork failed, in which case the
+        next request for a worker tries again and reports the reason.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
@@ -63,35 +64,36 @@ def split_off(work: Callable[[], int]) -> tuple[int, socket.socket] | None:
     os.setsid()
     os.dup2(theirs.detach(), 0)
     os.dup2(2, 1)
-    become_worker()
+    run_fork_server()
     sys.exit(work())
 
 
 def name_process(role: str) -> None:
-    """Let `ps` and `top` show what this process is; its command line is that of the process that it was forked from."""
+    """Set the process name for `ps` and `top`; the command line is that of the process it was forked from."""
     ctypes.CDLL(None).prctl(_PR_SET_NAME, f"millrace-{role}".encode(), 0, 0, 0)
 
 
-def become_worker() -> None:
-    """Serve until the agent is gone, then exit; returns in every worker that is forked.
+def run_fork_server() -> None:
+    """Serve requests until the agent is gone, then exit; return only in the forked workers.
 
-    A worker finds its pipes and its log as descriptors 0 to 2, and its folder as working directory. It has no others:
-    one that held the server's socket would keep it open when the server dies, and the agent would wait for an answer.
+    A worker has its pipes and its log as descriptors 0 to 2, and its folder as working directory. It has no other
+    descriptors: a worker that held the server's socket would keep it open after the server's death, and the agent would
+    wait for an answer.
     """
     agent = os.getppid()
     _close_from(3)
     _die_with_parent()
     name_process("server")
-    # The agent's process group gets Ctrl-C; server and workers end when they are told to.
+    # Ctrl-C goes to the agent's process group; the agent then ends server and workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # What is there now is never garbage, and the collector's marks would only make copies of its pages.
+    # Existing objects are never garbage, and the collector's writes to them would only unshare their pages.
     gc.collect()
     gc.freeze()
     descriptors = _serve(socket.socket(fileno=0))
     os.setsid()
     _die_with_parent()
     if os.getppid() != agent:
-        # It was gone before the kernel knew.
+        # The agent died before the parent-death signal was set.
         os._exit(1)
     os.fchdir(descriptors[-1])
     for number, descriptor in enumerate(descriptors[:-1]):
@@ -101,7 +103,7 @@ def become_worker() -> None:
 
 
 def _serve(channel: socket.socket) -> list[int]:
-    """Answer requests; return in a worker only, with the descriptors that it was given."""
+    """Answer requests; return only in a worker, with the descriptors of its request."""
     try:
         channel.send(READY)
         while True:
@@ -120,46 +122,46 @@ def _serve(channel: socket.socket) -> list[int]:
 
 
 def _fork() -> bytes:
-    """Fork a worker whose parent ends at once; return the answer to the request, and nothing in the worker."""
+    """Fork a worker whose parent ends at once; return the answer to the request, and b"" in the worker."""
     reading, writing = os.pipe()
-    with os.fdopen(reading, "rb", buffering=0) as heard, os.fdopen(writing, "wb", buffering=0) as told:
+    with os.fdopen(reading, "rb", buffering=0) as source, os.fdopen(writing, "wb", buffering=0) as target:
         try:
-            between = os.fork()
+            intermediate = os.fork()
         except OSError as fault:
-            return NOT + str(fault).encode()
-        if between == 0:
-            _fork_again(told)
+            return FAILED + str(fault).encode()
+        if intermediate == 0:
+            _fork_again(target)
             return b""
-        # Only a process that has been waited for is a parent no more.
-        os.waitpid(between, 0)
-        told.close()
-        answer = heard.read(MOST_BYTES)
+        # Until it is reaped, the intermediate process remains the worker's parent.
+        os.waitpid(intermediate, 0)
+        target.close()
+        answer = source.read(MAX_ANSWER_BYTES)
     if not answer:
-        # It was killed, and may have forked a worker that nobody knows of: the agent must begin anew, with new pipes.
+        # It was killed, possibly after forking a worker with unknown id: the agent must start over, with new pipes.
         sys.exit("the process that forks a worker was killed")
     return answer
 
 
-def _fork_again(told: FileIO) -> None:
-    """Fork the worker, tell its process id and end; returns in the worker, when that has another parent."""
-    between = os.getpid()
+def _fork_again(target: FileIO) -> None:
+    """Fork the worker, write its process id to `target` and exit; return in the worker, once it has a new parent."""
+    intermediate = os.getpid()
     try:
         worker = os.fork()
     except OSError as fault:
-        told.write(NOT + str(fault).encode())
+        target.write(FAILED + str(fault).encode())
         os._exit(1)
     if worker:
-        told.write(str(worker).encode())
+        target.write(str(worker).encode())
         os._exit(0)
-    while os.getppid() == between:
+    while os.getppid() == intermediate:
         time.sleep(_POLL_S)
 
 
 def _close_from(first: int) -> None:
-    """Close all descriptors from this number on."""
+    """Close all descriptors from `first` on."""
     for number in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
         if number >= first:
-            # The list itself was read from one that is closed by now.
+            # The descriptor used to list the folder is closed already.
             with suppress(OSError):
                 os.close(number)
 

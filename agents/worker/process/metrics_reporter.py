@@ -1,4 +1,4 @@
-"""What a worker writes down once a second: rows of its trace tables, and a line for the live display."""
+"""The metrics that a worker reports once a second: rows of its trace tables, and a message for the live display."""
 
 from collections import Counter
 from itertools import chain
@@ -16,24 +16,24 @@ from agents.worker.task_graph.plan import hop
 
 
 class MetricsReporter:
-    """Turns running totals into rows of differences."""
+    """Converts running totals to rows of differences."""
 
-    def __init__(self, share: EpochTasks, traces: TraceWriter, slot: int) -> None:
-        self._share, self._traces, self._slot = share, traces, slot
+    def __init__(self, tasks: EpochTasks, traces: TraceWriter, slot: int) -> None:
+        self._tasks, self._traces, self._slot = tasks, traces, slot
         self._last: dict[str, tuple[int, int, int, int, int]] = {}
-        # By the channel's end: behind a move the next one of the same name starts from nothing.
+        # By channel end: after a move, the next end of the same channel starts at zero.
         self._last_channel: WeakKeyDictionary[Outgoing, tuple[int, int, int]] = WeakKeyDictionary()
         self._sent: dict[tuple[str, str], Sent] = {}
-        self._refused: Counter[str] = Counter()
-        # By the sender's number: the part of what it emitted last that had not been emitted before a recovery.
+        self._rejected: Counter[str] = Counter()
+        # By number of the sender: the fraction of the rows emitted last that are not replays.
         self._fresh: dict[int, float] = {}
         self._emitted = self._sunk = 0
 
     def report(self, now_ns: int) -> Progress:
-        """Write one row per executor, busy channel and latency bucket; return the line for the display."""
+        """Write one row per executor, busy channel and latency bucket; return the message for the live display."""
         shown: dict[str, Work] = {}
         latencies: list[tuple[int, int]] = []
-        registry = self._share.registry
+        registry = self._tasks.registry
         for running in [*registry.departed, *registry.executors]:
             name, meter = running.executor.name, running.meter
             queued = 0
@@ -56,7 +56,7 @@ class MetricsReporter:
             rows_out, rows_in, busy, blocked, replayed = (a - b for a, b in zip(total, before, strict=True))
             if rows_out or replayed:
                 self._fresh[running.number] = rows_out / (rows_out + replayed)
-            # What an executor that moved away has done here still counts.
+            # The work that an executor did here before it moved away still counts.
             self._emitted += rows_out if role == "spout" else 0
             self._sunk += rows_in if role == "sink" else 0
             component = running.executor.component
@@ -74,12 +74,12 @@ class MetricsReporter:
                 running.position if isinstance(running, SpoutExecutor) else None,
             )
         for running in registry.departed:
-            # It may come back, with a meter that starts from nothing.
+            # It may come back, with totals that start at zero.
             del self._last[running.executor.name]
         registry.departed.clear()
         self._channels(now_ns)
         return Progress(
-            epoch=self._share.epoch,
+            epoch=self._tasks.epoch,
             slot=self._slot,
             at_ns=now_ns,
             emitted=self._emitted,
@@ -90,8 +90,8 @@ class MetricsReporter:
         )
 
     def _channels(self, now_ns: int) -> None:
-        plan = self._share.plan
-        registry = self._share.registry
+        plan = self._tasks.plan
+        registry = self._tasks.registry
         for channel in chain(registry.senders, registry.dropped):
             total = (channel.tuples, channel.batches, channel.nbytes if isinstance(channel, RemoteOutgoing) else 0)
             before = self._last_channel.get(channel, (0, 0, 0))
@@ -100,11 +100,11 @@ class MetricsReporter:
             self._last_channel[channel] = total
             tuples, batches, nbytes = (a - b for a, b in zip(total, before, strict=True))
             sender, receiver, stream = channel.id
-            # In the middle of a move the plan does not know the new workers yet.
-            other = self._share.place_of(channel.peer)
-            kind, node = hop(self._share.place_of(self._share.me), other), other.node
+            # During a move the plan does not contain the new workers yet.
+            other = self._tasks.place_of(channel.peer)
+            kind, node = hop(self._tasks.place_of(self._tasks.me), other), other.node
             self._count(kind, node, tuples, None if kind == "intra_worker" else nbytes)
-            # Which rows of a channel are replays only its sender knows, by the second.
+            # Replays are not counted per channel, only per sender and second.
             fresh = self._fresh.get(sender, 1.0)
             tuples, batches, nbytes = (round(each * fresh) for each in (tuples, batches, nbytes))
             self._traces.add(
@@ -126,8 +126,8 @@ class MetricsReporter:
         total = None if nbytes is None else nbytes + (before.nbytes or 0)
         self._sent[kind, node] = Sent(kind, node, before.tuples + tuples, total)
 
-    def refused(self, now_ns: int, reasons: Counter[str]) -> None:
-        """Write down which connections were turned away since the last call, and why; `reasons` are totals."""
-        for reason, count in sorted((reasons - self._refused).items()):
+    def report_rejected(self, now_ns: int, reasons: Counter[str]) -> None:
+        """Write an event per reason for which connections were rejected since the last call; `reasons` are totals."""
+        for reason, count in sorted((reasons - self._rejected).items()):
             self._traces.add("event", now_ns, "refused_connection", f"worker {self._slot}", reason, float(count))
-        self._refused = reasons.copy()
+        self._rejected = reasons.copy()

@@ -1,7 +1,7 @@
 """Snapshots and answers on this node's disk.
 
-A snapshot is complete or not there: written under another name, synced, renamed, and its folder synced. That takes the
-disk many milliseconds, so a thread does it; what it has done is fetched by the loop, which it wakes.
+A snapshot file is either complete or absent: it is written under another name, synced and renamed, and its folder is
+synced. That takes many milliseconds, so a thread does it, wakes the event loop, and the loop collects the results.
 """
 
 import os
@@ -20,13 +20,13 @@ import pyarrow.ipc
 
 from agents.protocol.node_folders import NodeFolder, file_name
 from agents.worker.executors.snapshot import Snapshot
-from agents.worker.task_graph.interfaces import Settled
+from agents.worker.task_graph.interfaces import AnswerRows
 from inventory.errors import RunError
 from workloads.operators import Row
 
 
-class Kept(NamedTuple):
-    """A snapshot that the disk holds; `file` and `answers` are relative to the node's folder."""
+class StoredSnapshot(NamedTuple):
+    """A snapshot on disk; `file` and `answers` are relative to the node's folder."""
 
     barrier: int
     executor: str
@@ -40,17 +40,17 @@ class _Task(NamedTuple):
     barrier: int
     executor: str
     snapshot: Snapshot
-    settled: Sequence[Settled]
+    settled: Sequence[AnswerRows]
 
 
 class StateStore:
-    """The snapshots of one run on one node, as one worker sees them."""
+    """The snapshots and answers of one run on one node, as one worker uses them."""
 
     def __init__(self, folder: Path, run: str) -> None:
-        """`folder` is the node's; nothing is made before the first snapshot."""
+        """Open the store in the node's `folder`; nothing is created before the first snapshot."""
         self._node, self._run = folder, NodeFolder(folder).run(run)
         self._tasks: SimpleQueue[_Task | int | None] = SimpleQueue()
-        self._done: deque[Kept | BaseException] = deque()
+        self._done: deque[StoredSnapshot | BaseException] = deque()
         self.waker, self._wake = socket.socketpair()
         self.waker.setblocking(False)
         self._wake.setblocking(False)
@@ -66,27 +66,27 @@ class StateStore:
         except RunError as fault:
             raise RunError(f"{path} is {fault}") from None
 
-    def keep(self, barrier: int, executor: str, snapshot: Snapshot, settled: Sequence[Settled] = ()) -> None:
-        """See `interfaces.Store.keep`."""
+    def save(self, barrier: int, executor: str, snapshot: Snapshot, settled: Sequence[AnswerRows] = ()) -> None:
+        """See `interfaces.Store.save`."""
         self._put(_Task(barrier, executor, snapshot, settled))
 
-    def forget(self, before: int) -> None:
-        """See `interfaces.Store.forget`."""
+    def delete_before(self, before: int) -> None:
+        """See `interfaces.Store.delete_before`."""
         self._put(before)
 
-    def write_answer(self, executor: str, answer: Settled) -> Mapping[str, tuple[str, ...]]:
+    def write_answer(self, executor: str, answer: AnswerRows) -> Mapping[str, tuple[str, ...]]:
         """See `interfaces.Store.write_answer`."""
         return self._write_rows(f"{answer.table}-{executor}", executor, answer)
 
-    def done(self) -> list[Kept]:
-        """What has been stored since the last call.
+    def done(self) -> list[StoredSnapshot]:
+        """Return the snapshots stored since the last call.
 
         Raises:
-            RunError: something could not be.
+            RunError: one could not be stored.
         """
         with suppress(BlockingIOError):
             self.waker.recv(4096)
-        found: list[Kept] = []
+        found: list[StoredSnapshot] = []
         while self._done:
             kept = self._done.popleft()
             if isinstance(kept, BaseException):
@@ -96,7 +96,7 @@ class StateStore:
         return found
 
     def close(self) -> None:
-        """End the thread, after what it has been given."""
+        """Finish all pending work and end the thread."""
         if self._thread is not None:
             self._tasks.put(None)
             self._thread.join()
@@ -116,12 +116,12 @@ class StateStore:
                     self._remove(task)
                     continue
                 self._done.append(self._write(task))
-            except BaseException as fault:  # noqa: BLE001 - without this thread a checkpoint would wait for ever
+            except BaseException as fault:  # noqa: BLE001 - if this thread ended, checkpoints would never complete
                 self._done.append(fault)
             with suppress(BlockingIOError):
                 self._wake.send(b"\0")
 
-    def _write(self, task: _Task) -> Kept:
+    def _write(self, task: _Task) -> StoredSnapshot:
         path = self._run.snapshot(task.barrier, task.executor)
         path.parent.mkdir(parents=True, exist_ok=True)
         pieces = task.snapshot.pieces()
@@ -134,16 +134,16 @@ class StateStore:
                 _sync(self._node / file)
                 _sync((self._node / file).parent)
         size = sum(map(len, pieces))
-        return Kept(task.barrier, task.executor, self._below(path), size, task.snapshot.position, answers)
+        return StoredSnapshot(task.barrier, task.executor, self._below(path), size, task.snapshot.position, answers)
 
     def _remove(self, before: int) -> None:
-        """Other workers of this node may be at it, too."""
+        """Delete snapshots at lower barriers; other workers of this node may delete them at the same time."""
         checkpoints = self._run.checkpoint(before).parent
         for folder in checkpoints.iterdir() if checkpoints.is_dir() else ():
             if folder.name.isdecimal() and int(folder.name) < before:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _write_rows(self, name: str, executor: str, answer: Settled) -> Mapping[str, tuple[str, ...]]:
+    def _write_rows(self, name: str, executor: str, answer: AnswerRows) -> Mapping[str, tuple[str, ...]]:
         path = self._run.answers / f"{file_name(name)}.arrow"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_rows(path, executor, answer.schema, answer.rows)
@@ -154,7 +154,7 @@ class StateStore:
 
 
 def _write_synced(path: Path, pieces: Sequence[bytes]) -> None:
-    """Write a file so that it is there whole or not at all, whatever happens."""
+    """Write a file atomically and sync it, so that it is complete or absent even after a crash."""
     beside = path.with_name(f".{path.name}.new")
     with beside.open("wb") as file:
         file.writelines(pieces)
@@ -176,12 +176,12 @@ _ARROW = {"int": pa.int64(), "float": pa.float64(), "str": pa.string(), "bytes":
 
 
 def schema_of(fields: Mapping[str, str]) -> pa.Schema:
-    """The columns of an answer with these fields: name -> type, as `Bolt.answer_schema` has them."""
+    """Return the columns of an answer with these fields: name -> type, as in `Bolt.answer_schema`."""
     return pa.schema([pa.field(name, _ARROW[kind]) for name, kind in fields.items()])
 
 
 def write_rows(path: Path, executor: str, fields: Mapping[str, str], rows: Sequence[Row]) -> None:
-    """Write rows as an Arrow file, which is there whole or not at all.
+    """Write rows as an Arrow file, atomically.
 
     Raises:
         RunError: the rows do not follow the answer's schema.
@@ -192,7 +192,7 @@ def write_rows(path: Path, executor: str, fields: Mapping[str, str], rows: Seque
         columns = list(zip(*rows, strict=True)) or [() for _ in schema]
         arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     except BaseException as fault:
-        # Rows and schema are an operator's: anything may come of them.
+        # Rows and schema come from an operator and may raise anything.
         what = fault if isinstance(fault, ValueError) else f"{type(fault).__name__}: {fault}"
         raise RunError(f"{executor}: the answer does not follow {fields}: {what}") from fault
     beside = path.with_name(f".{path.name}.new")

@@ -1,16 +1,18 @@
-"""A worker in one start of the topology: its share, with sockets, disk and clock around it.
+"""A worker in one epoch: its tasks, with sockets, disk and clock.
 
-    Start, or Grow -> build the share, restore it, listen   -> Listening
+    Start, or Grow -> create tasks, restore them, listen    -> Listening
     Connect        -> link to all peers                     -> Connected
     Go             -> sources start at a given time         -> Progress every second, Exhausted
-    Prepare, Cut   -> a barrier goes through                -> Ready, Stored, Moved, Passed
+    Prepare, Cut   -> a barrier passes                      -> Ready, Stored, Moved, Passed
     Stop           -> sources end, the topology drains      -> Stopped, Drained, with positions and answers
     Finish         -> close and exit
 
-When a link breaks the worker says so (Lost) and stands still, until it is started again with the next epoch or ended.
-The folder in `Welcome` is the node's: prepared inputs lie in `inputs/`, traces, snapshots and answers go to `<run>/`.
+When a link breaks, the worker reports it (Lost) and halts until the next epoch starts or the worker is ended. The
+folder in `Welcome` is the node's: prepared inputs are in `inputs/`; traces, snapshots and answers go to `<run>/`.
 """
 
+import ctypes
+import gc
 import os
 import selectors
 import socket
@@ -35,7 +37,7 @@ from agents.protocol import (
     Welcome,
 )
 from agents.trace import TraceWriter
-from agents.worker.channels.channel import Ager
+from agents.worker.channels.channel import FlushTimer
 from agents.worker.process.event_loop import EventLoop
 from agents.worker.process.metrics_reporter import MetricsReporter
 from agents.worker.process.state_store import StateStore
@@ -44,9 +46,16 @@ from agents.worker.wire.link import Link, LinkError
 from agents.worker.wire.mesh import Mesh
 from workloads.registry import load_workload
 
+_PR_SET_TIMERSLACK = 29
+_PR_SET_PTRACER = 0x59616D61
+_TIMER_SLACK_NS = 1_000
+_GC_THRESHOLDS = (100_000, 20, 100)
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT_BYTES = 16 * 1024 * 1024
+
 
 class Links:
-    """The links of one worker, as its share sees them."""
+    """The links of one worker, by peer; see `interfaces.Network`."""
 
     def __init__(self, mesh: Mesh, epoch: int, addresses: Mapping[str, str]) -> None:
         self._mesh, self._epoch, self._addresses = mesh, epoch, addresses
@@ -74,7 +83,7 @@ class Links:
 
     @property
     def backlog(self) -> bool:
-        """Whether some link has not written everything."""
+        """Whether some link has unwritten bytes."""
         return any(link.backlog for link in self.by_peer.values())
 
 
@@ -95,17 +104,17 @@ class Worker:
         selector: selectors.BaseSelector,
         send: Callable[[Message], None],
     ) -> None:
-        """Build everything, and say that it listens.
+        """Create everything, and report that the worker listens.
 
         Raises:
-            RunError: something cannot be opened, restored or bound.
+            RunError: an operator, snapshot or data port cannot be opened.
         """
         spec = command.spec
         self.epoch, self.slot = spec.epoch, welcome.slot
         self._send, self._selector = send, selector
         folder = Path(welcome.folder)
         place = Place(welcome.node, welcome.slot)
-        ager = self._ager = Ager()
+        flush_timer = self._flush_timer = FlushTimer()
         me = spec.workers.index(place) if place in spec.workers else -1
         self._mesh = Mesh(
             selector,
@@ -120,56 +129,56 @@ class Worker:
         self._links = Links(self._mesh, spec.epoch, spec.addresses)
         self._store = StateStore(folder, spec.run)
         selector.register(self._store.waker, selectors.EVENT_READ, self._on_stored)
-        self._share = EpochTasks(
+        self._tasks = EpochTasks(
             spec,
             place,
             load_workload(spec.workload, spec.params).operator,
             {entry.name: str(folder / "inputs" / entry.file) for entry in spec.inputs},
-            ager,
+            flush_timer,
             self._links,
             self._store,
             MonotonicClocks(),
-            self._say,
+            self._send_after_flush,
         )
         self._traces = TraceWriter(folder / spec.run / "traces", spec.run, welcome.node, welcome.slot)
-        self._reporter = MetricsReporter(self._share, self._traces, welcome.slot)
-        self.loop = EventLoop(selector, self._share, ager, self._report, self._on_lost, self._after_turns)
-        self._said_connected = False
+        self._reporter = MetricsReporter(self._tasks, self._traces, welcome.slot)
+        self.loop = EventLoop(selector, self._tasks, flush_timer, self._report, self._on_lost, self._after_turns)
+        self._connected_sent = False
         send(Listening(epoch=self.epoch, slot=self.slot, pid=os.getpid(), port=self._mesh.port))
         if isinstance(command, Grow):
-            # Nobody has channels to here yet; links come with the barrier that moves executors here.
+            # No channel leads here yet; links are made at the barrier that moves executors here.
             self._connect({})
-            self._share.start(command.at_ns, command.offset_ns, command.seen)
+            self._tasks.start(command.at_ns, command.offset_ns, command.seen)
 
-    def obey(self, command: protocol.Command) -> None:
-        """Act on one command of the agent; what belongs to another epoch is ignored."""
+    def handle_command(self, command: protocol.Command) -> None:
+        """Handle one command of the agent; commands of other epochs are ignored."""
         if getattr(command, "epoch", self.epoch) != self.epoch:
             return
         match command:
             case Connect(ports=ports):
                 self._connect(ports)
             case Mark(kind=kind):
-                self._traces.add("event", self._ager.now_ns, kind, "", None, None)
-                self._report(self._ager.now_ns)
+                self._traces.add("event", self._flush_timer.now_ns, kind, "", None, None)
+                self._report(self._flush_timer.now_ns)
             case Finish():
                 self.loop.stopped = True
             case _:
-                self._share.obey(command)
+                self._tasks.handle_command(command)
 
     def close(self) -> None:
         """Close operators, links, traces and the disk."""
         self.loop.close()
         self._mesh.close()
-        self._reporter.refused(self._ager.now_ns, self._mesh.refused)
+        self._reporter.report_rejected(self._flush_timer.now_ns, self._mesh.rejected)
         for link in self._links.by_peer.values():
             link.close()
         self._selector.unregister(self._store.waker)
         self._store.close()
-        self._share.close()
+        self._tasks.close()
         self._traces.close()
 
     def _connect(self, ports: Mapping[str, int]) -> None:
-        self._share.connect(ports)
+        self._tasks.connect(ports)
         self._linked()
 
     def _on_link(self, peer: int, sock: socket.socket, first_bytes: bytes) -> None:
@@ -179,45 +188,61 @@ class Worker:
         self._linked()
 
     def _linked(self) -> None:
-        self._share.linked()
-        if self._share.connected and not self._said_connected:
-            self._said_connected = True
+        self._tasks.linked()
+        if self._tasks.connected and not self._connected_sent:
+            self._connected_sent = True
             self._send(protocol.Connected(epoch=self.epoch, slot=self.slot))
 
     def _after_turns(self) -> None:
-        """Finish when all is over."""
-        if self._share.is_over and not self._links.backlog:
-            self._report(self._ager.now_ns)
-            self._share.finish()
+        """Finish once everything has drained."""
+        if self._tasks.is_over and not self._links.backlog:
+            self._report(self._flush_timer.now_ns)
+            self._tasks.finish()
 
     def _on_lost(self, link: Link, fault: LinkError) -> None:
-        # Peers close when all is drained; the first to finish is no loss to the others.
-        if not self._share.drained:
+        # Peers close their links after draining, which is no failure.
+        if not self._tasks.drained:
             self._lost(link.peer, str(fault))
 
     def _lost(self, peer: int, reason: str) -> None:
         self.loop.halted = True
-        place = self._share.place_of(peer)
+        place = self._tasks.place_of(peer)
         self._send(Lost(epoch=self.epoch, slot=self.slot, peer=place, reason=reason))
 
     def _on_stored(self, _mask: int) -> None:
         for kept in self._store.done():
-            self._share.stored(*kept)
+            self._tasks.stored(*kept)
 
-    def _say(self, message: Message) -> None:
+    def _send_after_flush(self, message: Message) -> None:
         if isinstance(message, Passed | Stopped):
-            # What came before a checkpoint is never emitted again, and what came before a stop is counted as replayed
-            # if it is: it must stand in the traces, whoever dies after it.
+            # Rows before a checkpoint are never emitted again, and rows before a stop count as replays if they are. So
+            # they must be in the traces, even if a worker dies afterwards.
             self._report(time.monotonic_ns())
         self._send(message)
 
     def _report(self, now_ns: int) -> None:
         self._mesh.expire(now_ns / 1e9)
         self._send(self._reporter.report(now_ns))
-        self._reporter.refused(now_ns, self._mesh.refused)
+        self._reporter.report_rejected(now_ns, self._mesh.rejected)
         self._traces.flush()
 
 
-def failed(epoch: int, slot: int, fault: Exception) -> Failed:
-    """What a worker says before it gives up."""
+def failure_report(epoch: int, slot: int, fault: Exception) -> Failed:
+    """Return the report of an error that ends the worker."""
     return Failed(epoch=epoch, slot=slot, reason=str(fault) or type(fault).__name__)
+
+
+def tune_process() -> None:
+    """Set this process's timers, memory allocator and garbage collector for moving batches of rows."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_TIMERSLACK, _TIMER_SLACK_NS)
+    # Where the kernel lets only ancestors trace a process (Yama), the agent's other children (py-spy) may do so too.
+    libc.prctl(_PR_SET_PTRACER, os.getppid(), 0, 0, 0)
+    if hasattr(libc, "mallopt"):
+        # Keep the memory of a batch of large fields for the next batch. By default glibc returns it to the kernel each
+        # time, and half of the receiver's CPU time is page faults.
+        libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+        libc.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES // 4)
+    # Rows are tuples of plain values, which never form cycles. With default thresholds the collector traverses every
+    # batch in flight, which takes a seventh of the CPU time of word count.
+    gc.set_threshold(*_GC_THRESHOLDS)

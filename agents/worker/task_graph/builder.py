@@ -1,10 +1,10 @@
-"""Making executors and their channels from a plan."""
+"""Creation of executors and their channels from a plan."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from agents.worker.channels.channel import Ager, ChannelId, Incoming, Outgoing, window
-from agents.worker.channels.gated import Counted, Gated, GatedLocal, GatedRemote, GatedRouter, Pool
+from agents.worker.channels.channel import ChannelId, FlushTimer, Incoming, Outgoing, window
+from agents.worker.channels.gated import CountingInbox, Gated, GatedLocal, GatedRemote, GatedRouter, Pool
 from agents.worker.channels.groupings import Grouping, Router, Shuffle, grouping_of
 from agents.worker.channels.input_gate import InputGate
 from agents.worker.channels.local import LocalOutgoing, local_channel
@@ -26,11 +26,11 @@ from workloads.topology import ACKER
 
 
 class _Idle(Bolt):
-    """Storm's acker: placed and counted, without work, because exactness comes from barriers, not from acks."""
+    """Storm's acker: placed and counted, but idle, because barriers rather than acks make results exact."""
 
 
 class Ends(NamedTuple):
-    """Those ends of a channel that are in this worker; `peer` is the worker of the other one."""
+    """The ends of a channel that are in this worker; `peer` is the worker of the other end."""
 
     outgoing: Outgoing | None
     incoming: Incoming | None
@@ -38,7 +38,7 @@ class Ends(NamedTuple):
 
 
 class GraphBuilder:
-    """Makes what one worker needs.
+    """Creates the executors and channel ends of one worker.
 
     Attributes:
         me: number of the worker.
@@ -48,45 +48,47 @@ class GraphBuilder:
         self,
         me: int,
         wire: Callable[[int], Wire],
-        ager: Ager,
+        flush_timer: FlushTimer,
         operator: Callable[[str], Operator],
         rate: Rate,
         inputs: Mapping[str, str],
         slots: TimeSlots | None = None,
     ) -> None:
-        """Know how.
+        """Create a builder.
 
         Args:
             me: number of this worker.
-            wire: gives the link to another worker, by number.
-            ager: the loop's clock of waiting batches.
-            operator: makes a new operator for a component.
+            wire: returns the link to another worker, by number.
+            flush_timer: of the worker's channels.
+            operator: creates a new operator for a component.
             rate: of the sources.
-            inputs: prepared input files by name, local paths.
-            slots: the worker's part in the time slots of a run with gates.
+            inputs: local paths of prepared input files, by name.
+            slots: the worker's time slots in a run with gates.
         """
         self.me = me
-        self._wire, self._ager, self._operator = wire, ager, operator
+        self._wire, self._flush_timer, self._operator = wire, flush_timer, operator
         self._rate, self._inputs = rate, inputs
         self._slots = slots
 
     def concerns(self, plan: RunPlan, channel: ChannelPlan) -> bool:
-        """Whether an end of the channel is here."""
+        """Whether an end of the channel is in this worker."""
         return self.me in (plan.worker[channel.sender], plan.worker[channel.receiver])
 
     def ends(self, plan: RunPlan, channel: ChannelPlan, inputs: InputGate | None) -> Ends:
-        """The ends of a channel that are here; `inputs` are those of its receiver, if that is here."""
+        """Create the ends of a channel that are here; `inputs` are the receiver's, if that is in this worker."""
         sender, receiver = plan.worker[channel.sender], plan.worker[channel.receiver]
         names = (plan.executors[channel.sender].component, plan.streams[channel.stream][1])
         size = window(plan.fan_in[channel.receiver])
         local, remote = (LocalOutgoing, RemoteOutgoing) if self._slots is None else (GatedLocal, GatedRemote)
         if inputs is None:
             codec = Codec(plan.schema(channel.stream))
-            outgoing = remote(channel.id, receiver, size, self._ager, codec, plan.spec.epoch, self._wire(receiver))
+            outgoing = remote(
+                channel.id, receiver, size, self._flush_timer, codec, plan.spec.epoch, self._wire(receiver)
+            )
             return Ends(self._gated(outgoing), None, receiver)
-        inbox = inputs if self._slots is None else Counted(inputs, self._slots.arrived)
+        inbox = inputs if self._slots is None else CountingInbox(inputs, self._slots.arrived)
         if sender == receiver:
-            both = local_channel(channel.id, self.me, names, inbox, size, self._ager, local)
+            both = local_channel(channel.id, self.me, names, inbox, size, self._flush_timer, local)
             return Ends(self._gated(both[0]), both[1], self.me)
         codec = Codec(plan.schema(channel.stream))
         incoming = RemoteIncoming(channel.id, names, inbox, size, codec, plan.spec.epoch, self._wire(sender))
@@ -98,7 +100,7 @@ class GraphBuilder:
         return outgoing
 
     def router(self, plan: RunPlan, number: int, outgoing: Mapping[ChannelId, Outgoing]) -> Router:
-        """The groupings of an executor over its channels."""
+        """Create the router of an executor over its channels."""
         executor = plan.executors[number]
         declared = plan.topology.component[executor.component].outputs or {}
         streams: dict[str, list[Grouping]] = {stream: [] for stream in declared}
@@ -111,7 +113,7 @@ class GraphBuilder:
             if source.id == executor.component:
                 mine = by_entry.get((entry, destination.id))
                 if mine is None:
-                    # No record can reach this executor, so that it will never emit.
+                    # No record can reach this executor, so it never emits.
                     continue
                 shuffle = Shuffle if self._slots is None else Pool
                 combine = self._combine(destination.id) if entry.grouping == "fields" else None
@@ -125,7 +127,7 @@ class GraphBuilder:
         return operator.combine if isinstance(operator, Combining) else None
 
     def executor(self, plan: RunPlan, number: int, router: Router, inputs: InputGate | None) -> RunningExecutor:
-        """Make and open an executor; `inputs` is None for a spout.
+        """Create and open an executor; `inputs` is None for a spout.
 
         Raises:
             RunError: its operator is of the wrong kind or cannot be opened.
@@ -147,13 +149,13 @@ class GraphBuilder:
             place = raised_at(fault, type(operator))
             raise RunError(f"{executor.name} cannot be opened: {type(fault).__name__}: {fault} ({place})") from fault
         if inputs is None and isinstance(operator, Spout):
-            # One schedule for all sources, whatever components they belong to: a rate is their total.
+            # One schedule for the sources of all components, because the rate is their total.
             sources = [at for at in range(len(plan.executors)) if not plan.is_bolt(at)]
             clock = source_clock(self._rate, operator, sources.index(number), len(sources), plan.spec.seed)
             seed = mix(plan.spec.seed ^ mix(number))
             peak = self._rate.peak_per_s
-            share = None if peak is None else peak / len(sources)
-            spout = SpoutExecutor(number, executor, operator, router, clock, seed, share)
+            peak_per_source = None if peak is None else peak / len(sources)
+            spout = SpoutExecutor(number, executor, operator, router, clock, seed, peak_per_source)
             spout.until = plan.spec.until.get(executor.name)
             return spout
         if inputs is not None and isinstance(operator, Bolt):
@@ -163,8 +165,8 @@ class GraphBuilder:
         raise RunError(f"{executor.component}: {type(operator).__name__} is no {component.kind.title()}")
 
 
-def assemble(plan: RunPlan, graph: GraphBuilder) -> TaskRegistry:
-    """Make and open everything that runs in a worker.
+def build_registry(plan: RunPlan, graph: GraphBuilder) -> TaskRegistry:
+    """Create and open all executors of a worker and its ends of channels.
 
     Raises:
         RunError: an operator is of the wrong kind or cannot be opened.

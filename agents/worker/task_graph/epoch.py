@@ -1,12 +1,11 @@
-"""A worker's share of one start of the topology: its executors, and its part in barriers; without I/O.
+"""The tasks of one worker in one epoch: its executors, and its part in barriers; without I/O.
 
-What it needs of the world is handed in: links to other workers, a place to store snapshots, a clock, and somebody who
-takes its reports. It is told what the controller says (`obey`), what other workers send (`take`) and what the disk has
-done (`stored`); whoever drives it gives its executors their turns and calls `after_turns`.
+Links to other workers, storage for snapshots, clocks and the receiver of reports are passed in. The caller passes on
+commands of the controller (`handle_command`), frames of other workers (`take`) and stored snapshots (`stored`), gives
+the executors their turns, and calls `after_turns`.
 """
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from itertools import chain
 from struct import Struct
 
@@ -29,13 +28,13 @@ from agents.protocol import (
     Stored,
     TimeSlot,
 )
-from agents.worker.channels.channel import Ager
+from agents.worker.channels.channel import FlushTimer
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.executor import RunningExecutor
 from agents.worker.executors.snapshot import Snapshot
 from agents.worker.executors.spout import SpoutExecutor
-from agents.worker.task_graph.builder import GraphBuilder, assemble
-from agents.worker.task_graph.interfaces import Clocks, Network, Settled, Store
+from agents.worker.task_graph.builder import GraphBuilder, build_registry
+from agents.worker.task_graph.interfaces import AnswerRows, Clocks, Network, Store
 from agents.worker.task_graph.migration import Migration
 from agents.worker.task_graph.plan import RunPlan
 from agents.worker.task_graph.time_slots import TimeSlots
@@ -45,21 +44,21 @@ from workloads.operators import Operator
 from workloads.rates import rate_of
 
 _MOVED = Struct("<qq")
-"""Before a moved executor's snapshot: when its last work ended and the CPU time spent on it, both in ns."""
+"""Header of a moved executor's state: end of its last work, and the CPU time of the snapshot, both in ns."""
 
 
-class _Passage:
-    """A barrier from `Prepare` until all executors here have passed it."""
+class _PendingBarrier:
+    """A barrier from `Prepare` until all executors of this worker have passed it."""
 
-    def __init__(self, prepare: Prepare, plan: RunPlan, rewiring: Migration | None, waiting: set[int]) -> None:
+    def __init__(self, prepare: Prepare, plan: RunPlan, migration: Migration | None, waiting: set[int]) -> None:
         self.number, self.store = prepare.barrier, prepare.store
-        self.plan, self.rewiring, self.waiting = plan, rewiring, waiting
-        self.arriving: dict[int, bytearray] = {number: bytearray() for number in rewiring.arriving} if rewiring else {}
+        self.plan, self.migration, self.waiting = plan, migration, waiting
+        self.arriving: dict[int, bytearray] = {at: bytearray() for at in migration.arriving} if migration else {}
         self.ready = self.cut = False
 
 
 class EpochTasks:
-    """What one worker has of one epoch."""
+    """The tasks of one worker in one epoch."""
 
     def __init__(
         self,
@@ -67,16 +66,16 @@ class EpochTasks:
         place: Place,
         operator: Callable[[str], Operator],
         inputs: Mapping[str, str],
-        ager: Ager,
+        flush_timer: FlushTimer,
         network: Network,
         store: Store,
         clocks: Clocks,
         send: Callable[[Message], None],
     ) -> None:
-        """Make and open everything that runs at `place`, and restore it when the spec says so.
+        """Create and open the executors at `place`, and restore them from a checkpoint if the spec has one.
 
         Raises:
-            RunError: something cannot be opened or restored.
+            RunError: an executor cannot be opened or restored.
         """
         self.plan = RunPlan(spec)
         self.epoch, self._place = spec.epoch, place
@@ -85,13 +84,14 @@ class EpochTasks:
         self.me = self.plan.places.index(place)
         self._network, self._store, self._clocks, self._send = network, store, clocks, send
         self._slots = TimeSlots(spec.gates, self.plan, place, clocks.now_ns) if spec.gates is not None else None
-        self._graph = GraphBuilder(self.me, network.wire, ager, operator, rate_of(spec.rate), inputs, self._slots)
-        self.registry = assemble(self.plan, self._graph)
+        rate = rate_of(spec.rate)
+        self._graph = GraphBuilder(self.me, network.wire, flush_timer, operator, rate, inputs, self._slots)
+        self.registry = build_registry(self.plan, self._graph)
         for running in self.registry.executors:
             running.on_barrier = self._on_barrier
             if spec.restore:
                 running.restore(store.read(spec.restore, running.executor.name))
-        self._passage: _Passage | None = None
+        self._pending: _PendingBarrier | None = None
         self._start_ns: int | None = None
         self._seen: Mapping[str, int] = {}
         self._ahead_ns = 0
@@ -100,11 +100,11 @@ class EpochTasks:
         self._stop: Stop | None = None
         self._stopped = self._exhausted = self.drained = False
 
-    def obey(self, command: Message) -> None:
-        """Act on a command that belongs to this epoch.
+    def handle_command(self, command: Message) -> None:
+        """Handle a command of this epoch.
 
         Raises:
-            RunError: it makes no sense here.
+            RunError: the command is not for workers.
         """
         match command:
             case Go(at_ns=at_ns, offset_ns=offset_ns, seen=seen):
@@ -118,7 +118,7 @@ class EpochTasks:
             case Abandon(barrier=barrier):
                 self._abandon(barrier)
             case TimeSlot(number=number) if self._slots is not None:
-                self._slots.begin(number, self.registry, lambda worker: self.place_of(worker).node)
+                self._slots.open(number, self.registry, lambda worker: self.place_of(worker).node)
             case Stop():
                 self._stop = command
                 for spout in self.registry.spouts:
@@ -127,7 +127,7 @@ class EpochTasks:
                 raise RunError(f"a worker cannot act on {type(command).__name__} now")
 
     def start(self, at_ns: int, offset_ns: int = 0, seen: Mapping[str, int] = {}) -> None:
-        """The sources start, as `Go` says."""
+        """Start the sources; arguments as in `Go`."""
         self._start_ns, self._seen = at_ns, seen
         self._set_clock(offset_ns)
         for spout in self.registry.spouts:
@@ -144,32 +144,32 @@ class EpochTasks:
         self._network.connect(self.plan.peers(self.me), self.plan.places, ports)
 
     def linked(self) -> None:
-        """There may be new links."""
+        """Check whether all links are connected now."""
         self.connected = self._wanted and (self.connected or self._network.complete)
-        self._tell_ready()
+        self._report_ready()
 
     def place_of(self, worker: int) -> Place:
-        """Where a worker is."""
+        """Return the place of a worker."""
         return self._places[worker]
 
     def take(self, received: frame.Frame, peer: int) -> None:
-        """Take a frame of another worker.
+        """Handle a frame from another worker.
 
         Raises:
-            FrameError, CodecError: it does not belong here.
+            FrameError, CodecError: it is not valid here.
         """
         if received.kind == frame.STATE:
             self._take_state(received, peer)
         else:
-            if received.kind == frame.BARRIER and (self._passage is None or self._passage.number != received.count):
-                # Its channel would wait for it for ever.
+            if received.kind == frame.BARRIER and (self._pending is None or self._pending.number != received.count):
+                # Its channel would be blocked forever.
                 raise frame.FrameError(f"barrier {received.count}, which has not been prepared here")
             self.registry.take(received, peer)
 
     def after_turns(self) -> None:
-        """Tell the controller what the last turns brought about."""
-        if self._passage is not None:
-            self._after_barrier(self._passage)
+        """Report the results of the last turns to the controller."""
+        if self._pending is not None:
+            self._after_barrier(self._pending)
         spouts = self.registry.spouts
         if not self._exhausted and spouts and all(spout.exhausted for spout in spouts):
             self._exhausted = True
@@ -184,25 +184,21 @@ class EpochTasks:
 
     @property
     def is_over(self) -> bool:
-        """Whether everything here has ended and left; a worker without executors is over when the sources stop."""
-        if self.drained or self._passage is not None:
+        """Whether all executors have ended and drained; a worker without executors is over when the sources stop."""
+        if self.drained or self._pending is not None:
             return False
         return self.registry.drained and (self._stop is not None or bool(self.registry.executors))
 
     def finish(self) -> None:
-        """Write the answers and say that all is drained."""
+        """Write the answers and report that this worker has drained."""
         self.drained = True
         answers: dict[str, tuple[str, ...]] = {}
         for bolt in self.registry.bolts:
-            for answer in _settled(bolt, last=True):
+            for answer in _answer_rows(bolt, last=True):
                 for table, paths in self._store.write_answer(bolt.executor.name, answer).items():
                     answers[table] = (*answers.get(table, ()), *paths)
         slot = self._place.slot
         self._send(Drained(epoch=self.epoch, slot=slot, positions=self.positions, answers=answers))
-
-    @cached_property
-    def _spout_names(self) -> frozenset[str]:
-        return frozenset(e.name for at, e in enumerate(self.plan.executors) if not self.plan.is_bolt(at))
 
     @property
     def positions(self) -> dict[str, int]:
@@ -211,7 +207,7 @@ class EpochTasks:
 
     def close(self) -> None:
         """Close all operators."""
-        arriving = self._passage.rewiring.arriving.values() if self._passage and self._passage.rewiring else ()
+        arriving = self._pending.migration.arriving.values() if self._pending and self._pending.migration else ()
         for running in chain(self.registry.executors, arriving):
             running.operator.close()
 
@@ -220,89 +216,89 @@ class EpochTasks:
     def _prepare(self, prepare: Prepare) -> None:
         self._places = prepare.workers or self._places
         if prepare.complete:
-            self._store.forget(prepare.complete)
-        refused = self._reason_against(prepare)
+            self._store.delete_before(prepare.complete)
+        refused = self._refusal_reason(prepare)
         if not refused:
-            plan, rewiring = self.plan, None
+            plan, migration = self.plan, None
             try:
                 if prepare.moves:
                     plan = self.plan.moved(prepare.moves, self._places)
-                    rewiring = Migration(self.plan, plan, self.registry, self._graph)
+                    migration = Migration(self.plan, plan, self.registry, self._graph)
             except RunError as fault:
                 refused = str(fault)
         if refused:
             slot = self._place.slot
             self._send(Ready(epoch=self.epoch, slot=slot, barrier=prepare.barrier, refused=refused))
             return
-        self._passage = _Passage(prepare, plan, rewiring, set(self.registry.running))
+        self._pending = _PendingBarrier(prepare, plan, migration, set(self.registry.running))
         tick = self._next_tick
         for spout in self.registry.spouts:
             spout.hold(tick)
-        if rewiring is not None:
-            for running in rewiring.arriving.values():
+        if migration is not None:
+            for running in migration.arriving.values():
                 running.on_barrier = self._on_barrier
-            self._network.connect(rewiring.peers - {self.me}, plan.places, prepare.ports)
-        self._tell_ready()
+            self._network.connect(migration.peers - {self.me}, plan.places, prepare.ports)
+        self._report_ready()
 
-    def _reason_against(self, prepare: Prepare) -> str:
-        if self._passage is not None:
-            return f"barrier {self._passage.number} is not over yet"
+    def _refusal_reason(self, prepare: Prepare) -> str:
+        if self._pending is not None:
+            return f"barrier {self._pending.number} is not over yet"
         if not self.connected:
-            return "not all links are there yet"
+            return "not all links are connected yet"
         if self.drained:
-            return "everything here has come to its end"
+            return "all executors have ended"
         if prepare.moves and any(_has_ended(running) for running in self.registry.executors):
-            return "an executor has come to its end, there is nothing to move for"
+            return "an executor has ended, so a move is pointless"
         return ""
 
-    def _tell_ready(self) -> None:
-        passage = self._passage
-        if passage is not None and not passage.ready and self._network.complete:
-            passage.ready = True
+    def _report_ready(self) -> None:
+        pending = self._pending
+        if pending is not None and not pending.ready and self._network.complete:
+            pending.ready = True
             slot = self._place.slot
-            self._send(Ready(epoch=self.epoch, slot=slot, barrier=passage.number, tick=self._next_tick))
+            self._send(Ready(epoch=self.epoch, slot=slot, barrier=pending.number, tick=self._next_tick))
 
     @property
     def _next_tick(self) -> int:
         return max((spout.next_tick for spout in self.registry.spouts), default=0)
 
     def _cut(self, barrier: int, tick: int) -> None:
-        passage = self._passage
-        if passage is None or passage.number != barrier:
+        pending = self._pending
+        if pending is None or pending.number != barrier:
             return
-        passage.cut = True
+        pending.cut = True
         for spout in list(self.registry.spouts):
-            # One that has come by a move, faster than this command, is behind the barrier already.
-            if spout.number in passage.waiting:
+            # A spout that has moved here faster than this command is behind the barrier already.
+            if spout.number in pending.waiting:
                 spout.cut(barrier, tick)
 
     def _abandon(self, barrier: int) -> None:
-        passage = self._passage
-        if passage is None or passage.number != barrier:
+        pending = self._pending
+        if pending is None or pending.number != barrier:
             return
-        self._passage = None
-        if passage.rewiring is not None:
-            passage.rewiring.abandon()
+        self._pending = None
+        if pending.migration is not None:
+            pending.migration.abandon()
         for spout in self.registry.spouts:
             spout.release()
 
     def _on_barrier(self, running: RunningExecutor, number: int) -> None:
-        passage = self._passage
-        if passage is None or passage.number != number or running.number not in passage.waiting:
+        pending = self._pending
+        if pending is None or pending.number != number or running.number not in pending.waiting:
             raise RunError(f"{running.executor.name} met barrier {number}, which has not been prepared here")
-        passage.waiting.discard(running.number)
-        target = passage.rewiring.target(running.number) if passage.rewiring else None
-        if passage.store or target is not None:
+        pending.waiting.discard(running.number)
+        target = pending.migration.target(running.number) if pending.migration else None
+        if pending.store or target is not None:
             cut_ns, began = self._clocks.now_ns(), self._clocks.cpu_ns()
-            settled = _settled(running, last=False) if passage.store and isinstance(running, BoltExecutor) else []
-            # What is settled is no part of the state any more.
+            settled = _answer_rows(running, last=False) if pending.store and isinstance(running, BoltExecutor) else []
+            # Settled answer rows are no longer part of the state.
             snapshot = running.snapshot()
-            if passage.store:
-                self._store.keep(number, running.executor.name, snapshot, settled)
+            if pending.store:
+                self._store.save(number, running.executor.name, snapshot, settled)
             if target is not None:
                 self._hand_over(running, snapshot, target, cut_ns, began)
-        if passage.rewiring is not None:
-            passage.rewiring.passed(running)
+        if pending.migration is not None:
+            pending.migration.passed(running)
         if target is not None:
             running.operator.close()
 
@@ -314,20 +310,21 @@ class EpochTasks:
             wire.write([piece])
 
     def _take_state(self, received: frame.Frame, peer: int) -> None:
-        passage = self._passage
-        gathered = passage.arriving.get(received.sender) if passage is not None else None
-        if passage is None or passage.rewiring is None or gathered is None or self.plan.worker[received.sender] != peer:
-            raise frame.FrameError(f"state of executor {received.sender}, which does not come here")
+        pending = self._pending
+        migration = pending.migration if pending is not None else None
+        gathered = pending.arriving.get(received.sender) if pending is not None else None
+        if pending is None or migration is None or gathered is None or self.plan.worker[received.sender] != peer:
+            raise frame.FrameError(f"state of executor {received.sender}, which does not move here")
         gathered += received.payload
         if not received.flags & frame.LAST:
             return
         if len(gathered) < _MOVED.size:
             raise frame.FrameError(f"state of executor {received.sender} in {len(gathered)} bytes")
-        del passage.arriving[received.sender]
+        del pending.arriving[received.sender]
         began = self._clocks.cpu_ns()
         cut_ns, cpu_ns = _MOVED.unpack_from(gathered)
         state = bytes(gathered[_MOVED.size :])
-        running = passage.rewiring.arrive(received.sender)
+        running = migration.arrive(received.sender)
         running.ahead_ns = self._ahead_ns
         running.restore(Snapshot.read(state))
         if isinstance(running, SpoutExecutor):
@@ -339,7 +336,7 @@ class EpochTasks:
             Moved(
                 epoch=self.epoch,
                 slot=self._place.slot,
-                barrier=passage.number,
+                barrier=pending.number,
                 executor=running.executor.name,
                 state_bytes=len(state),
                 buffered=running.queued if isinstance(running, BoltExecutor) else 0,
@@ -349,18 +346,18 @@ class EpochTasks:
             )
         )
 
-    def _after_barrier(self, passage: _Passage) -> None:
-        """See to executors that end before the barrier comes to them, and to its end."""
-        if passage.cut:
-            for number in list(passage.waiting):
+    def _after_barrier(self, pending: _PendingBarrier) -> None:
+        """Handle executors that end before the barrier reaches them, and the end of the barrier."""
+        if pending.cut:
+            for number in list(pending.waiting):
                 running = self.registry.running[number]
                 if running.ending:
-                    self._on_barrier(running, passage.number)
-        self.registry.let_go()
-        if not passage.cut or passage.waiting or passage.arriving or self.registry.retired:
+                    self._on_barrier(running, pending.number)
+        self.registry.drop_closed()
+        if not pending.cut or pending.waiting or pending.arriving or self.registry.retired:
             return
-        self._passage, self.plan = None, passage.plan
-        self._send(Passed(epoch=self.epoch, slot=self._place.slot, barrier=passage.number))
+        self._pending, self.plan = None, pending.plan
+        self._send(Passed(epoch=self.epoch, slot=self._place.slot, barrier=pending.number))
 
     def stored(
         self,
@@ -371,7 +368,7 @@ class EpochTasks:
         position: int,
         answers: Mapping[str, tuple[str, ...]],
     ) -> None:
-        """The disk holds a snapshot."""
+        """Report a snapshot that is on disk."""
         self._send(
             Stored(
                 epoch=self.epoch,
@@ -380,7 +377,7 @@ class EpochTasks:
                 executor=executor,
                 file=file,
                 nbytes=nbytes,
-                position=position if executor in self._spout_names else None,
+                position=position if executor in self.plan.spouts else None,
                 answers=answers,
             )
         )
@@ -390,12 +387,12 @@ def _has_ended(running: RunningExecutor) -> bool:
     return running.ending and not (isinstance(running, BoltExecutor) and running.idle)
 
 
-def _settled(bolt: BoltExecutor, last: bool) -> list[Settled]:
-    """Rows of a sink's answer that are settled, by table; at the `last` all the rest too, of every table."""
-    found: list[Settled] = []
+def _answer_rows(bolt: BoltExecutor, last: bool) -> list[AnswerRows]:
+    """Return the settled rows of a sink's answer, by table; with `last` also all others, of every table."""
+    found: list[AnswerRows] = []
     with bolt.guarded():
         for table in bolt.bolt.tables():
             rows = [*table.settled(), *(table.answer() if last else ())]
             if rows or last:
-                found.append(Settled(table.answer_table, table.answer_schema, rows))
+                found.append(AnswerRows(table.answer_table, table.answer_schema, rows))
     return found

@@ -1,4 +1,4 @@
-"""What a worker's share is handed of the world: links to other workers, a disk, and clocks."""
+"""The interfaces between a worker's tasks and their environment: links to other workers, a disk, and clocks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -13,57 +13,57 @@ class Network(Protocol):
     """Links to other workers, by number."""
 
     def wire(self, peer: int) -> Wire:
-        """What leads to `peer`; bytes written before there is a connection wait for it."""
+        """Return the link to `peer`; bytes written before it is connected are buffered."""
         ...
 
     def connect(self, peers: set[int], places: Sequence[Place], ports: Mapping[str, int]) -> None:
-        """Want links to these; `places` are all workers by number, `ports` by `node/slot`."""
+        """Request links to `peers`; `places` are all workers by number, `ports` by `node/slot`."""
         ...
 
     @property
     def complete(self) -> bool:
-        """Whether all wanted links are there."""
+        """Whether all requested links are connected."""
         ...
 
 
 class Store(Protocol):
-    """Where snapshots and answers go."""
+    """Storage for snapshots and answers."""
 
     def read(self, barrier: int, executor: str) -> Snapshot:
-        """The snapshot of an executor at a barrier.
+        """Return the snapshot of an executor at a barrier.
 
         Raises:
-            RunError: it is not there, or not whole.
+            RunError: it is missing or incomplete.
         """
         ...
 
-    def keep(self, barrier: int, executor: str, snapshot: Snapshot, settled: "Sequence[Settled]" = ()) -> None:
-        """Store all of it, in the background; whoever drives the share tells it by `stored`."""
+    def save(self, barrier: int, executor: str, snapshot: Snapshot, settled: "Sequence[AnswerRows]" = ()) -> None:
+        """Store a snapshot and settled answer rows in the background; `EpochTasks.stored` is called when done."""
         ...
 
-    def forget(self, before: int) -> None:
-        """Snapshots at lower barriers are not wanted any more."""
+    def delete_before(self, before: int) -> None:
+        """Delete snapshots at lower barriers than `before`."""
         ...
 
-    def write_answer(self, executor: str, answer: "Settled") -> Mapping[str, tuple[str, ...]]:
+    def write_answer(self, executor: str, answer: "AnswerRows") -> Mapping[str, tuple[str, ...]]:
         """Write the last part of an answer now; return its files by table."""
         ...
 
 
-class Settled:
-    """Rows of a sink's answer, with where they belong."""
+class AnswerRows:
+    """Rows of a sink's answer, with their table and schema (field -> type)."""
 
     def __init__(self, table: str, schema: Mapping[str, str], rows: Sequence[Row]) -> None:
         self.table, self.schema, self.rows = table, schema, rows
 
 
 class Clocks(Protocol):
-    """The two clocks that moves are reported by."""
+    """The two clocks in reports about moves."""
 
     def now_ns(self) -> int:
-        """This node's monotonic clock."""
+        """Return this node's monotonic clock."""
         ...
 
     def cpu_ns(self) -> int:
-        """CPU time of this thread."""
+        """Return the CPU time of this thread."""
         ...

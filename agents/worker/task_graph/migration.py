@@ -1,11 +1,12 @@
-"""What a worker changes at the barrier behind which executors have other places.
+"""The changes in one worker at a barrier at which executors move.
 
-Everything new is made ready beside the old when the barrier is prepared; at the barrier every executor changes over by
-itself, the moment it passes.
+New executors and channel ends are created beside the old ones when the barrier is prepared. Each executor switches to
+its new channels when it passes the barrier.
 """
 
 from agents.worker.channels.channel import ChannelId, Incoming, Outgoing
 from agents.worker.channels.input_gate import InputGate
+from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.executor import RunningExecutor
 from agents.worker.task_graph.builder import GraphBuilder
 from agents.worker.task_graph.plan import ChannelPlan, RunPlan
@@ -14,15 +15,15 @@ from inventory.errors import RunError
 
 
 class Migration:
-    """From one plan to the next.
+    """Transition of one worker from one plan to the next.
 
     Attributes:
-        arriving: executors that come here, made and opened, waiting for their state.
-        peers: workers that a link is needed to.
+        arriving: executors that move here; created, opened, and waiting for their state.
+        peers: workers to which a link is needed.
     """
 
     def __init__(self, old: RunPlan, new: RunPlan, registry: TaskRegistry, graph: GraphBuilder) -> None:
-        """Make ready what the new plan needs here.
+        """Create the executors and channel ends that the new plan adds to this worker.
 
         Raises:
             RunError: an operator cannot be opened here.
@@ -71,11 +72,11 @@ class Migration:
             self.peers.add(peer)
 
     def target(self, number: int) -> int | None:
-        """Where an executor of this worker goes; None: it stays."""
+        """Return the worker to which an executor of this worker moves; None: it stays."""
         return self._new.worker[number] if number in self._leaving else None
 
     def passed(self, running: RunningExecutor) -> None:
-        """An executor of this worker has forwarded the barrier: change over what it sends and receives on."""
+        """Switch an executor of this worker, which has forwarded the barrier, to its new channels."""
         number, registry = running.number, self._registry
         if number in self._leaving:
             registry.retire(registry.outgoing_of(number).values())
@@ -83,6 +84,8 @@ class Migration:
             for channel in registry.outgoing_of(number):
                 del registry.outgoing[channel]
             registry.departed.append(registry.remove(number))
+            if isinstance(running, BoltExecutor):
+                running.inputs.leave()
             return
         replaced = {channel: end for channel, end in self._outgoing.items() if channel.sender == number}
         if replaced:
@@ -91,7 +94,7 @@ class Migration:
             running.router = self._graph.router(self._new, number, registry.outgoing)
         for channel, end in self._incoming.items():
             if channel.receiver == number:
-                # Its inputs have let go of the old end as they met the barrier.
+                # Its input gate closed the old end at the barrier.
                 registry.forget([registry.incoming[channel]])
                 registry.incoming[channel] = end
 
@@ -102,7 +105,7 @@ class Migration:
         self._registry.forget(ends.values())
 
     def arrive(self, number: int) -> RunningExecutor:
-        """The state of an executor is here: it belongs to this worker from now on."""
+        """Add an executor whose state has arrived to this worker."""
         running = self.arriving.pop(number)
         self._registry.outgoing |= {c: end for c, end in self._outgoing.items() if c.sender == number}
         self._registry.incoming |= {c: end for c, end in self._incoming.items() if c.receiver == number}
@@ -111,9 +114,13 @@ class Migration:
         return running
 
     def abandon(self) -> None:
-        """The barrier does not come."""
+        """Discard the new executors and channel ends, because the barrier was abandoned."""
         self._registry.forget([*self._outgoing.values(), *self._incoming.values()])
         for bolt in self._registry.bolts:
-            bolt.inputs.keep()
+            bolt.inputs.cancel_replacements()
+        for end in self._incoming.values():
+            end.drop()
         for running in self.arriving.values():
+            if isinstance(running, BoltExecutor):
+                running.inputs.leave()
             running.operator.close()

@@ -1,4 +1,4 @@
-"""A run as every worker sees it: numbers for executors, streams and places, and the channels between them.
+"""The plan of a run: numbers for executors, streams and workers, and the channels between them.
 
 All workers derive the same plan from the same `RunSpec`, so that numbers in frames need no negotiation.
 """
@@ -20,14 +20,14 @@ Hop = Literal["intra_worker", "inter_worker", "inter_node"]
 
 
 def hop(worker: Place, other: Place) -> Hop:
-    """What lies between two workers."""
+    """Return the kind of hop between two workers."""
     if worker == other:
         return "intra_worker"
     return "inter_worker" if worker.node == other.node else "inter_node"
 
 
 class ChannelPlan(NamedTuple):
-    """From one executor to another on one stream; executors and stream by number."""
+    """A channel from one executor to another on one stream; executors and stream by number."""
 
     sender: int
     receiver: int
@@ -36,12 +36,16 @@ class ChannelPlan(NamedTuple):
 
     @property
     def id(self) -> ChannelId:
-        """What names it."""
+        """Identity of the channel."""
         return ChannelId(self.sender, self.receiver, self.stream)
 
 
 class RunPlan:
-    """Derived views of a `RunSpec`."""
+    """Derived views of a `RunSpec`.
+
+    Every move makes a new one. Its tuples are made from lists: one that is made from a generator shrinks as it is done,
+    and each of those leaves a free block more in CPython's store of tuples.
+    """
 
     def __init__(self, spec: RunSpec) -> None:
         self.spec = spec
@@ -50,12 +54,12 @@ class RunPlan:
         given = [(entry.component, entry.index) for entry in spec.executors]
         if given != [tuple(executor) for executor in self.executors]:
             raise RunError(f"run {spec.run}: the executors placed are not those of topology {self.topology.id!r}")
-        self.place: tuple[Place, ...] = tuple(entry.place for entry in spec.executors)
+        self.place: tuple[Place, ...] = tuple([entry.place for entry in spec.executors])
         # A worker's number is its position here.
         self.places: tuple[Place, ...] = spec.workers
-        strangers = set(self.place) - set(self.places)
-        if strangers:
-            raise RunError(f"run {spec.run}: executors are placed on {strangers.pop()}, which is none of its workers")
+        unknown = set(self.place) - set(self.places)
+        if unknown:
+            raise RunError(f"run {spec.run}: executors are placed on {unknown.pop()}, which is none of its workers")
         if spec.gates is not None:
             unscheduled = {place.node for place in self.place} - set(spec.gates.nodes)
             if unscheduled:
@@ -64,10 +68,10 @@ class RunPlan:
     @cached_property
     def streams(self) -> tuple[tuple[str, str], ...]:
         """(component, stream) of every declared output; a stream's number is its position here."""
-        return tuple((c.id, stream) for c in self.topology.components for stream in c.outputs or {})
+        return tuple([(c.id, stream) for c in self.topology.components for stream in c.outputs or {}])
 
     def schema(self, stream: int) -> Mapping[str, str]:
-        """Field -> type of a stream."""
+        """Return field -> type of a stream."""
         component, name = self.streams[stream]
         outputs = self.topology.component[component].outputs or {}
         return outputs[name]
@@ -81,7 +85,7 @@ class RunPlan:
         Raises:
             RunError: a component subscribes to a stream that is not declared, or twice to one.
         """
-        channels = tuple(self._channels())
+        channels = (*self._channels(),)
         for channel, times in Counter(channel.id for channel in channels).items():
             if times > 1:
                 sender, receiver = (self.executors[number].component for number in channel[:2])
@@ -96,21 +100,26 @@ class RunPlan:
         return found
 
     def channels_from(self, number: int) -> Sequence[ChannelPlan]:
-        """Channels that an executor sends on."""
+        """Return the channels that an executor sends on."""
         return self._by_sender.get(number, ())
 
     def is_bolt(self, number: int) -> bool:
-        """Whether an executor is one of a bolt."""
+        """Return whether an executor is one of a bolt."""
         return self.topology.component[self.executors[number].component].kind == "bolt"
 
     @cached_property
+    def spouts(self) -> frozenset[str]:
+        """Names of the executors of spouts."""
+        return frozenset(executor.name for at, executor in enumerate(self.executors) if not self.is_bolt(at))
+
+    @cached_property
     def fan_in(self) -> Mapping[int, int]:
-        """Channels of every executor that has any, by number."""
+        """Number of incoming channels of every executor that has any, by number of the executor."""
         return Counter(channel.receiver for channel in self.channels)
 
     def _channels(self) -> Iterator[ChannelPlan]:
-        # Links come in no topological order: look again until nothing more is found to be reached.
-        found = list(self._conceivable())
+        # Links are in no topological order, so repeat until no more executors are reached.
+        found = list(self._declared_channels())
         reached = {at for at in range(len(self.executors)) if not self.is_bolt(at)}
         while True:
             more = {channel.receiver for channel in found if channel.sender in reached} - reached
@@ -118,7 +127,7 @@ class RunPlan:
                 return (channel for channel in found if channel.sender in reached)
             reached |= more
 
-    def _conceivable(self) -> Iterator[ChannelPlan]:
+    def _declared_channels(self) -> Iterator[ChannelPlan]:
         number = self.topology.number_of
         stream_number = {key: at for at, key in enumerate(self.streams)}
         for source, destination, entry in self.topology.links():
@@ -138,10 +147,10 @@ class RunPlan:
     def worker(self) -> tuple[int, ...]:
         """Number of the worker of every executor."""
         number = {place: at for at, place in enumerate(self.places)}
-        return tuple(number[place] for place in self.place)
+        return tuple([number[place] for place in self.place])
 
     def peers(self, worker: int) -> set[int]:
-        """Numbers of the workers that share a channel with `worker`."""
+        """Return the numbers of the workers that share a channel with `worker`."""
         found = set()
         for channel in self.channels:
             ends = {self.worker[channel.sender], self.worker[channel.receiver]}
@@ -150,7 +159,7 @@ class RunPlan:
         return found - {worker}
 
     def moved(self, moves: Iterable[Move], workers: tuple[Place, ...]) -> "RunPlan":
-        """The plan behind a barrier at which executors move.
+        """Return the plan after a barrier at which executors move.
 
         Raises:
             RunError: there is no such executor or worker.
@@ -159,8 +168,8 @@ class RunPlan:
         known = {executor.name for executor in self.executors}
         if to.keys() - known:
             raise RunError(f"there is no executor {', '.join(sorted(to.keys() - known))}")
-        executors = tuple(
+        executors = [
             ExecutorSpec(entry.component, entry.index, to.get(executor.name, entry.place))
             for entry, executor in zip(self.spec.executors, self.executors, strict=True)
-        )
-        return RunPlan(structs.replace(self.spec, executors=executors, workers=workers))
+        ]
+        return RunPlan(structs.replace(self.spec, executors=tuple(executors), workers=workers))

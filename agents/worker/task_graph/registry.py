@@ -1,4 +1,4 @@
-"""What runs in one worker: its executors, its ends of channels, and which frame belongs to which of them."""
+"""The executors and channel ends of one worker, and the dispatch of received frames to them."""
 
 from collections.abc import Iterable, Iterator
 
@@ -16,12 +16,12 @@ class TaskRegistry:
     """Executors by number, channel ends by channel.
 
     Attributes:
-        running: executors that are here, or about to be.
-        outgoing: ends of channels whose sender is here.
-        incoming: ends of channels whose receiver is here.
-        retired: ends of channels that one of the two has moved away from, and that the receiver still holds.
-        departed, dropped: executors that have moved away, and ends of channels that the receiver has let go of, which
-            have not been reported for the last time.
+        running: executors of this worker.
+        outgoing: channel ends whose sender is in this worker.
+        incoming: channel ends whose receiver is in this worker.
+        retired: channel ends whose sender or receiver has moved, and that the receiver has not closed yet.
+        departed, dropped: executors that have moved away, and channel ends that the receiver has closed; both are kept
+            until their last report.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class TaskRegistry:
         self.retired: list[Outgoing] = []
         self.departed: list[RunningExecutor] = []
         self.dropped: list[Outgoing] = []
-        # Behind a move there are two channels of one name for a while, to or from different workers.
+        # After a move there are two channels with the same id for a while, to or from different workers.
         self._to: dict[tuple[ChannelId, int], RemoteOutgoing] = {}
         self._from: dict[tuple[ChannelId, int], RemoteIncoming] = {}
         self.executors: list[RunningExecutor] = []
@@ -39,12 +39,12 @@ class TaskRegistry:
         self.bolts: list[BoltExecutor] = []
 
     def add(self, running: RunningExecutor) -> None:
-        """One more executor."""
+        """Add an executor."""
         self.running[running.number] = running
         self._list()
 
     def remove(self, number: int) -> RunningExecutor:
-        """One executor less."""
+        """Remove an executor and return it."""
         gone = self.running.pop(number)
         self._list()
         return gone
@@ -56,18 +56,18 @@ class TaskRegistry:
         self.executors = [*self.spouts, *self.bolts]
 
     def outgoing_of(self, number: int) -> dict[ChannelId, Outgoing]:
-        """Channels that an executor sends on."""
+        """Return the channels that an executor sends on."""
         return {channel: end for channel, end in self.outgoing.items() if channel.sender == number}
 
     def incoming_of(self, number: int) -> dict[ChannelId, Incoming]:
-        """Channels that an executor receives on."""
+        """Return the channels that an executor receives on."""
         return {channel: end for channel, end in self.incoming.items() if channel.receiver == number}
 
     def inputs(self, number: int) -> InputGate:
-        """The input of a bolt executor.
+        """Return the input of a bolt executor.
 
         Raises:
-            RunError: it is none of those here.
+            RunError: there is no such bolt executor in this worker.
         """
         running = self.running.get(number)
         if not isinstance(running, BoltExecutor):
@@ -80,47 +80,47 @@ class TaskRegistry:
         yield from self.outgoing.values()
         yield from self.retired
 
-    # --- which frame goes where ----------------------------------------------------------------------------
+    # --- dispatch of frames --------------------------------------------------------------------------------
 
     def expect(self, channel: ChannelId, peer: int, end: Outgoing | Incoming) -> None:
-        """Frames of `channel` that come from worker `peer` are for this end."""
+        """Dispatch frames of `channel` from worker `peer` to this end."""
         if isinstance(end, RemoteOutgoing):
             self._to[channel, peer] = end
         elif isinstance(end, RemoteIncoming):
             self._from[channel, peer] = end
 
     def forget(self, ends: Iterable[Outgoing | Incoming]) -> None:
-        """Frames for these come no more."""
+        """Stop dispatching frames to these ends."""
         gone = set(map(id, ends))
         self._to = {key: end for key, end in self._to.items() if id(end) not in gone}
         self._from = {key: end for key, end in self._from.items() if id(end) not in gone}
 
     def take(self, received: frame.Frame, peer: int) -> None:
-        """Give a frame that worker `peer` sent to the channel it belongs to.
+        """Dispatch a frame from worker `peer` to its channel.
 
         Raises:
-            FrameError, CodecError: that side has no such channel to here, or broke a channel's rules.
+            FrameError, CodecError: there is no such channel, or the frame violates its rules.
         """
         key = (ChannelId(received.sender, received.receiver, received.stream), peer)
         if received.kind == frame.CREDIT:
             sender = self._to.get(key)
             if sender is None:
-                raise _stray(received)
+                raise _unexpected_frame(received)
             sender.credit(received.count, received.length)
             return
         receiver = self._from.get(key)
         if receiver is None:
-            raise _stray(received)
+            raise _unexpected_frame(received)
         if received.kind == frame.DATA:
             receiver.receive(received)
         else:
             receiver.deliver_mark(mark_of(received))
 
     def retire(self, ends: Iterable[Outgoing]) -> None:
-        """These have sent their last barrier; credit may still come on them."""
+        """Retire ends that have sent their last barrier; they may still receive credit."""
         self.retired += ends
 
-    def let_go(self) -> list[Outgoing]:
+    def drop_closed(self) -> list[Outgoing]:
         """Drop retired ends that the receiver has closed; return them."""
         closed = [end for end in self.retired if end.closed]
         if closed:
@@ -131,10 +131,10 @@ class TaskRegistry:
 
     @property
     def drained(self) -> bool:
-        """Whether nothing will ever be emitted here and all that was has left."""
+        """Whether no executor will emit again and all emitted rows have been sent."""
         return all(running.drained for running in self.executors) and not self.retired
 
 
-def _stray(received: frame.Frame) -> frame.FrameError:
+def _unexpected_frame(received: frame.Frame) -> frame.FrameError:
     key = (received.sender, received.receiver, received.stream)
     return frame.FrameError(f"a frame of kind {received.kind} for the channel {key}, which does not come this way")

@@ -1,10 +1,9 @@
-"""A worker's part in the time slots of a run with gates: what leaves at the beginning of each, and when all is done.
+"""The time slots of one worker in a run with gates: sending rows at the start of each, and reporting when it is done.
 
-Rows leave at the beginning of a time slot and at no other moment; how many have left, and how many have arrived, tells
-the controller when every part of the slot has come to its end (`agents.protocol.SlotDone`). A part need not be
-processed for that where no time slot would help: behind a barrier or tick that other channels have not brought yet,
-or before an executor whose own outboxes are full. Both need rows to leave in later slots, so that to wait for them
-would be to wait for ever.
+Rows are sent at the start of a time slot only. From the numbers of rows sent and received by all workers the controller
+determines when a time slot has ended (`agents.protocol.SlotDone`). A slot also ends with unprocessed parts if only
+later slots can unblock them: parts behind a barrier or tick that other channels have not delivered yet, or in front of
+an executor whose own outboxes are full. Waiting for those would be a deadlock.
 """
 
 from collections import Counter
@@ -22,15 +21,15 @@ class TimeSlots:
     """One worker's time slots in one epoch.
 
     Attributes:
-        part_tuples: most rows that one executor may send to another in one of them.
+        part_tuples: most rows that one executor may send to another per time slot.
     """
 
     def __init__(self, gates: Gates, plan: RunPlan, place: Place, now_ns: Callable[[], int]) -> None:
-        """Before the first one.
+        """Wait for the first time slot.
 
         Args:
             gates: the communication schedule.
-            plan: of the run; which executor has which number stays as it is.
+            plan: of the run; moves do not change the numbers of executors.
             place: of this worker.
             now_ns: this node's monotonic clock.
         """
@@ -42,26 +41,26 @@ class TimeSlots:
         self._number: int | None = None
         self._sent = self._received = 0
         self._parts: dict[int, int] = {}
-        self._told: tuple[int, int] | None = None
+        self._reported: tuple[int, int] | None = None
         self._processed: dict[BoltExecutor, int] = {}
-        self._begun_ns = self._last_ns = 0
+        self._opened_ns = self._last_ns = 0
         self._first_ns: dict[BoltExecutor, int] = {}
 
     def arrived(self, rows: int) -> None:
-        """So many rows have come on a channel."""
+        """Count rows that have arrived on a channel."""
         self._received += rows
 
     def opened(self, number: int) -> list[str | None]:
-        """Per stage, the node to which the gates of this one are open in time slot `number`."""
+        """Return per stage the node to which this node's gates are open in time slot `number`."""
         steps, nodes, column = self._gates.steps, self._gates.nodes, self._column
         targets = (
             None if step is None or column is None else steps[step][column] for step in self._gates.steps_in(number)
         )
         return [None if target is None else nodes[target] for target in targets]
 
-    def begin(self, number: int, registry: TaskRegistry, node_of: Callable[[int], str]) -> None:
-        """Let go what may leave in time slot `number`; `node_of` says where a worker is."""
-        self._number, self._begun_ns = number, self._now_ns()
+    def open(self, number: int, registry: TaskRegistry, node_of: Callable[[int], str]) -> None:
+        """Send the permitted rows of time slot `number`; `node_of` returns the node of a worker."""
+        self._number, self._opened_ns = number, self._now_ns()
         self._processed = {bolt: bolt.worked.processed for bolt in registry.bolts}
         self._first_ns.clear()
         opened = self.opened(number)
@@ -72,8 +71,8 @@ class TimeSlots:
         for running in registry.executors:
             if isinstance(running.router, GatedRouter):
                 for pool in running.router.pools:
-                    pool.pour(is_open)
-        # Two streams may lead from one executor to another, but only one part.
+                    pool.distribute(is_open)
+        # Several streams from one executor to another share one part.
         left: Counter[tuple[int, int]] = Counter()
         for channel in registry.senders:
             if isinstance(channel, Gated) and channel.pending and is_open(channel):
@@ -83,13 +82,13 @@ class TimeSlots:
         self._parts = dict(Counter(receiver for (_, receiver), rows in left.items() if rows))
 
     def done(self, registry: TaskRegistry) -> SlotDone | None:
-        """What there is to say after a pass; None: more is to be done here, or all is said."""
-        self._watch(registry)
-        if self._number is None or self._told == (self._number, self._received):
+        """Return the report after a pass; None while there is more to process, or nothing new to report."""
+        self._note_progress(registry)
+        if self._number is None or self._reported == (self._number, self._received):
             return None
         if any(bolt.ready for bolt in registry.bolts):
             return None
-        self._told = self._number, self._received
+        self._reported = self._number, self._received
         waiting = [len(channel.pending) for channel in registry.senders]
         for running in registry.executors:
             if isinstance(running.router, GatedRouter):
@@ -103,16 +102,16 @@ class TimeSlots:
             parts=self._parts,
             waiting=sum(waiting),
             largest=max(waiting, default=0),
-            first_ns=max(self._first_ns.values()) - self._begun_ns if self._first_ns else None,
-            last_ns=self._last_ns - self._begun_ns if self._first_ns else None,
+            first_ns=max(self._first_ns.values()) - self._opened_ns if self._first_ns else None,
+            last_ns=self._last_ns - self._opened_ns if self._first_ns else None,
         )
 
-    def _watch(self, registry: TaskRegistry) -> None:
-        """Note who has processed something since the last pass."""
+    def _note_progress(self, registry: TaskRegistry) -> None:
+        """Note which executors have processed rows since the last pass."""
         now_ns = None
         for bolt in registry.bolts:
             processed = bolt.worked.processed
-            # One that has come by a move has done its work elsewhere.
+            # An executor that has just moved here did its earlier work elsewhere.
             if processed != self._processed.setdefault(bolt, processed):
                 self._processed[bolt] = processed
                 now_ns = self._now_ns() if now_ns is None else now_ns

@@ -1,17 +1,17 @@
-"""A batch of rows <-> bytes, typed by the stream's declared schema.
+"""Encoding of a batch of rows as bytes, typed by the stream's declared schema.
 
-MessagePack through msgspec: decoding checks every field against its declared type and can create nothing but
-ints, floats, strings, bytes, booleans and tuples of them. A batch whose `bytes` fields are large has those behind the
-rest, where they lie, so that the sender never copies them:
+MessagePack through msgspec: decoding checks every field against its declared type and can only create ints, floats,
+strings, bytes, booleans and tuples of them. If the `bytes` fields of a batch are large, they are appended to the
+rest, so that the sender does not copy them:
 
     offset  size  field
-    0       1     0xC1, which begins no MessagePack
+    0       1     0xC1, which no MessagePack value begins with
     1       4     length of the head, little-endian
-    5             head: the batch in MessagePack, with the length of each `bytes` field in its place
+    5             head: the batch in MessagePack, with the length of each `bytes` field in place of its contents
                   the contents of these fields, row by row
 
-The receiver copies each field once, into `bytes` of its own: a row that an operator keeps holds no frame alive, and is
-the same whether it came from this worker or from another.
+The receiver copies each field once, into a `bytes` object of its own. So a row that an operator keeps does not hold a
+frame's buffer, and is the same whether it came from this worker or from another.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,14 +29,14 @@ TYPES: Mapping[str, type] = {"int": int, "float": float, "str": str, "bytes": by
 
 
 LARGE_BYTES = 1024
-"""A batch whose `bytes` fields take so much per row has them behind the rest."""
+"""From this mean size per row on, the contents of `bytes` fields are appended to the head."""
 
 _APART = Struct("<BI")
 _APART_MARK = 0xC1
 
 
 class CodecError(RunError):
-    """Rows do not follow their stream's schema, or bytes are not an encoded batch of it."""
+    """Rows that do not follow their stream's schema, or bytes that are not an encoded batch of it."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -44,7 +44,7 @@ _UNFIT = (TypeError, ValueError, OverflowError, msgspec.EncodeError)
 
 
 class Codec:
-    """Encodes and decodes batches of one stream."""
+    """Encoder and decoder for the batches of one stream."""
 
     def __init__(self, schema: Mapping[str, str]) -> None:
         self.schema = dict(schema)
@@ -54,10 +54,10 @@ class Codec:
         self._large = [place for place, kind in enumerate(types) if kind is bytes]
 
     def encode(self, rows: Sequence[Row]) -> list[bytes]:
-        """Encode rows, in pieces to be written one after the other.
+        """Encode rows; return pieces to be written one after the other.
 
         Raises:
-            CodecError: a field holds what no stream may carry (an object, an int beyond 64 bits).
+            CodecError: a field has a value that no stream can carry (an object, an int beyond 64 bits).
         """
         try:
             apart = self._encode_apart(rows) if self._large and rows else None
@@ -66,7 +66,7 @@ class Codec:
             raise CodecError(f"a row of the stream {self.schema} cannot be encoded: {fault}") from None
 
     def _encode_apart(self, rows: Sequence[Row]) -> list[bytes] | None:
-        """The batch with its `bytes` fields behind the rest; None when they are not large, or not `bytes`."""
+        """Encode the batch with its `bytes` fields appended; return None when they are small, or not `bytes`."""
         columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
         fields = [columns[place] for place in self._large]
         if {kind for column in fields for kind in map(type, column)} != {bytes}:
@@ -80,7 +80,7 @@ class Codec:
         return [_APART.pack(_APART_MARK, len(head)) + head, *chain.from_iterable(zip(*fields, strict=True))]
 
     def decode(self, data: bytes | bytearray | memoryview, count: int) -> list[Row]:
-        """Decode what `encode` gave for `count` rows; another number is refused before any row is made.
+        """Decode `count` rows from the output of `encode`; another number is rejected before any row is created.
 
         Raises:
             CodecError: the bytes are not `count` rows of this schema.
@@ -104,13 +104,13 @@ class Codec:
             raise CodecError(f"{len(data)} bytes that are no rows of the stream {self.schema}")
         _, length = _APART.unpack_from(data)
         stop = _APART.size + length
-        # A head that is longer than the bytes is torn, which its own decoder notices.
+        # If the head is longer than the data, it is truncated, and its decoder raises.
         heads = self._decode(self._head_decoder, data[_APART.size : stop], count)
         columns: list[Sequence[Any]] = list(zip(*heads, strict=True))
         sizes = list(chain.from_iterable(zip(*[columns[place] for place in self._large], strict=True)))
         if min(sizes, default=0) < 0 or sum(sizes) != len(data) - stop:
             raise CodecError(f"fields of {sum(sizes)} bytes in {len(data) - stop}, of the stream {self.schema}")
-        # One call copies all of them.
+        # One call copies all fields.
         fields = Struct("s".join([*map(str, sizes), ""])).unpack_from(data, stop)
         for at, place in enumerate(self._large):
             columns[place] = fields[at :: len(self._large)]
@@ -124,7 +124,7 @@ def _decoder(types: Sequence[type]) -> Any:
 
 @lru_cache(maxsize=4096)
 def _array_head(count: int) -> bytes:
-    """What MessagePack puts before the elements of an array."""
+    """Return the header that MessagePack puts before the elements of an array."""
     if count < 16:
         return bytes([0x90 | count])
     if count < 1 << 16:
@@ -133,10 +133,10 @@ def _array_head(count: int) -> bytes:
 
 
 def encoded_bytes(rows: Sequence[Row]) -> int:
-    """Bytes that these rows would take on the wire.
+    """Return the number of bytes that these rows would take on the wire.
 
     Raises:
-        CodecError: a field holds what no stream may carry.
+        CodecError: a field has a value that no stream can carry.
     """
     try:
         return len(_encoder.encode(rows))

@@ -1,4 +1,4 @@
-"""The frame: the unit of the wire. One place writes it, one place reads it.
+"""Frames, the unit of transfer between workers: writing and reading.
 
     offset  size  field
     0       1     kind       DATA, CREDIT, END, BARRIER, TICK or STATE
@@ -7,14 +7,17 @@
     4       4     epoch      start of the topology that the frame belongs to
     8       4     sender     number of the sending executor
     12      4     receiver   number of the receiving executor
-    16      4     count      DATA: rows. CREDIT: rows given back. BARRIER: its number. TICK: its number
-    20      4     length     bytes of payload that follow; CREDIT: bytes given back, no payload
+    16      4     count      DATA: rows. CREDIT: rows returned. BARRIER: its number. TICK: its number
+    20      4     length     bytes of payload that follow; CREDIT: bytes returned, no payload
     24            payload
 
-Little-endian. The payload of a DATA frame is, when STAMPED, a uint32 n and n times (uint32 row, int64 intended time in
-ns), then the codec's bytes; of a TICK its stream time and its due time (int64 ns each); of a STATE a piece of a moved
-executor's state, whose sender and receiver are that executor. Every field is checked against its limit before anything
-is allocated for it.
+All fields are little-endian. Payload by kind:
+
+    DATA   when STAMPED: a uint32 n and n times (uint32 row, int64 intended time in ns); then the encoded rows
+    TICK   stream time and due time (int64 ns each)
+    STATE  a piece of a moved executor's state; sender and receiver are both that executor
+
+Every field is checked against its limit before memory is allocated for it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,24 +38,24 @@ STATE_BYTES = 1024 * 1024
 MAX_ROWS = 1 << 20
 
 _CHUNK = 64 * 1024
-_LEAST_BUFFER = 16 * 1024
-_MOST_BUFFER = 1024 * 1024
-"""A reader's buffer grows as the peer fills it, and beyond this only for a single frame."""
+_MIN_BUFFER = 16 * 1024
+_MAX_BUFFER = 1024 * 1024
+"""A reader's buffer grows as the peer fills it; only a single large frame takes it beyond this size."""
 
 _STAMP = Struct("<Iq")
 _COUNT = Struct("<I")
 _TICK = Struct("<qq")
 
 Stamps = Sequence[tuple[int, int]]
-"""(row, intended time in ns of the source's monotonic clock) of the sampled rows of a batch, by row."""
+"""(row, intended time in ns of the controller's monotonic clock) of the sampled rows of a batch, ordered by row."""
 
 
 class FrameError(RunError):
-    """A peer sent bytes that are no frame of this protocol; the link is closed."""
+    """Bytes from a peer that are not a valid frame; the link is closed."""
 
 
 class Frame(NamedTuple):
-    """One frame; the payload of a DATA frame is only valid until the next bytes are fed."""
+    """One frame; its payload is only valid until the reader receives more bytes."""
 
     kind: int
     flags: int
@@ -60,7 +63,7 @@ class Frame(NamedTuple):
     epoch: int
     sender: int
     receiver: int
-    count: int  # type: ignore[assignment]  # shadows tuple.count, which nobody needs here
+    count: int  # type: ignore[assignment]  # shadows tuple.count, which is unused here
     length: int
     payload: memoryview
 
@@ -68,7 +71,7 @@ class Frame(NamedTuple):
 def data(
     stream: int, epoch: int, sender: int, receiver: int, count: int, rows: Sequence[bytes], stamps: Stamps = ()
 ) -> list[bytes]:
-    """The pieces of a DATA frame, to be written one after the other; `rows` are the codec's."""
+    """Return the pieces of a DATA frame, to be written one after the other; `rows` are the encoded rows."""
     nbytes = sum(map(len, rows))
     if not stamps:
         return [HEADER.pack(DATA, 0, stream, epoch, sender, receiver, count, nbytes), *rows]
@@ -78,33 +81,36 @@ def data(
 
 
 def credit(stream: int, epoch: int, sender: int, receiver: int, rows: int, nbytes: int) -> bytes:
-    """Give `rows` and `nbytes` of the channel sender -> receiver back to its sender."""
+    """Return a CREDIT frame: `rows` and `nbytes` of the channel sender -> receiver are free again."""
     return HEADER.pack(CREDIT, 0, stream, epoch, sender, receiver, rows, nbytes)
 
 
 def end(stream: int, epoch: int, sender: int, receiver: int) -> bytes:
-    """Nothing more comes on the channel sender -> receiver."""
+    """Return an END frame: nothing more follows on the channel sender -> receiver."""
     return HEADER.pack(END, 0, stream, epoch, sender, receiver, 0, 0)
 
 
 def barrier(stream: int, epoch: int, sender: int, receiver: int, number: int) -> bytes:
-    """Everything that the sender emitted on the channel before barrier `number` has been sent."""
+    """Return a BARRIER frame: all rows that the sender emitted on the channel before barrier `number` precede it."""
     return HEADER.pack(BARRIER, 0, stream, epoch, sender, receiver, number, 0)
 
 
 def tick(stream: int, epoch: int, sender: int, receiver: int, number: int, time_ns: int, due_ns: int) -> bytes:
-    """Everything before `time_ns` of stream time has been sent; `due_ns` is when the tick was due, as for a stamp."""
+    """Return a TICK frame: all rows before stream time `time_ns` precede it.
+
+    `due_ns` is when the tick was due, on the same clock as stamps.
+    """
     return HEADER.pack(TICK, 0, stream, epoch, sender, receiver, number, _TICK.size) + _TICK.pack(time_ns, due_ns)
 
 
 def tick_times(frame: Frame) -> tuple[int, int]:
-    """Stream time and due time of a TICK frame, in ns."""
+    """Return stream time and due time of a TICK frame, in ns."""
     time_ns, due_ns = _TICK.unpack(frame.payload)
     return time_ns, due_ns
 
 
 def state(epoch: int, executor: int, state: bytes) -> Iterator[bytes]:
-    """The pieces of as many STATE frames as `state` needs."""
+    """Yield the pieces of the STATE frames that carry `state`."""
     view = memoryview(state)
     starts = range(0, max(1, len(view)), STATE_BYTES)
     for at in starts:
@@ -115,10 +121,10 @@ def state(epoch: int, executor: int, state: bytes) -> Iterator[bytes]:
 
 
 def split_payload(frame: Frame) -> tuple[Stamps, memoryview]:
-    """Stamps and encoded rows of a DATA frame.
+    """Return stamps and encoded rows of a DATA frame.
 
     Raises:
-        FrameError: the stamps do not fit the payload or the rows, or are not in rising order.
+        FrameError: the stamps do not fit the payload or the rows, or are not in ascending order.
     """
     if not frame.flags & STAMPED:
         return (), frame.payload
@@ -136,7 +142,7 @@ def split_payload(frame: Frame) -> tuple[Stamps, memoryview]:
 
 
 def _payload_bytes(kind: int, flags: int, count: int, length: int) -> int:
-    """How many bytes follow a header.
+    """Return the number of payload bytes that follow a header.
 
     Raises:
         FrameError: a field is outside its limits.
@@ -155,30 +161,30 @@ def _payload_bytes(kind: int, flags: int, count: int, length: int) -> int:
 
 
 class FrameReader:
-    """Cuts a byte stream into frames; holds at most one incomplete frame.
+    """Splits a byte stream into frames; holds at most one incomplete frame.
 
-    Bytes are received straight into its buffer, which is as small as the peer is quiet.
+    Bytes are received directly into its buffer, which stays small for a quiet peer.
     """
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
-        self._buffer = memoryview(bytearray(_LEAST_BUFFER))
+        self._buffer = memoryview(bytearray(_MIN_BUFFER))
         self._start = self._stop = 0
         self._needed = HEADER_BYTES
 
     def space(self, least: int = 1) -> memoryview:
-        """Where the next bytes go, `least` of them or more; what was received before is not valid any more.
+        """Return free buffer space of at least `least` bytes; payloads of earlier frames become invalid.
 
-        Bytes beyond a large frame would have to be moved when it has gone: there is room to its end, or for a chunk.
+        The space ends with a large incomplete frame, because bytes behind it would have to be moved afterwards.
         """
         held = self._stop - self._start
         wanted = max(self._needed, _CHUNK, held + least)
         size = len(self._buffer)
         if size < wanted and (held + least > size or self._stop == size):
-            # Twice as large for bytes that are there, never as large as a header promises.
+            # Grow by the bytes received, not by the length that a header claims.
             size = max(min(2 * size, wanted), held + least)
-        elif size > _MOST_BUFFER >= wanted:
-            size = _MOST_BUFFER
+        elif size > _MAX_BUFFER >= wanted:
+            size = _MAX_BUFFER
         if size != len(self._buffer):
             larger = memoryview(bytearray(size))
             larger[:held] = self._buffer[self._start : self._stop]
@@ -189,10 +195,10 @@ class FrameReader:
         return self._buffer[held:wanted]
 
     def received(self, nbytes: int) -> Iterator[Frame]:
-        """Frames that are complete with the `nbytes` that are now in `space`; consume them before more is received.
+        """Yield the frames completed by the `nbytes` just written to `space`; consume them before receiving more.
 
         Raises:
-            FrameError: a field is outside its limits or the epoch is another one.
+            FrameError: a field is outside its limits, or the frame is of another epoch.
         """
         self._stop += nbytes
         buffer, end = self._buffer, self._stop
@@ -208,11 +214,11 @@ class FrameReader:
                 self._needed = stop - at
                 return
             self._start = stop
-            # Once per frame the constructor that named tuples come with would be the dearest call of all.
+            # Per frame, the constructor of the named tuple would be the most expensive call.
             fields = (kind, flags, stream, epoch, sender, receiver, count, length, buffer[body:stop])
             yield tuple.__new__(Frame, fields)
 
     def feed(self, received: bytes | bytearray | memoryview) -> Iterator[Frame]:
-        """The same with bytes that were received elsewhere."""
+        """Yield the frames completed by bytes that were received elsewhere."""
         self.space(len(received))[: len(received)] = received
         yield from self.received(len(received))

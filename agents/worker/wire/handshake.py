@@ -1,14 +1,14 @@
-"""Both sides of a connection prove that they know the run's key, before any frame is parsed.
+"""Mutual authentication of two workers with the run's key, before any frame is parsed.
 
     connector -> acceptor   "MLRC", version, epoch, connecting worker, accepting worker, nonce, proof over the nonce
     acceptor -> connector   nonce, proof over both nonces
     connector -> acceptor   proof over both nonces
 
-A proof is HMAC-SHA256 with the key over role, run, epoch, both workers and nonces. A worker is named by its number, the
-position of its place among all places of the run. The role keeps one proof from being played back as another, both
-nonces together keep an old handshake from being played back at all. The first proof alone could be played back, and
-opens nothing; but with the first message it tells a worker from whoever only knows the protocol. No I/O happens here:
-both classes take bytes and give bytes.
+A proof is HMAC-SHA256 with the key over role, run, epoch, both workers and nonces. A worker is identified by its
+number, its position in the run's list of workers. The role prevents the replay of one proof as another; the two nonces
+prevent the replay of an earlier handshake. The first proof alone can be replayed, but opens no connection. It lets the
+acceptor recognise, from the first message, a worker among clients that only know the protocol. This module does no
+I/O: both classes take and return bytes.
 """
 
 import hmac
@@ -30,7 +30,7 @@ _NO_KEY = "the connecting side does not know the run's key"
 class HandshakeError(RunError):
     """The other side is not a worker of this run and epoch.
 
-    Refusals are counted by their text, so that it never holds what the other side chose.
+    Rejections are counted by message, so a message contains nothing that the other side sent.
     """
 
 
@@ -53,7 +53,7 @@ class _Side:
 
     @property
     def rest(self) -> bytes:
-        """Bytes received beyond the handshake; they belong to the first frames."""
+        """Bytes received after the handshake; they belong to the first frames."""
         return bytes(self._buffer)
 
 
@@ -66,7 +66,7 @@ class Connector(_Side):
         self._nonce = secrets.token_bytes(_NONCE)
 
     def hello(self) -> bytes:
-        """What to send first."""
+        """Return the first message."""
         fields = _HELLO.pack(MAGIC, VERSION, self._epoch, self._me, self.peer, self._nonce)
         return fields + self._proof(b"hello", self._me, self.peer, self._nonce)
 
@@ -88,7 +88,7 @@ class Connector(_Side):
 
 
 class Acceptor(_Side):
-    """The side that was connected to; `peer` is known once it has said a good hello, and proved when `done`."""
+    """The side that accepted the connection; `peer` is set by a valid hello, and authenticated when `done`."""
 
     def __init__(self, key: bytes, run: str, epoch: int, me: int) -> None:
         super().__init__(key, run, epoch, me)

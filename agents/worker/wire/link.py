@@ -1,7 +1,7 @@
-"""One authenticated connection between two workers: frames in order, nothing else.
+"""One authenticated connection between two workers: frames in order.
 
-A link writes when the socket takes it and never waits; what it may hold is bounded by the credits of its channels. It
-does not reconnect: a link that breaks ends this start of the topology.
+Writes never block; the credits of a link's channels bound the bytes that it buffers. A link does not reconnect: when
+it breaks, this epoch ends.
 """
 
 import socket
@@ -12,8 +12,8 @@ from itertools import islice
 from agents.worker.wire.frame import Frame, FrameReader
 from inventory.errors import RunError
 
-_MOST_PIECES = 512
-_MOST_AT_ONCE = 1024 * 1024
+_MAX_PIECES = 512
+_MAX_RECEIVED_AT_ONCE = 1024 * 1024
 _SOCKET_BUFFER = 1024 * 1024
 
 
@@ -22,7 +22,7 @@ class LinkError(RunError):
 
 
 class Link:
-    """The link to one peer; what is written before the connection is there waits for it."""
+    """The link to one peer; bytes written before the connection exists are buffered."""
 
     def __init__(self, peer: int, epoch: int) -> None:
         self.peer = peer
@@ -33,7 +33,7 @@ class Link:
         self._out: deque[bytes | memoryview] = deque()
 
     def attach(self, sock: socket.socket, first_bytes: bytes) -> None:
-        """Use `sock`, whose handshake is done and brought `first_bytes` of the first frames along."""
+        """Use `sock`, whose handshake is done; `first_bytes` of the first frames have been received with it."""
         self._sock = sock
         self._first_bytes = first_bytes
 
@@ -54,18 +54,18 @@ class Link:
 
     @property
     def backlog(self) -> bool:
-        """Whether something waits for the socket."""
+        """Whether bytes are waiting for the socket."""
         return bool(self._out)
 
     def flush(self) -> None:
-        """Write as much as the socket takes now; `backlog` tells whether something is left.
+        """Write as much as the socket accepts now; afterwards `backlog` is true if bytes are left.
 
         Raises:
             LinkError: the other side has closed.
         """
         out, sock = self._out, self.sock
         while out:
-            pieces = list(islice(out, _MOST_PIECES))
+            pieces = list(islice(out, _MAX_PIECES))
             try:
                 sent = sock.sendmsg(pieces)
             except BlockingIOError:
@@ -82,16 +82,16 @@ class Link:
                 out[0] = memoryview(out[0])[sent:]
 
     def receive(self) -> Iterator[Frame]:
-        """Frames that have arrived; reads no more than so much, so that one link cannot starve the others.
+        """Yield frames that have arrived; the bytes read are limited, so that one link cannot starve the others.
 
         Raises:
-            FrameError: the peer does not speak the protocol.
+            FrameError: the peer does not follow the protocol.
             LinkError: the other side has closed.
         """
         if self._first_bytes:
             first, self._first_bytes = self._first_bytes, b""
             yield from self._reader.feed(first)
-        most = _MOST_AT_ONCE
+        most = _MAX_RECEIVED_AT_ONCE
         while most > 0:
             space = self._reader.space()
             try:
@@ -115,7 +115,7 @@ class Link:
 
 
 def tune(sock: socket.socket) -> None:
-    """Settings of every data connection: no delay for small frames, room for a window of large ones."""
+    """Set the options of a data connection: no delay for small frames, a send buffer for a window of large ones."""
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)

@@ -1,10 +1,10 @@
-"""From a listening socket to one link per peer: connecting, accepting, and turning strangers away.
+"""From a listening socket to one link per peer: connecting, accepting, and rejecting unknown clients.
 
-Of two workers the one with the lower number connects, when it is told that they need each other; the other accepts at
-any time whoever proves to be a worker of this run and epoch. A connection becomes a link when its handshake is done
-within 5 s; anything else is closed before a frame is parsed, and counted with its reason. When many connect at once,
-who has not even said hello makes room first; a peer that had to make room connects again. A peer that cannot be
-reached, or turns out to be none, is lost.
+Of two workers the one with the lower number connects, once they share a channel. The other accepts, at any time, every
+client that authenticates as a worker of this run and epoch. A connection becomes a link when its handshake completes
+within 5 s; any other is closed before a frame is parsed, and counted by reason. When too many connect at once, those
+that have not sent a hello are closed first; a peer whose connection was closed connects again. A peer that cannot be
+reached, or does not authenticate, is reported as lost.
 """
 
 import selectors
@@ -18,20 +18,24 @@ from agents.worker.wire.link import tune
 from inventory.errors import RunError
 
 _BACKLOG = 256
-_MOST_STRANGERS = 128
-"""Handshakes under way at once, beyond one per peer."""
+_MAX_UNAUTHENTICATED = 128
+"""Handshakes in progress at once, in addition to one per peer."""
 
-_MOST_ACCEPTED = 32
-"""Connections accepted in one pass of the loop, so that a flood does not stop the executors."""
+_MAX_ACCEPTED = 32
+"""Connections accepted in one pass of the event loop, so that a flood does not stop the executors."""
 
-_MOST_HANDSHAKE_BYTES = 4096
+_MAX_HANDSHAKE_BYTES = 4096
 
-_MOST_TRIES = 8
-"""Connections to a peer that are closed by it before it is lost."""
+_MAX_TRIES = 8
+"""Attempts to connect to a peer that closes the connection, before it counts as lost."""
 
 
 class Mesh:
-    """All connections of one worker; driven by the loop's selector."""
+    """All connections of one worker; driven by the event loop's selector.
+
+    Attributes:
+        rejected: number of rejected connections by reason.
+    """
 
     def __init__(
         self,
@@ -44,10 +48,15 @@ class Mesh:
         on_link: Callable[[int, socket.socket, bytes], None],
         on_lost: Callable[[int, str], None],
     ) -> None:
-        """Listen on `address`, port chosen by the system.
+        """Listen on `address`, with a port chosen by the system.
 
-        `on_link` gets a peer's number, its socket and the bytes that came after the handshake; `on_lost` the number of
-        one that cannot be linked to, and why.
+        Args:
+            selector: the event loop's.
+            address: data address of this node.
+            key, run, epoch: of this start of the run, for handshakes.
+            worker: number of this worker.
+            on_link: called with a peer's number, its socket and the bytes received after the handshake.
+            on_lost: called with the number of a peer that cannot be linked, and the reason.
 
         Raises:
             RunError: the address cannot be bound.
@@ -61,7 +70,7 @@ class Mesh:
         self._tries: Counter[int] = Counter()
         self._on_link, self._on_lost = on_link, on_lost
         self._pending: dict[socket.socket, tuple[Connector | Acceptor, float]] = {}
-        self.refused: Counter[str] = Counter()
+        self.rejected: Counter[str] = Counter()
         try:
             self._listener = socket.create_server((address, 0), backlog=_BACKLOG)
         except OSError as fault:
@@ -81,7 +90,7 @@ class Mesh:
         return self._wanted <= self._linked
 
     def connect(self, addresses: dict[int, tuple[str, int]]) -> None:
-        """Want links to these peers; `addresses` are by worker number."""
+        """Request links to these peers; `addresses` are by worker number."""
         connecting = {side.peer for side, _ in self._pending.values() if isinstance(side, Connector)}
         self._wanted |= addresses.keys()
         for peer in sorted(addresses.keys() - self._linked - connecting):
@@ -95,65 +104,65 @@ class Mesh:
         side = Connector(self._key, self._run, self._epoch, self._worker, peer)
         host, port = self._addresses[peer]
         try:
-            # The source is bound too, so that on one host every peer appears under its node's address.
+            # The source address is bound too, so that on one host every peer connects from its node's address.
             sock = socket.create_connection((host, port), TIMEOUT_S, source_address=(self._address, 0))
             tune(sock)
             sock.send(side.hello())
         except OSError as fault:
             self._on_lost(peer, f"{host}:{port} cannot be reached: {fault}")
         else:
-            self._wait_for(sock, side)
+            self._register(sock, side)
 
     def expire(self, now_s: float) -> None:
-        """Turn away whoever has not finished the handshake in time."""
+        """Reject connections that have not finished the handshake in time."""
         for sock, (_, until) in list(self._pending.items()):
             if now_s > until:
-                self._refuse(sock, "time-out")
+                self._reject(sock, "time-out")
 
     def close(self) -> None:
-        """Close the listener and all connections that are not links."""
+        """Close the listener and all connections that have not become links."""
         for sock in list(self._pending):
-            if isinstance(self._forget(sock), Acceptor):
-                self.refused["no handshake by the end"] += 1
+            if isinstance(self._unregister(sock), Acceptor):
+                self.rejected["no handshake by the end"] += 1
             sock.close()
         self._selector.unregister(self._listener)
         self._listener.close()
 
     def _accept(self, _mask: int) -> None:
-        for _ in range(_MOST_ACCEPTED):
+        for _ in range(_MAX_ACCEPTED):
             try:
                 sock, _ = self._listener.accept()
                 tune(sock)
             except BlockingIOError:
                 return
             except OSError:
-                # Out of file descriptors, or the peer was gone before we came: its side will know.
-                self.refused["accept failed"] += 1
+                # Out of file descriptors, or the peer has already disconnected; its side gets an error.
+                self.rejected["accept failed"] += 1
                 return
-            if len(self._pending) >= len(self._wanted) + _MOST_STRANGERS:
+            if len(self._pending) >= len(self._wanted) + _MAX_UNAUTHENTICATED:
                 self._make_room()
             side = Acceptor(self._key, self._run, self._epoch, self._worker)
-            self._wait_for(sock, side)
-            # A peer's hello comes right behind its connection; who has said it is not the first to make room.
-            self._shake(sock, side)
+            self._register(sock, side)
+            # A peer sends its hello at once; connections with a hello are not the first to be closed for room.
+            self._continue_handshake(sock, side)
 
     def _make_room(self) -> None:
         accepted = [sock for sock, (side, _) in self._pending.items() if isinstance(side, Acceptor)]
         silent = [sock for sock in accepted if self._pending[sock][0].peer < 0]
-        self._refuse((silent or accepted)[0], "too many at once")
+        self._reject((silent or accepted)[0], "too many at once")
 
-    def _wait_for(self, sock: socket.socket, side: Connector | Acceptor) -> None:
+    def _register(self, sock: socket.socket, side: Connector | Acceptor) -> None:
         self._pending[sock] = (side, time.monotonic() + TIMEOUT_S)
-        self._selector.register(sock, selectors.EVENT_READ, lambda _mask: self._shake(sock, side))
+        self._selector.register(sock, selectors.EVENT_READ, lambda _mask: self._continue_handshake(sock, side))
 
-    def _shake(self, sock: socket.socket, side: Connector | Acceptor) -> None:
+    def _continue_handshake(self, sock: socket.socket, side: Connector | Acceptor) -> None:
         if sock not in self._pending:
-            # It was turned away after the selector had seen its bytes.
+            # It was rejected after the selector had reported its bytes.
             return
         try:
-            received = sock.recv(_MOST_HANDSHAKE_BYTES)
+            received = sock.recv(_MAX_HANDSHAKE_BYTES)
             if not received:
-                self._part(sock, "closed during the handshake")
+                self._on_closed_by_peer(sock, "closed during the handshake")
                 return
             answer = side.receive(received)
             if answer:
@@ -161,39 +170,39 @@ class Mesh:
         except BlockingIOError:
             return
         except OSError as fault:
-            self._part(sock, str(fault))
+            self._on_closed_by_peer(sock, str(fault))
             return
         except HandshakeError as fault:
-            self._refuse(sock, str(fault))
+            self._reject(sock, str(fault))
             return
         if not side.done:
             return
         if side.peer in self._linked:
-            self._refuse(sock, "a second link of the same worker")
+            self._reject(sock, "a second link of the same worker")
             return
-        self._forget(sock)
+        self._unregister(sock)
         self._linked.add(side.peer)
         self._on_link(side.peer, sock, side.rest)
 
-    def _part(self, sock: socket.socket, reason: str) -> None:
-        """The other side has closed; a peer may have had to make room among strangers, and is tried again."""
+    def _on_closed_by_peer(self, sock: socket.socket, reason: str) -> None:
+        """Connect again to a peer that has closed, possibly to make room among unknown clients."""
         side = self._pending[sock][0]
-        if isinstance(side, Connector) and self._tries[side.peer] < _MOST_TRIES:
-            self._forget(sock)
+        if isinstance(side, Connector) and self._tries[side.peer] < _MAX_TRIES:
+            self._unregister(sock)
             sock.close()
             self._try(side.peer)
         else:
-            self._refuse(sock, reason)
+            self._reject(sock, reason)
 
-    def _refuse(self, sock: socket.socket, reason: str) -> None:
-        side = self._forget(sock)
+    def _reject(self, sock: socket.socket, reason: str) -> None:
+        side = self._unregister(sock)
         sock.close()
         if isinstance(side, Connector):
             self._on_lost(side.peer, f"it is not who it should be: {reason}")
         else:
-            self.refused[reason] += 1
+            self.rejected[reason] += 1
 
-    def _forget(self, sock: socket.socket) -> Connector | Acceptor:
+    def _unregister(self, sock: socket.socket) -> Connector | Acceptor:
         side, _ = self._pending.pop(sock)
         self._selector.unregister(sock)
         return side

@@ -1,1 +1,1 @@
-"""`millrace check`: what a scheduler or a workload owes, asked of it before a campaign relies on it."""
+"""`millrace check`: test whether a scheduler or workload fulfils the contract of its interface."""

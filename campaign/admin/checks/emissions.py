@@ -1,7 +1,7 @@
-"""What operators that got the same rows have emitted: is it the same?
+"""Comparison of the rows that operators emit for the same input.
 
-Some columns may differ: a query may ask how long an answer took, and then its operators read a clock. A column in
-which two instances differ, which nobody has restored, is free: nothing is compared in it, here or between processes.
+Some columns may differ: the answer of a query may contain processing times, which operators read from a clock. A
+column in which two instances differ without any restore is free: it is left out of all comparisons.
 """
 
 from collections import Counter
@@ -12,25 +12,25 @@ from workloads.key_groups import codec_bytes
 from workloads.operators import Row
 
 Rows = Mapping[str, Sequence[Row]]
-"""Stream, or table of the answer -> rows."""
+"""Stream or table of the answer -> rows."""
 
 
 class Emissions:
-    """All that was emitted so far, by component and stream."""
+    """Rows emitted so far, by component and stream."""
 
     def __init__(self) -> None:
         self._free: dict[tuple[str, str], set[int]] = {}
         self._sums: Counter[tuple[str, str, int]] = Counter()
 
     def add(self, component: str, rows: Rows) -> None:
-        """Count what an operator has emitted."""
+        """Add the rows that an operator has emitted."""
         for stream, each in rows.items():
             for row in each:
                 for column, value in enumerate(row):
                     self._sums[component, stream, column] += crc32(codec_bytes((value,)))
 
-    def apart(self, component: str, one: Rows, other: Rows) -> str:
-        """What two instances without any restore differ in beyond free columns, which this finds; empty: nothing."""
+    def differences(self, component: str, one: Rows, other: Rows) -> str:
+        """Find free columns of two instances without a restore; return any other difference, or an empty string."""
         for stream in sorted({*one, *other}):
             mine, theirs = one.get(stream, ()), other.get(stream, ())
             if len(mine) != len(theirs):
@@ -45,15 +45,15 @@ class Emissions:
         return ""
 
     def lost(self, component: str, one: Rows, restored: Rows) -> str:
-        """What the restored one of two instances emits otherwise, rows in any order; empty when nothing is."""
+        """Return how the rows of a restored instance differ, in any order, or an empty string."""
         for stream in sorted({*one, *restored}):
             lacks, has = self._lack(component, stream, one.get(stream, ()), restored.get(stream, ()))
             if lacks or has:
-                return f"{stream!r} lacks {lacks} rows that come without a restore, and has {has} that do not"
+                return f"{stream!r} lacks {lacks} rows that are emitted without a restore, and has {has} other rows"
         return ""
 
     def columns(self) -> dict[tuple[str, str, int], int]:
-        """(component, stream, column) -> a checksum of all values in any order; without free columns."""
+        """Return (component, stream, column) -> a checksum of all values in any order, without free columns."""
         return {key: total for key, total in sorted(self._sums.items()) if key[2] not in self._free_of(*key[:2])}
 
     @property
@@ -65,7 +65,7 @@ class Emissions:
         return self._free.get((component, stream), set())
 
     def _lack(self, component: str, stream: str, one: Sequence[Row], other: Sequence[Row]) -> tuple[int, int]:
-        """How many rows of each the other one does not have."""
+        """Return how many rows of each are missing in the other."""
         free = self._free_of(component, stream)
         first, second = (
             Counter(codec_bytes(tuple(v for at, v in enumerate(row) if at not in free)) for row in rows)

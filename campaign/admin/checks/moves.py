@@ -1,4 +1,4 @@
-"""A short run of a workload on addresses of this host, while executors move from node to node."""
+"""Check of a workload in a short run on addresses of this host, during which executors move between nodes."""
 
 import json
 import random
@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from campaign.admin.checks.outcome import Check
-from campaign.admin.desk import operator_at
+from campaign.admin.checks.report import Check
+from campaign.admin.operator_callbacks import operator_callbacks
 from campaign.display.settings import Settings
 from campaign.results.live_file import FINISHED
-from campaign.runner.launch import carry_out
+from campaign.runner.launch import run_all
 from campaign.runner.open_campaign import Opened, new
 from campaign.runner.select_backend import select_backend
 from workloads.topology import ACKER
@@ -24,26 +24,26 @@ SLOTS = 8
 RATE_PER_S, SECONDS, CHECKPOINT_S = 500.0, 5.0, 1.0
 
 FIRST_S, EVERY_S, MOST_MOVES = 0.5, 0.25, 16
-"""When executors move, one after the other; every one of them at most once."""
+"""Time of the first move, interval of moves, and their maximum number; an executor moves at most once."""
 
 SCHEDULER = "even"
 
 
 def check_moves(name: str, settings: Settings) -> Check:
-    """Run the workload `name` with moves, and see whether its answer is that of its reference.
+    """Run the workload `name` with moves and compare its answer with its reference.
 
     Raises:
-        UnfitError: this host cannot run it, or something else runs on its addresses.
-        KeyboardInterrupt: somebody has interrupted it.
+        UnfitError: this host cannot run it, or its addresses are in use.
+        KeyboardInterrupt: the run was interrupted.
     """
     with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
         agenda = _agenda(name, Path(folder))
         agenda["timeline"] = _moves(_opened(agenda, Path(folder)))
         opened = _opened(agenda, Path(folder))
         quiet = Settings(settings.debug, quiet=True, color=settings.color)
-        backend = select_backend(opened.plan.cluster, None, "millrace check", operator_at(quiet))
+        backend = select_backend(opened.plan.cluster, None, "millrace check", operator_callbacks(quiet))
         backend.check()
-        ending = carry_out(opened, opened.plan.runs, backend, quiet, False, False, FINISHED)
+        ending = run_all(opened, opened.plan.runs, backend, quiet, False, False, FINISHED)
         if ending.interrupted:
             raise KeyboardInterrupt
         (run,) = opened.plan.runs
@@ -74,7 +74,7 @@ def _opened(agenda: Mapping[str, Any], folder: Path) -> Opened:
 
 
 def _moves(opened: Opened) -> list[dict[str, Any]]:
-    """Executors in random order, but one of every component first, each to another node."""
+    """Return moves of executors to other nodes, in random order but with one of every component first."""
     drawn = random.Random()  # noqa: S311 - no secret
     (placed,) = opened.plan.placed.values()
     places = {executor: place for executor, place in placed.places.items() if not executor.startswith(f"{ACKER}[")}

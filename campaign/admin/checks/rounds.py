@@ -1,4 +1,4 @@
-"""Scheduling rounds that every scheduler is asked about: small, and different in what they ask of it."""
+"""Small and varied scheduling rounds that every scheduler must solve."""
 
 from collections.abc import Callable, Mapping
 
@@ -8,11 +8,11 @@ from workloads.topology import Component, Input, Topology
 from workloads.traffic import Edge, Traffic
 
 Round = Callable[[], Problem]
-"""Makes a problem, every time a new one that shares nothing with the others."""
+"""Function that makes a new problem, which shares no object with others."""
 
 
 def rounds_for(needs: Needs) -> Mapping[str, Round]:
-    """Rounds by a description, for a scheduler with these needs: with what it must be given, without the others."""
+    """Return rounds by description, for a scheduler with these needs: with traffic and, unless required, without."""
     plain: dict[str, Round] = {
         "a chain on five equal nodes": lambda: Problem(_equal(5), (_chain("chain", 2, 4, 3),)),
         "a diamond on unequal nodes, one of them not available": lambda: Problem(_unequal(), (_diamond(),)),
@@ -36,7 +36,7 @@ def _with_traffic(made: Round) -> Round:
 
 
 def _observed(problem: Problem) -> Traffic:
-    """Rates and loads that differ from executor to executor; of names that two topologies share, nothing."""
+    """Return different rates and loads for all executors whose names are unique."""
     names = [executor.name for topology in problem.topologies for executor in topology.executors]
     pairs = [
         (source.name, target.name)

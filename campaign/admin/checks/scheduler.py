@@ -1,20 +1,20 @@
-"""What a scheduler owes: right plans, the same for the same problem, in time, by what it says it needs."""
+"""Checks of a scheduler: valid plans, the same for the same problem, in time, and only from declared input."""
 
 from collections.abc import Iterator
 
-from campaign.admin.checks.outcome import Check, why_not_made
+from campaign.admin.checks.report import Check, construction_error
 from campaign.admin.checks.scheduler_trial import NEEDS, PLANS, PROBLEM, PURE, difference
-from campaign.admin.checks.trial import CALL_S, Trial, tried
+from campaign.admin.checks.trial import CALL_S, Trial, run_trial
 from inventory.errors import RunError, UnfitError
 from scheduler.registry import make_scheduler, scheduler_class
 
 PARTS = ("all", "answers")
-"""What the two processes do, each with a hash seed of its own."""
+"""Arguments of the two processes, each with a hash seed of its own."""
 
 HOLDS = {
     PURE: "the same answer from the same instance, from a second one, and in another process",
-    PROBLEM: "every problem is left as it was",
-    NEEDS: "what `needs` says it ignores decides nothing",
+    PROBLEM: "no problem is changed",
+    NEEDS: "input that `needs` declares as ignored has no influence",
 }
 
 
@@ -26,17 +26,17 @@ def check_scheduler(name: str) -> Iterator[Check]:
     """
     try:
         kind = scheduler_class(name)
-        fault = why_not_made(kind, lambda: make_scheduler(name))
+        fault = construction_error(kind, lambda: make_scheduler(name))
     except UnfitError as unfit:
         fault = str(unfit)
     if fault:
         yield Check("interface", False, fault)
         return
     yield Check("interface", True, "it is a scheduler, and every parameter has a default")
-    trials = []
+    trials: list[Trial] = []
     for seed, part in enumerate(PARTS, 1):
         try:
-            trials.append(tried(["scheduler", name, part], seed))
+            trials.append(run_trial(["scheduler", name, part], seed))
         except RunError as died:
             yield Check(PLANS, False, str(died))
             return
@@ -44,11 +44,11 @@ def check_scheduler(name: str) -> Iterator[Check]:
             break
     first = trials[0]
     wrong = first.fault_of(PLANS)
-    yield Check(PLANS, not wrong, wrong or first.notes.get(PLANS, "every plan that it gave is right"))
+    yield Check(PLANS, not wrong, wrong or first.notes.get(PLANS, "every plan is valid"))
     yield _in_time(trials)
-    yield _unless(PURE, first.fault_of(PURE) or _apart(trials), trials)
+    yield _unless_overdue(PURE, first.fault_of(PURE) or _apart(trials), trials)
     for check in (PROBLEM, NEEDS):
-        yield _unless(check, first.fault_of(check), trials)
+        yield _unless_overdue(check, first.fault_of(check), trials)
 
 
 def _in_time(trials: list[Trial]) -> Check:
@@ -60,7 +60,7 @@ def _in_time(trials: list[Trial]) -> Check:
 
 
 def _apart(trials: list[Trial]) -> str:
-    """What two processes have answered differently."""
+    """Return the first answer that differs between two processes, or an empty string."""
     one, *others = (trial.answers for trial in trials)
     for other in others:
         for label in one:
@@ -70,7 +70,7 @@ def _apart(trials: list[Trial]) -> str:
     return ""
 
 
-def _unless(name: str, fault: str, trials: list[Trial]) -> Check:
+def _unless_overdue(name: str, fault: str, trials: list[Trial]) -> Check:
     if not fault and any(trial.calling for trial in trials):
-        return Check(name, False, "not known: a call took too long")
+        return Check(name, False, "unknown: a call took too long")
     return Check(name, not fault, fault or HOLDS[name])

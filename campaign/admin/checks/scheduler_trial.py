@@ -1,10 +1,10 @@
-"""A scheduler asked about every round, more than once: what its process finds by itself."""
+"""Trial of a scheduler in its process: every round is solved several times."""
 
 import msgspec
 from msgspec.structs import replace
 
 from campaign.admin.checks.rounds import Round, rounds_for
-from campaign.admin.checks.trial import Speaker
+from campaign.admin.checks.trial import TrialReporter
 from inventory.cluster import Cluster
 from inventory.documents import to_plain
 from inventory.errors import InputError, MillraceError
@@ -17,64 +17,64 @@ from workloads.traffic import Traffic
 PLANS, PURE, PROBLEM, NEEDS = "plans", "purity", "problem", "needs"
 
 NOTHING_PLACED = ""
-"""The placements of a round that a scheduler has refused."""
+"""Placements of a round that a scheduler has refused."""
 
 
-def try_scheduler(name: str, speaker: Speaker, only_answers: bool) -> None:
-    """Ask the scheduler `name`; say what it answers and, unless only that is wanted, what is wrong with it."""
+def try_scheduler(name: str, reporter: TrialReporter, only_answers: bool) -> None:
+    """Report the answers of the scheduler `name` and, unless `only_answers`, its faults."""
     needs = make_scheduler(name).needs
     placed, rounds = 0, rounds_for(needs)
     for label, made in rounds.items():
-        asked = _Asked(name, label, speaker)
+        trial = _RoundTrial(name, label, reporter)
         ready, problem = make_scheduler(name), made()
-        first = asked.answer(ready, problem)
-        speaker.answer(label, first)
+        first = trial.answer(ready, problem)
+        reporter.answer(label, first)
         if only_answers:
             continue
         placed += '"assignments":[{' in first
         changed = _changed(problem, made())
         if changed:
-            speaker.fault(PROBLEM, f"{label}: it has changed {changed}")
+            reporter.fault(PROBLEM, f"{label}: it changes {changed}")
         for whom, other in (("the same instance", ready), ("a second instance", make_scheduler(name))):
-            again = asked.answer(other, made())
+            again = trial.answer(other, made())
             if again != first:
-                speaker.fault(PURE, f"{label}: {whom} answers differently the second time: {difference(first, again)}")
-        _try_needs(asked, needs, made, first)
+                reporter.fault(PURE, f"{label}: {whom} answers differently the second time: {difference(first, again)}")
+        _try_needs(trial, needs, made, first)
     if not placed:
-        speaker.fault(PLANS, f"it has placed nothing in any of {len(rounds)} rounds")
-    speaker.note(PLANS, f"{len(rounds)} rounds, something placed in {placed}")
+        reporter.fault(PLANS, f"it places nothing in any of {len(rounds)} rounds")
+    reporter.note(PLANS, f"{len(rounds)} rounds, something placed in {placed}")
 
 
-class _Asked:
-    """A round that is asked about; what is wrong with its plan is said once."""
+class _RoundTrial:
+    """Trial of one round; a fault of its plan is reported once."""
 
-    def __init__(self, name: str, label: str, speaker: Speaker) -> None:
-        self.label, self.speaker = label, speaker
+    def __init__(self, name: str, label: str, reporter: TrialReporter) -> None:
+        self.label, self.reporter = label, reporter
         self._name = name
         self._failed = False
 
     def answer(self, ready: Checked, problem: Problem) -> str:
-        """The placement document without the time that it took, or why there is none."""
+        """Return the placement document with a time of 0, or why there is none."""
         try:
-            with self.speaker.call(self.label):
+            with self.reporter.call(self.label):
                 plan = ready.place(problem)
             document = to_plain(make_placement_file(ready.name, ready.params, problem, plan, 0.0))
         except InputError as fault:
             return f"refused: {fault}"
         except MillraceError as fault:
             if not self._failed:
-                self.speaker.fault(PLANS, f"{self.label}: {fault}")
+                self.reporter.fault(PLANS, f"{self.label}: {fault}")
             self._failed = True
             return f"failed: {type(fault).__name__}"
         return msgspec.json.encode(document).decode()
 
     def again(self, problem: Problem) -> str:
-        """The answer of a new instance."""
+        """Return the answer of a new instance."""
         return self.answer(make_scheduler(self._name), problem)
 
 
-def _try_needs(asked: _Asked, needs: Needs, made: Round, usual: str) -> None:
-    """Whether something that the scheduler is said to ignore decides where it places."""
+def _try_needs(trial: _RoundTrial, needs: Needs, made: Round, usual: str) -> None:
+    """Report input that changes placements although the scheduler declares it as ignored."""
     problem = made()
     traffic = problem.traffic
     without: dict[str, Problem] = {}
@@ -85,15 +85,15 @@ def _try_needs(asked: _Asked, needs: Needs, made: Round, usual: str) -> None:
     if not needs.hardware:
         without["hardware"] = Problem(_bare(problem.cluster), problem.topologies, traffic)
     for what, poorer in without.items():
-        if _placements(asked.again(poorer)) != _placements(usual):
+        if _placements(trial.again(poorer)) != _placements(usual):
             declared = 'traffic="used"' if what == "traffic" else f"{what}=True"
-            asked.speaker.fault(
-                NEEDS, f"{asked.label}: without {what} it places differently, and `needs` does not say {declared}"
+            trial.reporter.fault(
+                NEEDS, f"{trial.label}: without {what} it places differently, and `needs` does not say {declared}"
             )
 
 
 def _placements(answer: str) -> object:
-    """Only who is where."""
+    """Return only the placements of an answer."""
     return msgspec.json.decode(answer)["topologies"] if answer[0] == "{" else answer
 
 
@@ -103,7 +103,7 @@ def _bare(cluster: Cluster) -> Cluster:
 
 
 def _changed(problem: Problem, fresh: Problem) -> str:
-    """What of a problem is not as it was made; views that it derives and keeps are part of it."""
+    """Return which part of a problem has changed, including its cached views."""
     pairs = [
         ("the cluster", problem.cluster, fresh.cluster),
         *(("a node", *pair) for pair in zip(problem.cluster.nodes, fresh.cluster.nodes, strict=True)),
@@ -122,7 +122,7 @@ def _changed(problem: Problem, fresh: Problem) -> str:
 
 
 def difference(one: str, other: str) -> str:
-    """What two answers differ in, in words."""
+    """Return a description of how two answers differ."""
     if one[0] != "{" or other[0] != "{":
         return f"{_short(one)}; then {_short(other)}"
     first, second = msgspec.json.decode(one), msgspec.json.decode(other)

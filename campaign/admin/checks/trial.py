@@ -1,6 +1,6 @@
-"""A plug-in tried in a process of its own, which is ended when a single call takes too long.
+"""Trial of a plug-in in a process of its own, which is killed if a single call takes too long.
 
-The process writes one JSON document per line. Two processes with different hash seeds show what depends on the order
+The process writes one JSON document per line. Two processes with different hash seeds reveal dependence on the order
 of sets or on `hash()`.
 """
 
@@ -19,63 +19,63 @@ from typing import IO, Any
 from inventory.errors import RunError
 
 CALL_S = 10.0
-"""A plug-in may take so long for one call."""
+"""Longest time of one call of a plug-in."""
 
 START_S = 120.0
-"""So long until a process has loaded everything, between its calls, and for what is done once in a run."""
+"""Longest time for start-up, between calls, and for calls that a run makes once."""
 
-MOST_SAID = 2000
-"""Characters of what a process has left on standard error."""
+MAX_LOG_CHARACTERS = 2000
+"""Length of the end of standard error that a message quotes."""
 
 
-class Speaker:
-    """The tried process's side: says what it does and what it finds."""
+class TrialReporter:
+    """Output of the trial's process: calls, answers and faults as JSON lines."""
 
     def __init__(self, target: IO[str]) -> None:
         self._target = target
 
     @contextmanager
     def call(self, what: str, at_leisure: bool = False) -> Iterator[None]:
-        """Around a call of the plug-in's code, which may take `CALL_S`, or `START_S` at leisure."""
-        self._say(begins=what, at_leisure=at_leisure)
+        """Context manager for a call of the plug-in, which may take `CALL_S`, or `START_S` if `at_leisure`."""
+        self._write(begins=what, at_leisure=at_leisure)
         begun = time.perf_counter()
         try:
             yield
         except Exception:
-            self._say(ends=what, seconds=time.perf_counter() - begun, at_leisure=at_leisure)
+            self._write(ends=what, seconds=time.perf_counter() - begun, at_leisure=at_leisure)
             raise
-        self._say(ends=what, seconds=time.perf_counter() - begun, at_leisure=at_leisure)
+        self._write(ends=what, seconds=time.perf_counter() - begun, at_leisure=at_leisure)
 
     def answer(self, label: str, text: str) -> None:
-        """What was answered; the same in every process."""
-        self._say(answer=label, text=text)
+        """Report an answer, which must be the same in every process."""
+        self._write(answer=label, text=text)
 
     def fault(self, check: str, message: str) -> None:
-        """Something is wrong."""
-        self._say(fault=check, message=message)
+        """Report a fault of the plug-in."""
+        self._write(fault=check, message=message)
 
     def note(self, check: str, message: str) -> None:
-        """What a check that holds is based on."""
-        self._say(note=check, message=message)
+        """Report the basis of a check that succeeds."""
+        self._write(note=check, message=message)
 
-    def over(self) -> None:
-        """All has been tried."""
-        self._say(over=True)
+    def finish(self) -> None:
+        """Report the end of the trial."""
+        self._write(over=True)
 
-    def _say(self, **document: Any) -> None:
+    def _write(self, **document: Any) -> None:
         print(json.dumps(document), file=self._target, flush=True)
 
 
 @dataclass
 class Trial:
-    """What a process has said.
+    """Reports of a trial's process.
 
     Attributes:
         answers: label -> answer.
-        faults: check -> what is wrong, in order.
-        notes: check -> what it is based on.
-        longest: seconds of the longest call, and what it was.
-        calling: the call that took too long and was ended; empty when none did.
+        faults: check -> faults, in order.
+        notes: check -> basis of its success.
+        longest: seconds of the longest call, and its name.
+        calling: the call that took too long and was ended; empty if none did.
     """
 
     answers: dict[str, str] = field(default_factory=dict)
@@ -85,15 +85,15 @@ class Trial:
     calling: str = ""
 
     def fault_of(self, check: str) -> str:
-        """The first thing that is wrong, and how many more there are; empty when nothing is."""
+        """Return the first fault and the number of others, or an empty string."""
         found = self.faults.get(check, [])
         if not found:
             return ""
         return found[0] + (f" (and {len(found) - 1} more)" if len(found) > 1 else "")
 
 
-def tried(arguments: Sequence[str], hash_seed: int) -> Trial:
-    """Have a plug-in tried by `python -m campaign.admin.checks.process ARGUMENTS`.
+def run_trial(arguments: Sequence[str], hash_seed: int) -> Trial:
+    """Test a plug-in with `python -m campaign.admin.checks.process ARGUMENTS`.
 
     Raises:
         RunError: the process died.
@@ -107,13 +107,13 @@ def tried(arguments: Sequence[str], hash_seed: int) -> Trial:
             stderr=log,
         )
         try:
-            return _heard(process, log)
+            return _read_trial(process, log)
         finally:
             process.kill()
             process.communicate()
 
 
-def _heard(process: "subprocess.Popen[bytes]", log: IO[str]) -> Trial:
+def _read_trial(process: "subprocess.Popen[bytes]", log: IO[str]) -> Trial:
     trial = Trial()
     lines = _Lines(process)
     seconds = START_S
@@ -139,18 +139,20 @@ def _heard(process: "subprocess.Popen[bytes]", log: IO[str]) -> Trial:
     if not lines.ended:
         if trial.calling:
             return trial
-        raise RunError(f"the process that tries it has said nothing for {START_S:g} s")
+        raise RunError(f"the process of the check has reported nothing for {START_S:g} s")
     process.wait()
     log.seek(0)
-    said = log.read()[-MOST_SAID:].strip().splitlines()
-    raise RunError(f"the process that tries it ended with status {process.returncode}{where}: {' '.join(said[-1:])}")
+    lines_left = log.read()[-MAX_LOG_CHARACTERS:].strip().splitlines()
+    raise RunError(
+        f"the process of the check ended with status {process.returncode}{where}: {' '.join(lines_left[-1:])}"
+    )
 
 
 class _Lines:
-    """What the process says, document by document.
+    """Documents from the process's standard output.
 
     Attributes:
-        ended: whether it will say nothing any more.
+        ended: whether the output has ended.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
@@ -160,7 +162,7 @@ class _Lines:
         self.ended = False
 
     def next(self, seconds: float) -> dict[str, Any] | None:
-        """The next document; None when none comes within `seconds`, or ever."""
+        """Return the next document; None after `seconds` or at the end of the output."""
         deadline = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
             selector.register(self._source, selectors.EVENT_READ)

@@ -1,12 +1,12 @@
-"""What a workload owes: operators that are their state and nothing else, and the answer of its reference."""
+"""Checks of a workload: operators whose snapshots are complete, and the answer of its reference."""
 
 import tempfile
 from collections.abc import Iterator
 
 from campaign.admin.checks.moves import MOVES, check_moves
-from campaign.admin.checks.outcome import Check, why_not_made
-from campaign.admin.checks.stage import ANSWER, INPUT, OPERATORS, PURE, RESTORE, SNAPSHOT
-from campaign.admin.checks.trial import CALL_S, Trial, tried
+from campaign.admin.checks.operator_trial import ANSWER, INPUT, OPERATORS, PURE, RESTORE, SNAPSHOT
+from campaign.admin.checks.report import Check, construction_error
+from campaign.admin.checks.trial import CALL_S, Trial, run_trial
 from campaign.display.settings import Settings
 from inventory.errors import RunError, UnfitError
 from inventory.plugins import load_plugin
@@ -23,22 +23,22 @@ def check_workload(name: str, settings: Settings) -> Iterator[Check]:
     Raises:
         InputError: no such workload.
         UnfitError: this host cannot run it.
-        KeyboardInterrupt: somebody has interrupted it.
+        KeyboardInterrupt: the run was interrupted.
     """
     try:
         kind = load_plugin(GROUP, name)
-        fault = why_not_made(kind, lambda: load_workload(name, {}))
+        fault = construction_error(kind, lambda: load_workload(name, {}))
     except UnfitError as unfit:
         fault = str(unfit)
     if fault:
         yield Check("interface", False, fault)
         return
     yield Check("interface", True, "it is a workload whose topology can run, and every parameter has a default")
-    trials = []
+    trials: list[Trial] = []
     with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
         for seed in HASH_SEEDS:
             try:
-                trials.append(tried(["workload", name, folder], seed))
+                trials.append(run_trial(["workload", name, folder], seed))
             except RunError as died:
                 yield Check(OPERATORS, False, str(died))
                 return
@@ -48,8 +48,8 @@ def check_workload(name: str, settings: Settings) -> Iterator[Check]:
     for check in _of_trials(trials):
         held = held and check.ok
         yield check
-    # A run would only fail of the same, in another way.
-    yield check_moves(name, settings) if held else Check(MOVES, False, "not tried, because of the above")
+    # A run would only fail for the same reason.
+    yield check_moves(name, settings) if held else Check(MOVES, False, "skipped because of the faults above")
 
 
 def _of_trials(trials: list[Trial]) -> Iterator[Check]:
@@ -62,20 +62,20 @@ def _of_trials(trials: list[Trial]) -> Iterator[Check]:
             fault = _apart(trials)
         message = first.notes.get(name, HOLDS.get(name, ""))
         if not fault and broken and name not in first.notes:
-            fault = "not known, because of the rest"
+            fault = "unknown because of other faults"
         yield Check(name, not fault, fault or message)
     if overdue:
-        yield Check("time", False, f"{overdue} has not returned within {CALL_S:g} s")
+        yield Check("time", False, f"{overdue} did not return within {CALL_S:g} s")
     else:
         seconds, what = max(trial.longest for trial in trials)
         yield Check("time", True, f"at most {seconds:.3f} s ({what}); {CALL_S:g} s are allowed")
 
 
 def _apart(trials: list[Trial]) -> str:
-    """Where operators emit something else in another process; what one process left out, the others do not count."""
+    """Return the first column, free in no process, whose values differ between processes, or an empty string."""
     one, *others = (trial.answers for trial in trials)
     for other in others:
         for column in one:
             if column in other and one[column] != other[column]:
-                return f"{column} is another one in a process with another hash seed: hash() or a set's order decides"
+                return f"{column} differs in a process with another hash seed: it depends on hash() or a set's order"
     return ""

@@ -1,8 +1,8 @@
-"""A workload's operators in one process: each three times, and one of the three is restored again and again.
+"""Trial of a workload's operators in one process: three instances of each, one of which is restored repeatedly.
 
-Components take their turns from upstream to downstream, and behind every stretch of stream time comes its tick, as in a
-run. The three get the same batches. At random moments one of them is put away as bytes and taken up again by a new
-operator; from then on it must still emit what the others do.
+Components process their input from upstream to downstream, and every interval of stream time ends with its tick, as in
+a run. The three instances get the same batches. At random moments the state of one of them is written to bytes and
+restored in a new operator, which must emit the same rows as the other two.
 """
 
 import random
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from zlib import crc32
 
 from campaign.admin.checks.emissions import Emissions, Rows
-from campaign.admin.checks.trial import Speaker
+from campaign.admin.checks.trial import TrialReporter
 from inventory.params import as_plain
 from inventory.plugins import raised_at
 from workloads.key_groups import KeyRouter, codec_bytes
@@ -23,85 +23,85 @@ from workloads.workload import Answer, PreparedInput, Workload
 
 INPUT, OPERATORS, SNAPSHOT, RESTORE, PURE, ANSWER = "input", "operators", "snapshot", "restore", "purity", "answer"
 
-ROWS, TICKS, MOST_ROWS, MOST_STRETCHES = 2000, 3, 200_000, 400
-"""A trial ends behind so many rows of the sources and so many ticks with rows, or behind so many rows or stretches."""
+ROWS, TICKS, MOST_ROWS, MOST_INTERVALS = 2000, 3, 200_000, 400
+"""A trial ends after ROWS source rows and TICKS ticks with rows, or after MOST_ROWS rows or MOST_INTERVALS rounds."""
 
 BATCH = 40
 RESTORED, SETTLED = 0.25, 0.5
-"""Shares of turns before which a twin is restored, and of those at which the answer is asked for settled rows."""
+"""Probability of a restore before a call, and of collecting settled rows of the answer at a restore."""
 
 SEED = 20
 
 
 class BrokenError(Exception):
-    """Something was found that makes going on pointless; it has been said."""
+    """A fault that ends the trial; it has been reported."""
 
 
 class Triplet:
-    """An operator of an executor, another one of the same, and one that is restored again and again."""
+    """Three operators of one executor, the last of which is restored repeatedly."""
 
-    def __init__(self, stage: "Stage", executor: Executor) -> None:
-        self._stage, self.executor = stage, executor
+    def __init__(self, trial: "OperatorTrial", executor: Executor) -> None:
+        self._trial, self.executor = trial, executor
         self.constant, self.control, self.restored = self._opened(), self._opened(), self._opened()
         self.restores = 0
         self.settled: dict[str, list[Row]] = {}
 
     @property
     def operators(self) -> tuple[Operator, Operator, Operator]:
-        """All three."""
+        """The three operators."""
         return self.constant, self.control, self.restored
 
     def _opened(self) -> Operator:
-        stage, executor = self._stage, self.executor
-        parallelism = stage.topology.component[executor.component].parallelism
-        with stage.asked(executor, "open"):
-            operator = stage.workload.operator(executor.component)
+        trial, executor = self._trial, self.executor
+        parallelism = trial.topology.component[executor.component].parallelism
+        with trial.calling(executor, "open"):
+            operator = trial.workload.operator(executor.component)
             context = Context(
-                executor.component, executor.index, parallelism, as_plain(stage.workload.params), SEED, stage.inputs
+                executor.component, executor.index, parallelism, as_plain(trial.workload.params), SEED, trial.inputs
             )
             operator.open(context)
         return operator
 
     def restore(self) -> None:
-        """Put the restored twin away and take its state up by a new operator."""
-        stage, operator = self._stage, self.restored
-        if isinstance(operator, Bolt) and stage.random.random() < SETTLED:
-            with stage.asked(self.executor, "settled"):
+        """Replace the restored instance with a new operator that restores its state."""
+        trial, operator = self._trial, self.restored
+        if isinstance(operator, Bolt) and trial.random.random() < SETTLED:
+            with trial.calling(self.executor, "settled"):
                 for table in operator.tables():
                     self.settled.setdefault(table.answer_table, []).extend(table.settled())
-        with stage.asked(self.executor, "snapshot"):
+        with trial.calling(self.executor, "snapshot"):
             state = operator.snapshot()
         if not isinstance(state, bytes):
-            stage.broken(SNAPSHOT, f"{self.executor.name}: snapshot() returns {type(state).__name__}, not bytes")
-        with stage.asked(self.executor, "close"):
+            trial.fail(SNAPSHOT, f"{self.executor.name}: snapshot() returns {type(state).__name__}, not bytes")
+        with trial.calling(self.executor, "close"):
             operator.close()
         again = self._opened()
-        with stage.asked(self.executor, "restore"):
+        with trial.calling(self.executor, "restore"):
             again.restore(state)
         self.restored = again
         self.restores += 1
 
     def compare(self, one: Rows, control: Rows, restored: Rows) -> None:
-        """Compare what the three gave, and count it."""
-        stage, component = self._stage, self.executor.component
+        """Compare the rows of the three instances and record them."""
+        trial, component = self._trial, self.executor.component
         try:
-            stage.emissions.add(component, one)
+            trial.emissions.add(component, one)
         except (TypeError, OverflowError) as fault:
-            stage.broken(OPERATORS, f"{self.executor.name} emits what cannot be sent: {fault}")
-        apart = stage.emissions.apart(component, one, control)
-        if apart:
-            stage.broken(PURE, f"{self.executor.name}: two instances give {apart} for the same input")
-        lost = stage.emissions.lost(component, one, restored)
+            trial.fail(OPERATORS, f"{self.executor.name} emits what cannot be sent: {fault}")
+        differences = trial.emissions.differences(component, one, control)
+        if differences:
+            trial.fail(PURE, f"{self.executor.name}: two instances give {differences} for the same input")
+        lost = trial.emissions.lost(component, one, restored)
         if lost:
             after = f"after {self.restores} restores" if self.restores else "in another instance"
-            stage.broken(RESTORE, f"{self.executor.name}: {after} {lost}: something is not part of its snapshot")
+            trial.fail(RESTORE, f"{self.executor.name}: {after} {lost}: something is not part of its snapshot")
 
 
-class Stage:
-    """All executors of a topology, and what is on its way between them."""
+class OperatorTrial:
+    """All executors of a topology, and the batches in flight between them."""
 
-    def __init__(self, workload: Workload, inputs: Sequence[PreparedInput], speaker: Speaker) -> None:
-        self.workload, self.speaker = workload, speaker
+    def __init__(self, workload: Workload, inputs: Sequence[PreparedInput], reporter: TrialReporter) -> None:
+        self.workload, self.reporter = workload, reporter
         self.inputs = {entry.name: str(entry.path) for entry in inputs}
         self.random = random.Random(SEED)  # noqa: S311 - repeatable, no secret
         self.topology = workload.topology()
@@ -117,27 +117,27 @@ class Stage:
             kind = Spout if executor in self.spouts else Bolt
             if not isinstance(self.triplets[executor].constant, kind):
                 given = type(self.triplets[executor].constant).__name__
-                self.broken(OPERATORS, f"{executor.component}: {given} is no {kind.__name__}")
+                self.fail(OPERATORS, f"{executor.component}: {given} is no {kind.__name__}")
         self.positions = dict.fromkeys(self.spouts, 0)
         self.ended: set[Executor] = set()
         self.channels: dict[Executor, dict[tuple[Executor, str], deque[list[Row]]]] = {e: {} for e in executors}
         self.emissions = Emissions()
 
-    def asked(self, executor: Executor, what: str) -> "_Asked":
-        """Around a call of an operator."""
-        return _Asked(self, executor, what)
+    def calling(self, executor: Executor, what: str) -> "_OperatorCall":
+        """Return a context manager for a call of an operator."""
+        return _OperatorCall(self, executor, what)
 
-    def broken(self, check: str, message: str) -> None:
-        """Say what is wrong, and end the trial.
+    def fail(self, check: str, message: str) -> None:
+        """Report a fault and end the trial.
 
         Raises:
             BrokenError: always.
         """
-        self.speaker.fault(check, message)
+        self.reporter.fault(check, message)
         raise BrokenError(message)
 
-    def play(self) -> None:
-        """Take the operators through the input."""
+    def run(self) -> None:
+        """Process the input."""
         clocks = {
             spout: source_clock(Max(), self._spout(spout), at, len(self.spouts), SEED)
             for at, spout in enumerate(self.spouts)
@@ -145,7 +145,7 @@ class Stage:
         first = self._spout(self.spouts[0])
         tick_ns, number = first.tick_ns, first.origin_ns // first.tick_ns + 1 if first.tick_ns else 0
         ticks = 0
-        for _ in range(MOST_STRETCHES if not tick_ns else MOST_ROWS):
+        for _ in range(MOST_INTERVALS if not tick_ns else MOST_ROWS):
             emitted = self._emit(clocks, number * tick_ns if tick_ns else None)
             ticks += emitted > 0
             for component in self.topology.order:
@@ -167,7 +167,7 @@ class Stage:
         return operator
 
     def _emit(self, clocks: Mapping[Executor, SourceClock], before_ns: int | None) -> int:
-        """Have sources emit a few rows each, or all of them that lie before a tick; return how many these are."""
+        """Emit a few rows of each source, or all rows before a tick; return their number."""
         total = 0
         for spout in self.spouts:
             due = self.random.randint(1, BATCH)
@@ -191,10 +191,10 @@ class Stage:
         given = []
         self._restore_now_and_then(spout)
         for operator in self.triplets[spout].operators:
-            with self.asked(spout, "next_batch"):
+            with self.calling(spout, "next_batch"):
                 given.append(list(operator.next_batch(count)))  # type: ignore[attr-defined]  # checked at the start
         if len(given[0]) > count:
-            self.broken(OPERATORS, f"{spout.name}: next_batch({count}) gives {len(given[0])} rows")
+            self.fail(OPERATORS, f"{spout.name}: next_batch({count}) gives {len(given[0])} rows")
         self.triplets[spout].compare(*({DEFAULT_STREAM: rows} for rows in given))
         return given[0]
 
@@ -209,7 +209,7 @@ class Stage:
             self._restore_now_and_then(executor)
             given = []
             for operator in self.triplets[executor].operators:
-                with self.asked(executor, "process"):
+                with self.calling(executor, "process"):
                     given.append(_kept(operator.process(Batch(sender.component, stream, list(rows)))))  # type: ignore[attr-defined]
             self._pass_on(executor, *given)
 
@@ -217,7 +217,7 @@ class Stage:
         self._restore_now_and_then(executor)
         given = []
         for operator in self.triplets[executor].operators:
-            with self.asked(executor, "on_tick"):
+            with self.calling(executor, "on_tick"):
                 given.append(_kept(operator.on_tick(time_ns)))  # type: ignore[attr-defined]  # checked at the start
         self._pass_on(executor, *given)
 
@@ -225,13 +225,13 @@ class Stage:
         declared = self.topology.component[executor.component].outputs or {}
         for stream, rows in one.items():
             if stream not in declared:
-                self.broken(
+                self.fail(
                     OPERATORS, f"{executor.name} emits on {stream!r}, which {executor.component} does not declare"
                 )
             for row in rows:
                 if len(row) != len(declared[stream]):
                     fields = ", ".join(declared[stream])
-                    self.broken(OPERATORS, f"{executor.name} emits {row!r} on {stream!r}, whose fields are {fields}")
+                    self.fail(OPERATORS, f"{executor.name} emits {row!r} on {stream!r}, whose fields are {fields}")
         self.triplets[executor].compare(one, control, restored)
         for stream, rows in one.items():
             self._forward(executor, stream, rows)
@@ -246,15 +246,15 @@ class Stage:
             if (source.id, entry.stream) != (sender.component, stream) or destination.id == ACKER or not rows:
                 continue
             combiner = self.combiners.get(destination.id) if entry.grouping == "fields" else None
-            # Rows that are sampled go past a combiner.
+            # Sampled rows bypass a combiner.
             cut = self.random.randint(0, len(rows)) if combiner is not None else 0
             dealt = rows
             if combiner is not None and cut:
-                with self.asked(Executor(destination.id, 0), "combine"):
+                with self.calling(Executor(destination.id, 0), "combine"):
                     dealt = [*combiner.combine(rows[:cut]), *rows[cut:]]
             parts = _parts(entry, list(declared[stream]), dealt, destination.parallelism)
             if parts is None:
-                self.broken(OPERATORS, f"{sender.name} sends directly to an executor that {destination.id!r} has not")
+                self.fail(OPERATORS, f"{sender.name} sends directly to an executor that {destination.id!r} has not")
             for index, part in enumerate(parts or ()):
                 waiting = self.channels[Executor(destination.id, index)].setdefault((sender, stream), deque())
                 while part:
@@ -265,12 +265,12 @@ class Stage:
                     del self.channels[Executor(destination.id, index)][sender, stream]
 
     def answer(self) -> Answer:
-        """The sinks' answer, the same from all three."""
+        """Return the sinks' answer, which must be the same from all three instances."""
         tables: dict[str, list[Row]] = {}
         for executor, triplet in self.triplets.items():
             given: list[dict[str, list[Row]]] = [{}, {}, triplet.settled]
             for operator, found in zip(triplet.operators, given, strict=True):
-                with self.asked(executor, "answer"):
+                with self.calling(executor, "answer"):
                     for table in operator.tables() if isinstance(operator, Bolt) else ():
                         found.setdefault(table.answer_table, []).extend([*table.settled(), *table.answer()])
             triplet.compare(*given)
@@ -282,16 +282,16 @@ class Stage:
         """Close all operators."""
         for executor, triplet in self.triplets.items():
             for operator in triplet.operators:
-                with self.asked(executor, "close"):
+                with self.calling(executor, "close"):
                     operator.close()
 
 
-class _Asked:
-    """A call of an operator: timed, and ended by what the operator raises."""
+class _OperatorCall:
+    """Timed call of an operator; an exception of the operator is reported and ends the trial."""
 
-    def __init__(self, stage: Stage, executor: Executor, what: str) -> None:
-        self._stage, self._executor, self._what = stage, executor, what
-        self._call = stage.speaker.call(f"{what} of {executor.name}")
+    def __init__(self, trial: OperatorTrial, executor: Executor, what: str) -> None:
+        self._trial, self._executor, self._what = trial, executor, what
+        self._call = trial.reporter.call(f"{what} of {executor.name}")
 
     def __enter__(self) -> None:
         self._call.__enter__()
@@ -301,16 +301,16 @@ class _Asked:
             return
         self._call.__exit__(None, None, None)
         if fault is not None:
-            made = self._stage.workload.operator(self._executor.component)
+            made = self._trial.workload.operator(self._executor.component)
             place = raised_at(fault, type(made))
             message = f"{self._what} of {self._executor.name} fails: {type(fault).__name__}: {fault} ({place})"
-            self._stage.broken(SNAPSHOT if self._what in ("snapshot", "restore") else OPERATORS, message)
+            self._trial.fail(SNAPSHOT if self._what in ("snapshot", "restore") else OPERATORS, message)
 
 
 def _parts(entry: Input, fields: list[str], rows: Sequence[Row], parallelism: int) -> list[list[Row]] | None:
-    """Rows by the executor that gets them; None when there is no such executor.
+    """Return the rows by receiving executor; None if there is no such executor.
 
-    Where any may get a row, its content decides, so that order does not.
+    If any executor may get a row, the row's content decides, so that the result does not depend on order.
     """
     if entry.grouping == "all":
         return [list(rows) for _ in range(parallelism)]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agents.cpu.wish import CpuRequest
+from agents.cpu.request import CpuRequest
 from inventory.errors import InputError
 
 

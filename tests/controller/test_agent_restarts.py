@@ -1,4 +1,4 @@
-"""Agents that are killed while they begin: another one is started, and the rest of the run knows nothing of it."""
+"""Agents that are killed during their start are replaced without any effect on the rest of the run."""
 
 import asyncio
 import os
@@ -56,15 +56,15 @@ class Deadly(LoopbackTransport):
 
 
 class Ears:
-    """Hears of agents; see `cluster.Listener`."""
+    """Listener of the test; see `controller.nodes.agents.AgentListener`."""
 
     def __init__(self) -> None:
         self.gone_nodes: list[str] = []
 
-    def take(self, node: str, report: Report) -> None:
+    def handle_report(self, node: str, report: Report) -> None:
         """Nothing runs here."""
 
-    def gone(self, node: str, _reason: str) -> None:
+    def handle_agent_gone(self, node: str, _reason: str) -> None:
         self.gone_nodes.append(node)
 
 
@@ -73,7 +73,7 @@ def run(step: Coroutine[Any, Any, T]) -> T:
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.1])
-def test_an_agent_that_is_killed_before_its_hello_is_started_again(tmp_path: Path, after_s: float) -> None:
+def test_an_agent_killed_before_its_hello_is_restarted(tmp_path: Path, after_s: float) -> None:
     transport = Deadly(tmp_path / "n1", after_s)
     ears = Ears()
 
@@ -91,7 +91,7 @@ def test_an_agent_that_is_killed_before_its_hello_is_started_again(tmp_path: Pat
     assert ears.gone_nodes == []
 
 
-def test_an_agent_that_is_killed_behind_its_hello_while_it_is_started_again_is_no_lost_node(tmp_path: Path) -> None:
+def test_an_agent_killed_during_its_restart_is_restarted_again(tmp_path: Path) -> None:
     transport = Deadly(tmp_path / "n1", None)
 
     async def live() -> None:
@@ -105,7 +105,7 @@ def test_an_agent_that_is_killed_behind_its_hello_while_it_is_started_again_is_n
     run(live())
 
 
-def test_an_agent_that_is_killed_again_and_again_is_given_up(tmp_path: Path) -> None:
+def test_an_agent_that_is_killed_repeatedly_is_given_up(tmp_path: Path) -> None:
     transport = Deadly(tmp_path / "n1")
     transport.to_kill = 100
 

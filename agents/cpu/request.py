@@ -1,4 +1,4 @@
-"""What a host's CPU settings shall be."""
+"""Requested CPU settings of a host."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -10,16 +10,16 @@ from inventory.errors import InputError, nearest
 
 @dataclass(frozen=True, slots=True)
 class CpuRequest:
-    """Settings of one host; None leaves a setting as it is.
+    """Settings of one host; None leaves a setting unchanged.
 
     Attributes:
-        cores: physical cores on line, spread evenly over the sockets; siblings go together.
+        cores: physical online cores, spread evenly over the sockets; siblings go together.
         governor: cpufreq governor of every policy.
         min_ghz: lower end of the clock range; equal ends fix the clock.
         max_ghz: upper end of the clock range.
         turbo: whether clocks above the base clock are allowed.
-        epp: energy-performance preference of every policy, one of the kernel's words or 0 to 255.
-        smt: whether siblings of a core are on line.
+        epp: energy-performance preference of every policy, one of the kernel's names or 0 to 255.
+        smt: whether siblings of a core are online.
         driver_mode: `active`, `passive` or `guided`; only where the driver has modes.
     """
 
@@ -34,10 +34,10 @@ class CpuRequest:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], where: str = "wish") -> Self:
-        """Read a wish from JSON-like data; null means not given.
+        """Read a request from JSON-like data; null means not given.
 
         Raises:
-            InputError: an unknown key or a value of the wrong kind; `where` is named in front.
+            InputError: an unknown key or a value of the wrong type; the message begins with `where`.
         """
         taken: dict[str, Any] = {}
         for key, value in document.items():
@@ -50,13 +50,14 @@ class CpuRequest:
             if read is None:
                 raise InputError(f"{where}: {key}: got {value!r}, expected {expected}")
             taken[key] = read
-        wish = cls(**taken)
-        if wish.min_ghz is not None and wish.max_ghz is not None and wish.min_ghz > wish.max_ghz:
-            raise InputError(f"{where}: min_ghz: got {wish.min_ghz:g}, expected at most max_ghz, {wish.max_ghz:g}")
-        return wish
+        request = cls(**taken)
+        if request.min_ghz is not None and request.max_ghz is not None and request.min_ghz > request.max_ghz:
+            low, high = request.min_ghz, request.max_ghz
+            raise InputError(f"{where}: min_ghz: got {low:g}, expected at most max_ghz, {high:g}")
+        return request
 
     def to_document(self) -> dict[str, Any]:
-        """The settings that are given."""
+        """Return the settings that are not None."""
         return {key: value for key, value in dataclasses.asdict(self).items() if value is not None}
 
 
@@ -67,7 +68,7 @@ def _whole(value: object) -> int | None:
 def _clock(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    # What is far outside is a clock in another unit.
+    # A value far outside is a clock in another unit.
     return float(value) if 0 < value < 100 else None
 
 
@@ -97,4 +98,4 @@ _READERS: Mapping[str, tuple[str, Callable[[object], Any]]] = {
     "smt": ("true or false", _switch),
     "driver_mode": ("a driver mode's name", _word),
 }
-"""Key -> what it holds in words, and its reader, which answers None to a wrong value."""
+"""Key -> description of the expected value, and its parser, which returns None for an invalid value."""

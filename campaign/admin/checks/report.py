@@ -9,27 +9,27 @@ from inventory.plugins import raised_at
 
 
 class Check(Struct, frozen=True):
-    """One thing that a plug-in owes: what was seen when it holds, what is wrong when it does not."""
+    """Result of one check; the message describes what was seen, or what is wrong."""
 
     name: str
     ok: bool
     message: str
 
 
-class Checked(Struct, frozen=True):
-    """All of them, and whether all hold."""
+class CheckReport(Struct, frozen=True):
+    """All checks, and whether all of them succeeded."""
 
     ok: bool
     checks: tuple[Check, ...]
 
 
-def checked(checks: Sequence[Check]) -> Checked:
-    """The document for these checks."""
-    return Checked(all(check.ok for check in checks), tuple(checks))
+def report_of(checks: Sequence[Check]) -> CheckReport:
+    """Return the document for these checks."""
+    return CheckReport(all(check.ok for check in checks), tuple(checks))
 
 
-def why_not_made(kind: type, make: Callable[[], object]) -> str:
-    """Why no instance of a plug-in's class can be made; empty when one can."""
+def construction_error(kind: type, make: Callable[[], object]) -> str:
+    """Return why no instance of a plug-in's class can be made, or an empty string."""
     try:
         make()
     except MillraceError as fault:

@@ -1,12 +1,12 @@
-"""The operator's desk, for backends that bring clusters up."""
+"""Callbacks for backends that bring clusters up: provisioning, progress and notices."""
 
 from campaign.display.settings import Settings, notice
 from controller.nodes.backend import Operator
 from inventory.ansible_hosts import Hosts
 
 
-def operator_at(settings: Settings) -> Operator:
-    """Return what backends may ask of the operator who gave these global options."""
+def operator_callbacks(settings: Settings) -> Operator:
+    """Return the callbacks for these global options of the command line."""
 
     def provision(hosts: Hosts) -> None:
         # Importing it takes as long as a run on processes needs to start.

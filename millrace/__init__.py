@@ -1,0 +1,255 @@
+"""Public interface for plug-ins: schedulers, workloads and sensors import their types and helpers from here.
+
+Every name is defined elsewhere, and loaded from there when it is first used: `import millrace` loads nothing else.
+`docs/reference/python.md` lists the names.
+"""
+
+from importlib import import_module
+
+TYPE_CHECKING = False  # type checkers take it for true; importing `typing` would delay the command line
+
+if TYPE_CHECKING:
+    from agents.sensors.base import Host, Sensor
+    from agents.sensors.base import Row as TraceRow
+    from inventory.cluster import Cluster, ExistingWorker, Network, Node
+    from inventory.errors import InputError, ParameterError, UnfitError, nearest
+    from inventory.power_index import NodePower, power_index
+    from scheduler.cost import Cost, cost
+    from scheduler.problem import (
+        CommunicationSchedule,
+        Move,
+        Needs,
+        NoParams,
+        Placement,
+        Plan,
+        Problem,
+        Scheduler,
+        Slot,
+        concluded,
+    )
+    from scheduler.toolkit.affinity import ClassAffinity, RateAffinity
+    from scheduler.toolkit.equivalence_classes import Classes, classes_of
+    from scheduler.toolkit.loads import Loads
+    from scheduler.toolkit.slots import FreeSlots, assigned, interleaved, running, waiting
+    from workloads.data.line_spout import LineSpout, times_emitted
+    from workloads.data.row_digest import Digest, RowMultiset, digest_of
+    from workloads.data.text import TextParams, prepare_text, read_records
+    from workloads.operators import (
+        NOTHING,
+        Batch,
+        Bolt,
+        Combining,
+        Context,
+        Emitted,
+        Operator,
+        Row,
+        Spout,
+        TupleBolt,
+        per_tuple,
+    )
+    from workloads.rates.schedule import Schedule
+    from workloads.recordings.spout import RecordedSpout
+    from workloads.topology import Component, Constraints, Executor, Input, Topology, ackers
+    from workloads.traffic import Edge, Traffic
+    from workloads.workload import Answer, PreparedInput, Verdict, Workload, filled, rows_differ
+
+__all__ = [
+    "NOTHING",
+    "Answer",
+    "Batch",
+    "Bolt",
+    "ClassAffinity",
+    "Classes",
+    "Cluster",
+    "Combining",
+    "CommunicationSchedule",
+    "Component",
+    "Constraints",
+    "Context",
+    "Cost",
+    "Digest",
+    "Edge",
+    "Emitted",
+    "Executor",
+    "ExistingWorker",
+    "FreeSlots",
+    "Host",
+    "Input",
+    "InputError",
+    "LineSpout",
+    "Loads",
+    "Move",
+    "Needs",
+    "Network",
+    "NoParams",
+    "Node",
+    "NodePower",
+    "Operator",
+    "ParameterError",
+    "Placement",
+    "Plan",
+    "PreparedInput",
+    "Problem",
+    "RateAffinity",
+    "RecordedSpout",
+    "Row",
+    "RowMultiset",
+    "Schedule",
+    "Scheduler",
+    "Sensor",
+    "Slot",
+    "Spout",
+    "TextParams",
+    "Topology",
+    "TraceRow",
+    "Traffic",
+    "TupleBolt",
+    "UnfitError",
+    "Verdict",
+    "Workload",
+    "ackers",
+    "assigned",
+    "classes_of",
+    "concluded",
+    "cost",
+    "digest_of",
+    "filled",
+    "interleaved",
+    "nearest",
+    "per_tuple",
+    "power_index",
+    "prepare_text",
+    "read_records",
+    "rows_differ",
+    "running",
+    "times_emitted",
+    "waiting",
+]
+
+EXPORTS = {
+    "scheduler.problem": {
+        "Scheduler": "Interface of a scheduler class.",
+        "Problem": "Input of a scheduler: cluster, topologies, traffic and running workers.",
+        "Plan": "Result of a scheduler: a placement for every topology, with optional clocks, moves and details.",
+        "Placement": "Slots of the executors of one topology, with a status and a message.",
+        "Slot": "Slot of a node: the node's id and the slot's index.",
+        "Needs": "Inputs that a scheduler uses, as `millrace list schedulers` shows them.",
+        "NoParams": "Parameters of a scheduler that has none.",
+        "Move": "Change of slot of a running executor.",
+        "CommunicationSchedule": "Receiver of every node in every step of a pipelined communication.",
+        "concluded": "Make a placement whose status follows from the number of placed executors.",
+    },
+    "scheduler.toolkit.slots": {
+        "FreeSlots": "Free slots of the cluster during a round, lowest port first.",
+        "running": "Return the workers that run on available nodes, by topology.",
+        "assigned": "Return the slot of every executor of some workers.",
+        "waiting": "Return the executors of a topology that have no worker, in the topology's order.",
+        "interleaved": "Iterate over free slots in Storm's order: one slot of every node, then a second one.",
+    },
+    "scheduler.toolkit.equivalence_classes": {
+        "Classes": "Executors of a topology grouped by equal communication partners.",
+        "classes_of": "Group the executors of a topology by equal communication partners.",
+    },
+    "scheduler.toolkit.affinity": {
+        "ClassAffinity": "Waiting executor with most communicating pairs into a growing group.",
+        "RateAffinity": "Waiting executor with the largest observed rate into a growing group.",
+    },
+    "scheduler.toolkit.loads": {
+        "Loads": "Loads of executors and capacities of nodes in one unit.",
+    },
+    "scheduler.cost": {
+        "Cost": "Cost of placements: traffic between nodes and workers, nodes and slots used, balance.",
+        "cost": "Compute the cost of placements.",
+    },
+    "inventory.cluster": {
+        "Cluster": "Nodes, network and running workers, as a cluster file describes them.",
+        "Node": "Machine of a cluster: slots, hardware, rack and availability.",
+        "Network": "Bandwidths and latencies within and between racks.",
+        "ExistingWorker": "Worker that runs before the round: topology, slot and executors.",
+    },
+    "inventory.power_index": {
+        "NodePower": "Computing power of a node, and its rank.",
+        "power_index": "Rank the available nodes by computing power.",
+    },
+    "workloads.topology": {
+        "Topology": "Application as a directed graph of components.",
+        "Component": "Spout or bolt of a topology, with its parallelism, demands, outputs and inputs.",
+        "Input": "Subscription of a bolt to a stream, with its grouping.",
+        "Constraints": "Components that may not share a worker, and most executors of a component per node.",
+        "Executor": "Running instance of a component: the component's id and an index.",
+        "ackers": "Return Storm's acking component with a number of executors, for the end of a topology.",
+    },
+    "workloads.traffic": {
+        "Traffic": "Observed rates between executors, loads of executors and loads of nodes.",
+        "Edge": "Observed rate from one executor to another.",
+    },
+    "workloads.workload": {
+        "Workload": "Interface of a workload class.",
+        "PreparedInput": "Input file of a workload, prepared once and copied to every node.",
+        "Verdict": "Result of comparing an answer with its reference.",
+        "Answer": "Type of an answer: rows by table.",
+        "filled": "Merge given parallelism per component with the defaults.",
+        "rows_differ": "Compare two keyed tables; return the first differences in words.",
+    },
+    "workloads.operators": {
+        "Operator": "Base class of spouts and bolts: open, close, snapshot and restore.",
+        "Spout": "Base class of sources of rows.",
+        "Bolt": "Base class of operators that process batches of rows; a sink gives an answer.",
+        "TupleBolt": "Base class of bolts that process one row at a time.",
+        "per_tuple": "Turn a function of one row into a stateless bolt.",
+        "Combining": "Interface of bolts that merge rows with equal keys before a fields grouping.",
+        "Context": "Component, index, parameters, seed and input files of an opened executor.",
+        "Batch": "Rows of one stream from one executor.",
+        "Row": "Type of a row of a stream: a tuple of its fields.",
+        "Emitted": "Type of what a bolt returns: rows by stream.",
+        "NOTHING": "Result of a bolt that emits no rows.",
+    },
+    "workloads.rates.schedule": {
+        "Schedule": "Interface of due times by record number: `Spout.times` of recorded data.",
+    },
+    "workloads.data.line_spout": {
+        "LineSpout": "Spout of the records of a prepared text, in a loop.",
+        "times_emitted": "Return how often each record of a looped input was emitted.",
+    },
+    "workloads.data.text": {
+        "TextParams": "Parameters of a workload over text: text, parallelism, ackers and workers.",
+        "prepare_text": "Prepare a text as a file with one line or word per record.",
+        "read_records": "Read the records of a prepared text.",
+    },
+    "workloads.data.row_digest": {
+        "RowMultiset": "Multiset of rows that is kept as a digest, for answers too large to store.",
+        "Digest": "Number of rows and checksum of a multiset of rows.",
+        "digest_of": "Return the digest of rows that occur a number of times each.",
+    },
+    "workloads.recordings.spout": {
+        "RecordedSpout": "Spout of a prepared recording, with its recorded times.",
+    },
+    "agents.sensors.base": {
+        "Sensor": "Base class of sensors: probe, read and close.",
+        "Host": "Node that a sensor measures: id, address, workers and energy model.",
+        "TraceRow": "Row of a trace table, as a sensor returns it.",
+    },
+    "inventory.errors": {
+        "InputError": "Error in what the user wrote; exit status 2.",
+        "ParameterError": "Error in a parameter, reported with the file and line where it is written; exit status 2.",
+        "UnfitError": "Error of a machine or cluster that lacks something; exit status 3.",
+        "nearest": "Return the end of an error message with the nearest valid choice.",
+    },
+}
+"""Module -> name -> one line of documentation, in the order of `docs/reference/python.md`."""
+
+_RENAMED = {"TraceRow": "Row"}
+_MODULES = {name: module for module, names in EXPORTS.items() for name in names}
+
+if not TYPE_CHECKING:  # type checkers read the imports above, so that they report a name that does not exist
+
+    def __getattr__(name: str) -> object:
+        """Load an exported name from its module."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value = getattr(import_module(_MODULES[name]), _RENAMED.get(name, name))
+        return value
+
+    def __dir__() -> list[str]:
+        """Return the exported names, loaded or not."""
+        return sorted(__all__)

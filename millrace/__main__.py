@@ -1,0 +1,47 @@
+"""The program `millrace`: check that no other package hides one of Millrace's own, then run the command line."""
+
+import sys
+from pathlib import Path
+
+OWN = ("agents", "analysis", "campaign", "controller", "inventory", "scheduler", "workloads")
+
+
+def main() -> None:
+    """Run the command line and exit with its status; exit with 3 where another package hides one of Millrace's own."""
+    try:
+        root = Path(__file__).resolve().parents[1]
+        for name in OWN:
+            found = _location(name)
+            if found is not None and Path(found).resolve() != root / name:
+                sys.stderr.write(_message(name, found, root))
+                sys.exit(3)
+        from campaign.commands.start import main as start
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)
+    start()
+
+
+def _location(package: str) -> str | None:
+    """Return the folder or file from which `package` would be imported, without importing it."""
+    for finder in sys.meta_path:
+        spec = finder.find_spec(package, None)
+        if spec is not None:
+            folders = list(spec.submodule_search_locations or ())
+            return folders[0] if folders else spec.origin
+    return None
+
+
+def _message(name: str, found: str, root: Path) -> str:
+    from importlib.metadata import packages_distributions
+
+    owners = sorted(set(packages_distributions().get(name, ())) - {"millrace"})
+    installed = f" (installed by {', '.join(owners)})" if owners else ""
+    return (
+        f"millrace: {found}{installed} hides Millrace's own package {name!r} in {root}: "
+        "rename it, uninstall it, or take its folder out of PYTHONPATH\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Moves leave nothing behind: what an executor had in its old place is freed at once, without the garbage collector."""
+
+import gc
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+
+import msgspec
+import pytest
+from exact import ExactLedger
+from scripted import Limits, ScriptedRun, run_spec, scripted_run
+from witness import SCHEMA, SIDE
+
+from agents.protocol import Abandon, Cut, Move, Passed, Place, Prepare, Ready
+from agents.worker.channels.channel import FLUSH_AGE_NS
+from agents.worker.task_graph.plan import RunPlan
+from workloads.topology import Component, Input, Topology
+
+SLOTS = [Place("n1", 0), Place("n1", 1), Place("n2", 0)]
+OUT = {"default": SCHEMA, SIDE: SCHEMA}
+LINE = Topology(
+    "line",
+    (
+        Component("s", "spout", 2, outputs={"default": SCHEMA}),
+        Component("b", "bolt", 2, outputs=OUT, inputs=(Input("s", "fields", ("record",)),)),
+        Component("c", "bolt", 2, outputs=OUT, inputs=(Input("b"), Input("s", "all"))),
+    ),
+)
+WARM_UP, MOVES, PLANS = 18, 60, 300
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """What refers to itself in circles stays."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def moved(run: ScriptedRun, at: int) -> Move:
+    """The next move of one executor after the other, each to the next slot."""
+    executors = LINE.executors
+    executor = executors[at % len(executors)]
+    place = run.plan.place[executors.index(executor)]
+    return Move(executor.name, SLOTS[(SLOTS.index(place) + 1) % len(SLOTS)])
+
+
+def prepare(run: ScriptedRun, barrier: int, moves: Sequence[Move]) -> int:
+    """Have a barrier prepared everywhere; return the tick that it goes before."""
+    for place in SLOTS:
+        run.command(place, Prepare(epoch=1, barrier=barrier, moves=tuple(moves), workers=tuple(SLOTS)))
+    ready = [report for worker in run.workers.values() for report in worker.reports if isinstance(report, Ready)]
+    assert [each.refused for each in ready] == [""] * len(SLOTS)
+    return max(each.tick for each in ready)
+
+
+def carry_out(run: ScriptedRun, barrier: int) -> None:
+    """Move one executor, while rows flow."""
+    tick = prepare(run, barrier, [moved(run, barrier)])
+    for place in SLOTS:
+        run.command(place, Cut(epoch=1, barrier=barrier, tick=tick))
+    random = Random(barrier)  # noqa: S311 - it must be repeatable
+    passed: set[Place] = set()
+    while len(passed) < len(SLOTS):
+        assert run.sweep(random, FLUSH_AGE_NS)
+        passed |= {place for place, worker in run.workers.items() if any(isinstance(r, Passed) for r in worker.reports)}
+
+
+def give_up(run: ScriptedRun, barrier: int) -> None:
+    """Have a move prepared that does not come."""
+    prepare(run, barrier, [moved(run, barrier)])
+    for place in SLOTS:
+        run.command(place, Abandon(epoch=1, barrier=barrier))
+    run.sweep(Random(barrier), FLUSH_AGE_NS)  # noqa: S311 - it must be repeatable
+
+
+@pytest.mark.parametrize("play", [carry_out, give_up])
+def test_nothing_of_an_old_place_waits_for_the_garbage_collector(play) -> None:
+    ledger = ExactLedger(LINE, 10**9, [])
+    rate = {"kind": "constant", "tuples_per_s": 1000.0}
+    spec = msgspec.structs.replace(run_spec(LINE, [*SLOTS, *SLOTS], rate=rate), workers=tuple(SLOTS))
+    with scripted_run(spec, ledger.operator, Limits()) as run, without_collector():
+        for barrier in range(1, WARM_UP + MOVES + 1):
+            play(run, barrier)
+            for worker in run.workers.values():
+                worker.reports.clear()
+                # Whoever reports what departed executors have done lets go of them.
+                worker.registry.departed.clear()
+            if barrier == WARM_UP:
+                gc.collect()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            gc.collect()
+            kept = Counter(type(each).__name__ for each in gc.garbage)
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+    assert not kept
+
+
+def test_plans_behind_many_moves_take_no_more_memory_than_the_first() -> None:
+    places = [*SLOTS, *SLOTS]
+    plan = RunPlan(msgspec.structs.replace(run_spec(LINE, places), workers=tuple(SLOTS)))
+    before = 0
+    with without_collector():
+        for at in range(WARM_UP + PLANS):
+            if at == WARM_UP:
+                before = sys.getallocatedblocks()
+            plan = plan.moved([Move("b[0]", SLOTS[at % len(SLOTS)])], tuple(SLOTS))
+            assert plan.channels
+            assert plan.streams
+            assert plan.worker
+            assert plan.fan_in
+            assert plan.channels_from(0)
+            assert plan.topology.number_of
+        grown = sys.getallocatedblocks() - before
+    # A tuple that is made from a generator grows the interpreter's store of free tuples: one block per plan and tuple.
+    assert grown < PLANS / 2
