@@ -237,7 +237,7 @@ class _Hashed:
 
 
 def _stamp(parts: Iterable[Path], schema: Schema, grid: Grid | None) -> str:
-    """Return what the prepared file depends on, in 24 characters."""
+    """Return 24 characters that identify the contents of the prepared file."""
     stats = [(str(part.resolve()), (status := part.stat()).st_size, status.st_mtime_ns) for part in parts]
     return sha256(repr((_FORMAT, schema.name, grid, stats)).encode()).hexdigest()[:24]
 
