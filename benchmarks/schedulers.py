@@ -24,7 +24,7 @@ from scheduler.algorithms.i_scheduler import IScheduler, ISchedulerParams
 from scheduler.algorithms.local_search import LocalSearch, LocalSearchParams
 from scheduler.algorithms.optimal import Optimal, OptimalParams
 from scheduler.cost import cost
-from scheduler.partitioning.dealing import deal
+from scheduler.partitioning.finding import deal
 from scheduler.partitioning.instance import Instance, instance_of
 from scheduler.partitioning.proving import solve
 from scheduler.problem import Plan, Problem

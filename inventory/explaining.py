@@ -114,10 +114,7 @@ def _structs(kind: Any) -> list[type[msgspec.Struct]]:
 
 
 def _unwrapped(kind: Any) -> Any:
-    """Strip `Annotated` and `
-
-    None`.
-    """
+    """Strip `Annotated` and `| None`."""
     if hasattr(kind, "__metadata__"):
         return _unwrapped(kind.__origin__)
     parts = [p for p in get_args(kind) if p is not type(None)]

@@ -122,8 +122,6 @@ def _outcome(
 def place_one_per_node(topology: Topology, workers: Workers, free: FreeSlots) -> Placement:
     """Place as `even`, with at most one worker of the topology per node; take the slots used.
 
-    Takes the slots it uses.
-
     Args:
         topology: the topology.
         workers: its running workers, which get no new executors.

@@ -134,10 +134,7 @@ class _Names:
         ]
 
     def within(self, topology: object) -> "_Names":
-        """Return the names for values nested below a topology, given by id or number, or `self` for other values.
-
-        The same for all else.
-        """
+        """Return the names for values nested below a topology, given by id or number, or `self` for other values."""
         number = self.topologies.index(topology) if topology in self.topologies else topology
         if not _all_below([number], len(self.topologies)):
             return self

@@ -107,8 +107,6 @@ def partition(
 ) -> list[list[int]] | None:
     """Return `executors` in `len(limits)` parts with little rate between them, or None if limits cannot be met.
 
-    None when no way to keep the limits is found.
-
     Args:
         instance: where they come from.
         executors: numbers, ascending.

@@ -1,17 +1,16 @@
 """Placement of one topology by one strategy, all or nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from scheduler.ras.attempt import Attempt, Rules
+from scheduler.ras.attempt import Attempt, Kind, Rules
 from scheduler.ras.executor_order import ackers_last, by_connections, by_proximity, by_severity
 from scheduler.ras.ledger import Amount, ResourceLedger
 from scheduler.ras.node_order import NodeOrder, Ranking
 from scheduler.ras.round_robin import RoundRobin
 from scheduler.ras.search import Limits, Search
-from scheduler.ras.shortage import shortage
-from scheduler.ras.sort_once import place_in_order
 from workloads.topology import Executor, Topology
 
 StrategyName = Literal["default", "default-old", "generic", "round-robin", "constraint"]
@@ -172,3 +171,66 @@ def _only(ledger: ResourceLedger, node: int, topology: str) -> bool:
 def in_words(ledger: ResourceLedger, amount: Amount) -> str:
     """Return CPU and memory as text for a message."""
     return f"{ledger.cpu_unit.written(amount.cpu)} CPU points and {ledger.mb_unit.written(amount.memory)} MB"
+
+
+def place_in_order(attempt: Attempt, nodes: Sequence[int], order: Sequence[Executor]) -> bool:
+    """Place the executors of `order` on `nodes` by the strategy of Storm 1.1. Return whether all found a place.
+
+    Nodes are sorted once per topology, executors take the first place that fits. After Apache Storm v1.1.1,
+    `storm-core/.../strategies/scheduling/DefaultResourceAwareStrategy.java`. There is no backtracking; Storm continues
+    with the other executors before it gives up, which does not change the outcome.
+    """
+    # Kind -> first node that may have room for it.
+    first = dict.fromkeys({kind.number for kind in attempt.kinds.values()}, 0)
+    for executor in order:
+        kind = attempt.kinds[executor.component]
+        place = None
+        while first[kind.number] < len(nodes) and place is None:
+            place = attempt.first_fit(nodes[first[kind.number]], kind)
+            if place is None:
+                first[kind.number] += 1
+        if place is None:
+            return False
+        attempt.put(nodes[first[kind.number]], place, kind, executor)
+    return True
+
+
+Node = tuple[int, int, int]
+"""Free slots, CPU and memory."""
+
+
+def shortage(attempt: Attempt, executors: Iterable[Executor]) -> str | None:
+    """Return why `executors` cannot all be placed in `attempt`, which is still empty, or None if unclear.
+
+    Not enough slots or heap even without waste: no search can succeed. Storm has no such test and searches until its
+    limit of places tried. Every bound leaves out rules that could only make it tighter.
+    """
+    waiting = Counter(executor.component for executor in executors)
+    nodes = attempt.alike()
+    for component, count in waiting.items():
+        room = sum(many * _room(attempt, node, attempt.kinds[component]) for node, many in nodes.items())
+        if count > room:
+            return f"of {count} executors of {component!r} at most {room} fit into free slots"
+    limit = attempt.rules.heap_limit
+    needed = sum(count * attempt.kinds[component].heap for component, count in waiting.items())
+    offered = sum(many * min(places * limit, memory) for (places, _, memory), many in nodes.items())
+    if needed > offered:
+        unit = attempt.ledger.mb_unit
+        return f"{unit.written(needed)} MB of heap are missing, free slots offer {unit.written(offered)} MB"
+    return None
+
+
+def _room(attempt: Attempt, node: Node, kind: Kind) -> int:
+    """Return how many executors of `kind` an otherwise empty node has room for, at most those waiting."""
+    places, cpu, memory = node
+    rules, demand = attempt.rules, kind.demand
+    room = len(attempt.topology.executors) if places else 0
+    if rules.one_executor:
+        room = min(room, places)
+    if kind.heap:
+        room = min(room, places * (rules.heap_limit // kind.heap))
+    if demand.memory:
+        room = min(room, memory // demand.memory)
+    if demand.cpu and not rules.soft_cpu:
+        room = min(room, cpu // demand.cpu)
+    return room

@@ -41,10 +41,7 @@ class RunningWorkers:
         self.workers[topology][slot] = tuple(executors)
 
     def plan(self, placements: Mapping[str, Placement], details: Mapping[str, Any] | None = None) -> Plan:
-        """Return the plan with released workers and moves. The default `details` list the workers started.
-
-        Without details, what started.
-        """
+        """Return the plan with released workers and moves. The default `details` list the workers started."""
         freed = released(self._problem, self.workers)
         details = started(self._problem, placements, freed) if details is None else details
         return Plan(placements, freed=freed, migrations=moves(freed, placements), details=details)

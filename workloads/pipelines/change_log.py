@@ -42,7 +42,7 @@ def log_of(bolt: type[Bolt], trips: DataFrame, before: DataFrame | None) -> tupl
 
 
 def _fold(bolt: type[Bolt], state: bytes | None) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what Spark calls with all trips, batch by batch."""
+    """Return the function that Spark calls with all trips, batch by batch."""
     schema = pa.schema(
         [(name, _TYPES[kind][1]) for name, kind in (bolt.answer_schema or {}).items()] + [(_STATE, pa.binary())]
     )

@@ -54,7 +54,7 @@ def _shares(entry: Input, parallelism: int, keys: DataFrame) -> Shares:
 
 
 def _dealt(keys: DataFrame, fields: Sequence[str], parallelism: int) -> Shares:
-    """Return by the keys that there are, as the testbed deals them."""
+    """Return the shares of the executors, from the keys and the testbed's fields grouping."""
     shares = dict.fromkeys(range(parallelism), 0.0)
     counted = keys.groupBy(*fields).count()
     total = 0

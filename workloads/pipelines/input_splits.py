@@ -104,7 +104,7 @@ def stretches_of(parts: Mapping[int, Path]) -> list[Stretch]:
 
 
 def copied(spark: SparkSession, query: Query, stretches: Mapping[int, Stretch], folder: Path) -> dict[int, Findings]:
-    """Have stretches copied as the query has them `reduced`, and say what was found in them.
+    """Copy stretches as `reduced` by the query, and return the findings in them.
 
     Args:
         spark: the session.
@@ -128,7 +128,7 @@ def copied(spark: SparkSession, query: Query, stretches: Mapping[int, Stretch], 
 
 
 def copy_schema(query: Query) -> str:
-    """Return of a copy, as Spark takes it."""
+    """Return the schema of a copy in Spark's syntax."""
     kinds = {"int64": "bigint", "double": "double", "int8": "tinyint", "string": "string"}
     fields = _placed(query.reduced(_nothing(query)), 0).schema
     return ", ".join(f"{field.name} {kinds[str(field.type)]}" for field in fields)
@@ -156,7 +156,7 @@ def overlapping(stretches: Sequence[Stretch], found: Mapping[int, Findings], new
 def _task(
     query: Query, stretches: Sequence[tuple[int, Stretch]], folder: Path
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what Spark calls with places in the list of stretches."""
+    """Return the function that Spark calls with positions in the list of stretches."""
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -224,7 +224,7 @@ class _Accepted:
                 yield passed.table.select([SEQ, *self._query.columns])
 
     def findings(self) -> Findings:
-        """Return when all have been read."""
+        """Return the findings after all rows have been read."""
         late, outlier = (self._gate.quarantined[kind] for kind in ("out_of_order", "outlier"))
         return Findings(
             rows=self._rows,

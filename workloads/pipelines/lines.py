@@ -208,7 +208,7 @@ def _explanation(schema: Schema, row: Column) -> Column:
 
 
 def _complaints(name: str, field: Column, line: Column) -> list[tuple[Column, str]]:
-    """Return what may be wrong with a field, each with what was expected of it."""
+    """Return possible errors of a field, each with the expected form."""
     if name == "medallion":
         return [(field == "", "a name"), (~F.is_valid_utf8(F.substring_index(line, ",", 1)), "UTF-8")]
     if name == "hack_license":

@@ -1,8 +1,7 @@
-"""What a query is: a function from the accepted rows of a recording to tables, piece by piece.
+"""Interface of a query: from the accepted rows of a recording to tables, piece by piece.
 
-A recording that is read in one go is a single piece. One that streams in comes in several, and what later pieces must
-know of earlier ones is handed on as `Known`, which is written to disk between pieces; so both ways give the same
-answer.
+A recording read at once is a single piece. A stream consists of several pieces, and state for later pieces is passed on
+as `Known`, which is written to disk between pieces. So both modes give the same answer.
 """
 
 from abc import ABC, abstractmethod
@@ -19,13 +18,13 @@ from workloads.recordings.schema import Schema
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows of a recording that came together.
+    """Rows of a recording that arrived together.
 
     Attributes:
         rows: what the pipeline has `reduced` accepted rows to, in no particular order.
         first: time of the first accepted row of the whole recording, in seconds.
         newest: time of the newest accepted row, in this piece or before.
-        over: whether nothing comes behind it.
+        over: whether it is the last piece.
     """
 
     rows: DataFrame
@@ -36,7 +35,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Known:
-    """What a pipeline keeps from the pieces before.
+    """State of a pipeline after earlier pieces.
 
     Attributes:
         numbers: small facts.
@@ -49,7 +48,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Step:
-    """What a piece gave.
+    """Result of a piece.
 
     Attributes:
         tables: name -> further rows of the answer. All tables are there every time, if without rows.
@@ -61,7 +60,7 @@ class Step:
 
 
 class Query(ABC):
-    """A question to a recording. The constructor takes an instance of `Params`, a frozen dataclass with defaults."""
+    """A query over a recording. The constructor takes an instance of `Params`, a frozen dataclass with defaults."""
 
     schema: ClassVar[Schema]
     grid: ClassVar[Grid | None] = None
@@ -75,7 +74,7 @@ class Query(ABC):
     def __init__(self, params: Any) -> None: ...
 
     def reduced(self, rows: pa.Table) -> pa.Table:
-        """Return what the answer needs of some accepted rows; works where they are read, by whole columns.
+        """Return the data of accepted rows that the answer needs; runs where rows are read, by whole columns.
 
         Args:
             rows: they stand one behind another in the recording, but for rows that were left out.
@@ -87,4 +86,4 @@ class Query(ABC):
 
     @abstractmethod
     def advanced(self, known: Known, piece: Piece) -> Step:
-        """Go on by a piece."""
+        """Process a piece."""

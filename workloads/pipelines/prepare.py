@@ -65,7 +65,7 @@ class Repair:
         self._topology: Topology | None = load_topology(params.topology) if params.topology else None
 
     def schema_of(self, source: Path) -> Schema:
-        """Return what the input is a recording of."""
+        """Return the schema of the input."""
         return schema_of(source) if self._params.schema == "detect" else SCHEMAS[self._params.schema]
 
     def tables(self, reading: Reading, schema: Schema, folder: Path) -> Mapping[str, DataFrame]:

@@ -1,4 +1,4 @@
-"""What Spark is doing, in a line every other second."""
+"""Progress of Spark, one line every other second."""
 
 import sys
 import threading
@@ -24,10 +24,10 @@ def report(what: str) -> None:
 
 
 class Watch:
-    """Tells, inside the block, what Spark is doing: which stages are under way, and how many of their tasks are done.
+    """Reports Spark's active stages and completed tasks inside the block.
 
     Args:
-        report: gets the lines.
+        report: receives the lines.
     """
 
     def __init__(self, report: Callable[[str], None]) -> None:
@@ -47,7 +47,7 @@ class Watch:
         self._thread.join()
 
     def follow(self, context: SparkContext) -> None:
-        """Spark has started."""
+        """Start reporting on a started Spark context."""
         self._context = context
 
     def _watch(self) -> None:
@@ -56,7 +56,7 @@ class Watch:
 
 
 def in_words(context: SparkContext) -> str:
-    """Return what Spark is doing now; between stages it plans, or our own program works."""
+    """Return Spark's current activity; between stages it plans, or our own program works."""
     tracker = context.statusTracker()
     found = [tracker.getStageInfo(stage) for stage in sorted(tracker.getActiveStageIds())]
     stages = [f"stage {stage.stageId}: {stage.numCompletedTasks} of {stage.numTasks} tasks" for stage in found if stage]

@@ -48,7 +48,7 @@ class Stream:
         self.fault: MillraceError | None = None
 
     def take(self, batch: DataFrame, _number: int) -> None:
-        """Answer what a part settles."""
+        """Write the answers that a part makes final."""
         stretches = [
             Stretch(row["part"], Path(row["path"]), row["begin"], row["end"])
             for row in batch.orderBy("part", "begin").collect()
@@ -62,7 +62,7 @@ class Stream:
             raise
 
     def end(self) -> None:
-        """Answer what is left.
+        """Write the remaining answers.
 
         Raises:
             InputError: the recording is refused.
@@ -89,7 +89,7 @@ class Stream:
 
 
 def streamed(query: Query, spark: SparkSession, source: str, work: Path, tables: Tables) -> Before:
-    """Answer a stream to its end.
+    """Process a stream to its end.
 
     Args:
         query: what is asked.
@@ -145,7 +145,7 @@ def _started(stream: Stream, reading: Reading, work: Path) -> StreamingQuery:
 
 
 def _answer(running: StreamingQuery, stream: Stream) -> None:
-    """Wait until all that is there has been answered."""
+    """Wait until all available input has been processed."""
     try:
         running.processAllAvailable()
     except PySparkException:
@@ -155,7 +155,7 @@ def _answer(running: StreamingQuery, stream: Stream) -> None:
 
 
 def _pieces(source: str, work: Path) -> Iterator[Path]:
-    """Yield what a socket brings, as files of whole lines, until the other side closes it.
+    """Yield the data from a socket, as files of whole lines, until the other side closes it.
 
     Raises:
         InputError: the source is no address.

@@ -141,7 +141,7 @@ def cell(grid: Grid, end: str) -> Column:
 
 
 def cell_name(number: Column) -> Column:
-    """Return as `x.y`."""
+    """Return the cell as `x.y`."""
     return F.concat_ws(".", F.call_function("div", number, F.lit(CELL)).cast("string"), (number % CELL).cast("string"))
 
 

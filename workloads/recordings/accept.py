@@ -1,4 +1,4 @@
-"""Which rows that are not malformed go on: those on the grid that are not older than the newest before them."""
+"""Acceptance of well-formed rows: rows on the grid that are not older than the newest earlier row."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ from workloads.recordings.grid import Grid
 from workloads.recordings.schema import SEQ, Schema
 
 MOST_GAP_S = 366 * 86400
-"""Between two rows; ticks of a longer silence would never end, and a mistyped time makes one."""
+"""Maximum gap between two rows; longer gaps come from corrupt times and would cause endless ticks."""
 
 
 @dataclass(frozen=True)
 class Passed:
-    """What became of some rows.
+    """Result for a set of rows.
 
     Attributes:
-        table: those that go on.
+        table: accepted rows.
         first_late: number of the first one that is older than one before it; None: none is.
         jumps: where a time lies too far behind all before it: number of the row, the newest time before it, its own.
     """
@@ -34,13 +34,13 @@ class Passed:
 
 @dataclass
 class Gate:
-    """Lets rows through, block by block, and counts the others.
+    """Accepts rows block by block, and counts the others.
 
     Attributes:
         schema: of the rows.
         grid: which trips are no outliers; None: there are none.
-        quarantined: rows that were kept back, by class.
-        newest: time of the newest row that went through.
+        quarantined: rejected rows, by class.
+        newest: time of the newest accepted row.
     """
 
     schema: Schema
@@ -52,7 +52,7 @@ class Gate:
         self.first_late: str = ""
 
     def through(self, table: pa.Table, part: Path, offset: int) -> pa.Table:
-        """Return the rows of `table` that go on.
+        """Return the accepted rows of `table`.
 
         Args:
             table: rows, none of them malformed.
@@ -70,7 +70,7 @@ class Gate:
         return passed.table
 
     def passed(self, table: pa.Table) -> Passed:
-        """Return what becomes of rows none of which is malformed."""
+        """Return the result for well-formed rows."""
         if self.grid is not None:
             inside = on_grid(table, self.grid)
             self.quarantined["outlier"] += len(table) - int(inside.sum())
@@ -92,7 +92,7 @@ class Gate:
 
 
 def too_far(part: Path, line: int, schema: Schema, seconds: int) -> InputError:
-    """Return why a row that is so much newer than all before it is refused."""
+    """Return the error for a row that is too much newer than all earlier rows."""
     return InputError(f"{part}:{line}: {schema.time} is {seconds // 86400} days later than that of any row before it")
 
 

@@ -29,7 +29,7 @@ from workloads.recordings.schema import SEQ, Schema
 from workloads.workload import PreparedInput
 
 CLASSES = ("malformed", "outlier", "out_of_order")
-"""Why a row is kept back, in the order in which it is asked."""
+"""Reasons for rejecting a row, in the order of checking."""
 
 MOST_OUT_OF_ORDER = 0.01
 """Share of the rows; beyond it the input is no recording in order with a few late rows."""
@@ -58,17 +58,16 @@ def prepare(
     grid: Grid | None = None,
     name: str = "recording",
 ) -> PreparedInput:
-    """Make sure that `folder` holds the prepared recording, and describe it.
+    """Ensure that `folder` contains the prepared recording, and describe it.
 
-    It is prepared again only when path, size or time of change of a part is another one. It is written under another
-    name first, so that no half-written one is ever met.
+    It is prepared again only when path, size or modification time of a part has changed. Files are written atomically.
 
     Args:
         source: a file, or a folder of parts.
-        schema: what it is a recording of.
-        folder: kept between runs; made when it is missing.
+        schema: schema of the recording.
+        folder: kept between runs; created if missing.
         grid: of trips; those with an end outside of it are outliers. None: there are no outliers.
-        name: under which operators find the file.
+        name: name of the input for operators.
 
     Raises:
         InputError: the source cannot be used; the message names the file and, where there is one, the line.
@@ -238,7 +237,7 @@ class _Hashed:
 
 
 def _stamp(parts: Iterable[Path], schema: Schema, grid: Grid | None) -> str:
-    """Return what the prepared file depends on, in 24 characters."""
+    """Return 24 characters that identify the contents of the prepared file."""
     stats = [(str(part.resolve()), (status := part.stat()).st_size, status.st_mtime_ns) for part in parts]
     return sha256(repr((_FORMAT, schema.name, grid, stats)).encode()).hexdigest()[:24]
 

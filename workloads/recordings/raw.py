@@ -67,7 +67,7 @@ def has_columns(schema: Schema, block: bytes) -> bool:
 
 
 def first_is(schema: Schema, block: bytes) -> str:
-    """Return what the first line of a block is, in words; it is malformed."""
+    """Return a description of the first line of a block, which is malformed."""
     line = block.partition(b"\n")[0]
     found = line.split(b",")
     if len(found) != len(schema.fields):
@@ -76,7 +76,7 @@ def first_is(schema: Schema, block: bytes) -> str:
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """Return of a prepared file."""
+    """Return the Arrow schema of a prepared file."""
     columns = {SEQ: "int64", **schema.columns}
     return pa.schema([pa.field(name, pa.type_for_alias(kind), nullable=False) for name, kind in columns.items()])
 
@@ -128,7 +128,7 @@ def _trip(texts: Mapping[str, pa.Array]) -> tuple[dict[str, pa.Array], Mask]:
 
 
 def _names(texts: pa.Array) -> tuple[pa.Array, Mask]:
-    """Return text that is there."""
+    """Return non-empty texts, and a mask of valid ones."""
     valid: Values = pc.binary_length(texts).to_numpy() > 0
     try:
         return texts.cast(pa.string()), valid

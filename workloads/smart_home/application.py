@@ -24,10 +24,10 @@ from workloads.topology import DEFAULT_STREAM, Component, Input, Topology
 from workloads.workload import Answer, PreparedInput, Verdict, filled, rows_differ
 
 GENERATED_ROWS, GENERATED_SEED = 1_000_000, 1
-"""Of the input that is made when none is named: about nine minutes."""
+"""Size of the generated default input: about nine minutes."""
 
 RELATIVE, ABSOLUTE = 1e-9, 1e-6
-"""Loads differ by less when they are the same: sums are taken in different orders."""
+"""Tolerance for equal loads, since sums are taken in different orders."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class SmartHomeParams(QueryParams):
     Attributes:
         input: a file in the schema of DEBS 2014 (also `.gz` or prepared Parquet) or a folder of them; empty: generated.
         parallelism: executors per component; components left out keep their default.
-        workers: slots asked for.
+        workers: requested slots.
     """
 
     input: str = ""
@@ -52,7 +52,7 @@ class SmartHomeParams(QueryParams):
 
 
 class Readings(RecordedSpout):
-    """Readings of load, and of work."""
+    """Readings of load and of work."""
 
     columns = tuple(READING)
 
@@ -109,20 +109,20 @@ class SmartHome:
                 return Sink()
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
-        """Return one record per valid row, of load and of work."""
+        """Prepare one record per valid row, of load and of work."""
         from workloads.recordings.prepare import prepare
 
         source = Path(self.params.input) if self.params.input else _generated(folder)
         return [prepare(source, DEBS2014, folder)]
 
     def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
-        """Return all predictions at once, column by column."""
+        """Return all predictions, computed column by column."""
         from workloads.smart_home.reference import predictions
 
         return predictions(inputs[0].path, positions, self.params)
 
     def compare(self, answer: Answer, reference: Answer) -> Verdict:
-        """Return row by row: keys and numbers of days exactly, loads up to rounding."""
+        """Compare row by row: keys and numbers of days exactly, loads up to rounding."""
         differences = [
             f"{table}: {difference}"
             for table, rows in reference.items()
@@ -132,7 +132,7 @@ class SmartHome:
 
 
 def _same(expected: Row, given: Row) -> bool:
-    """Return whether predicted load and number of days in two rows are the same."""
+    """Return whether predicted load and number of days are equal in two rows."""
     return expected[1] == given[1] and isclose(expected[0], given[0], rel_tol=RELATIVE, abs_tol=ABSOLUTE)
 
 

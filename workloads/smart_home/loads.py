@@ -1,9 +1,9 @@
-"""Bolts that predict the load of houses and plugs at every tick, and the sink that keeps what they say.
+"""Bolts that predict the load of houses and plugs at every tick, and the sink that keeps the predictions.
 
-Readings are summed by plug between two ticks, and at a tick added to the slices of all lengths, because no border of a
-slice lies between ticks. So a reading costs the same however many lengths there are.
+Readings are summed by plug between two ticks and added to the slices of all lengths at a tick, because slices begin and
+end only at ticks. So the cost of a reading does not depend on the number of lengths.
 
-A bolt keeps, per length, the sums of the slice at hand, and 8 bytes for each earlier slice of each plug or house: with
+A bolt keeps, per length, the sums of the current slice, and 8 bytes for each earlier slice of each plug or house: with
 the official lengths and days 15 KB per plug and day. The median needs them all.
 """
 
@@ -35,7 +35,7 @@ READING: Mapping[str, FieldType] = {
     "property": "int",
     "value": "float",
 }
-"""What loads are made of."""
+"""Input fields of load readings."""
 
 WORK_READING: Mapping[str, FieldType] = {**READING, "timestamp": "int", "seq": "int"}
 """What loads are made of when work counters fill gaps; `seq` tells which of a second's readings is the last."""
@@ -80,7 +80,7 @@ class Loads(Bolt):
         self._counters: dict[Name, Counter] = {}
 
     def combine(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """Leave out what says nothing: work, unless it fills gaps."""
+        """Drop rows without information: work, unless it fills gaps."""
         return rows if self._fills else [row for row in rows if row[3]]
 
     def process(self, batch: Batch) -> Emitted:
@@ -113,7 +113,7 @@ class Loads(Bolt):
         return {DEFAULT_STREAM: rows}
 
     def grouped(self, loads: dict[Name, float]) -> Mapping[Name, float]:
-        """Return what to predict, of the plugs' loads."""
+        """Return the loads to predict, from the plugs' loads."""
         return loads
 
     def _note_work(
@@ -146,7 +146,7 @@ class HouseLoads(Loads):
 
 
 class Slices:
-    """What is known of slices of one length: of the one at hand, and of those that are over."""
+    """Slices of one length: the current one and the past ones."""
 
     def __init__(self, length_s: int, of_a_day: int) -> None:
         self._length_s, self._of_a_day = length_s, of_a_day
@@ -159,7 +159,7 @@ class Slices:
     def add(
         self, loads: Mapping[Name, Sequence[float]], work: Mapping[Name, Work], counters: Mapping[Name, Counter]
     ) -> None:
-        """Take in what was read between two ticks.
+        """Add the readings between two ticks.
 
         Args:
             loads: sum and number of each plug's load readings.
@@ -175,7 +175,7 @@ class Slices:
             self._work[plug] = begin, read.last[1]
 
     def loads(self) -> dict[Name, float]:
-        """Every plug's load in the slice at hand, in W; plugs without one are left out."""
+        """Return every plug's load in the current slice, in W; plugs without one are left out."""
         found = {plug: total / count for plug, (total, count) in self._loads.items()}
         for plug, (begin, end) in self._work.items():
             if plug not in found and end[0] > begin[0] and end[1] >= begin[1]:
@@ -183,7 +183,7 @@ class Slices:
         return found
 
     def predictions(self, tick: int, loads: Mapping[Name, float]) -> Iterator[Row]:
-        """Yield rows for the slice after the next one, from loads in the slice at hand."""
+        """Yield rows for the slice after the next one, from loads in the current slice."""
         predicted = self._at(tick) + 2
         head = tick, self._length_s, BASE + predicted * self._length_s
         medians = self._medians
@@ -195,7 +195,7 @@ class Slices:
             yield (*head, *name, (load + middle) / 2 if days else load, days)
 
     def pass_tick(self, tick: int, loads: Mapping[Name, float]) -> None:
-        """Close the slice at hand, if it ends at the tick."""
+        """Close the current slice if it ends at the tick."""
         if (tick - BASE) % self._length_s:
             return
         at = self._at(tick)
@@ -210,12 +210,12 @@ class Slices:
 
     @property
     def state(self) -> "_SlicesState":
-        """All that is no consequence of the rest."""
+        """Return the state, without derived values."""
         past = {name: (each.first, each.values.tobytes()) for name, each in self._past.items()}
         return _SlicesState(self._loads, self._work, past)
 
     def restore(self, state: "_SlicesState") -> None:
-        """Be as when `state` was taken."""
+        """Restore the state returned by `state`."""
         self._loads, self._work = state.loads, state.work
         self._past = {name: Past(first, values) for name, (first, values) in state.past.items()}
 
@@ -224,26 +224,26 @@ class Slices:
         return (tick - 1 - BASE) // self._length_s
 
     def _median(self, name: Name, predicted: int) -> tuple[float, int]:
-        """Return median load of a slice on earlier days, and on how many of them there was one."""
+        """Return the median load of a slice on earlier days, and the number of these days."""
         past = self._past.get(name)
         values = [] if past is None else past.every(self._of_a_day, predicted)
         return (median(values), len(values)) if values else (0.0, 0)
 
 
 class Past:
-    """Loads in the slices that are over, from slice `first` on; `UNDEFINED` where there was none."""
+    """Loads of past slices, from slice `first` on; `UNDEFINED` where there was none."""
 
     def __init__(self, first: int, values: bytes = b"") -> None:
         self.first = first
         self.values = array("d", values)
 
     def put(self, at: int, load: float) -> None:
-        """Note the load of a slice behind all before."""
+        """Record the load of a slice after all earlier ones."""
         self.values.extend([UNDEFINED] * (at - self.first - len(self.values)))
         self.values.append(load)
 
     def every(self, step: int, towards: int) -> list[float]:
-        """Return loads of the slices that lie a multiple of `step` before slice `towards`."""
+        """Return loads of the slices that precede slice `towards` by a multiple of `step`."""
         return [load for load in self.values[(towards - self.first) % step :: step] if not isnan(load)]
 
 
@@ -261,7 +261,7 @@ class _State(msgspec.Struct, array_like=True):
 
 
 class Predictions(Bolt):
-    """One table of the answer; what has come cannot change any more."""
+    """One table of the answer; its rows are final."""
 
     def __init__(self, table: str, schema: Mapping[str, str]) -> None:
         self.answer_table, self.answer_schema = table, schema  # type: ignore[misc]  # of its own, not of the class

@@ -1,4 +1,4 @@
-"""The parameters of the query, and the times that it is about.
+"""Parameters and times of the query.
 
 Slice i of length s covers [BASE + i s, BASE + (i + 1) s) seconds; all lengths share their borders, and all
 borders are ticks.
@@ -16,20 +16,19 @@ TICK_S = 30
 """Seconds of stream time between predictions."""
 
 FEWEST_SLICES = 3
-"""In a day; the slice before the predicted one, a day earlier, would else not be over."""
+"""Minimum slices in a day; otherwise the predicted slice of the day before would not be over."""
 
 WATT_SECONDS_OF_A_KWH = 3_600_000.0
 
 
 @dataclass(frozen=True)
 class QueryParams:
-    """Parameters of DEBS 2014 query 1, on whatever it runs.
+    """Parameters of DEBS 2014 query 1, for any engine.
 
     Attributes:
-        slices: lengths of slices in seconds, as a list or parted by commas.
+        slices: lengths of slices in seconds, as a list or separated by commas.
         day_s: length of a day in seconds; a smaller one lets a short recording have history.
-        fill: what stands for the load of a plug that has no load reading in a slice: `none`, or what its `work` counter
-            says.
+        fill: load of a plug without load reading in a slice: `none`, or from its `work` counter.
     """
 
     slices: tuple[int, ...] | int | str = (60, 300, 900, 3600, 7200)
@@ -53,7 +52,7 @@ class QueryParams:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Lengths of slices in seconds, each once, rising."""
+        """Lengths of slices in seconds, without duplicates, ascending."""
         assert isinstance(self.slices, tuple)  # noqa: S101 - made so above
         return self.slices
 

@@ -1,4 +1,4 @@
-"""The answer worked out from whole columns: no reading is handled by itself, and no tick comes after another.
+"""Reference answer, computed by whole columns instead of reading by reading.
 
 A cell is a plug, or house, and a tick. Readings are summed by plug and time between two ticks; summed up within every
 slice, and carried on to the ticks without a reading, they make the loads of all cells. The cells at ends of slices are
@@ -17,16 +17,16 @@ from workloads.workload import Answer
 
 PLUG = ["house_id", "household_id", "plug_id"]
 _AT = "at"
-"""Number of the time between two ticks: `at` 0 begins at `BASE`, and the tick behind it covers it."""
+"""Number of the interval between two ticks: `at` 0 begins at `BASE`, and the tick after it covers it."""
 
 
 def predictions(path: Path, positions: Sequence[int], query: QueryParams) -> Answer:
-    """Return tables `house` and `plug` of the answer to the records that have been emitted.
+    """Return the tables `house` and `plug` of the answer to the emitted records.
 
     Args:
         path: the prepared recording.
         positions: records emitted by each source executor.
-        query: what is asked for.
+        query: parameters of the query.
     """
     sums, work, last = _readings(path, positions, query.fill == "work")
     found: dict[str, list[pd.DataFrame]] = {"house": [], "plug": []}

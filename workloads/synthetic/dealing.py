@@ -1,7 +1,7 @@
-"""How many rows a component makes of one: the whole part of its selectivity, and one more for some records.
+"""Rows emitted per row: the integer part of the selectivity, and one more for some records.
 
-Which records get one more is decided by a multiplicative hash of the record and the component, so that the answer
-follows from the records alone, on any number of executors.
+A multiplicative hash of the record and the component selects the records with one more row, so that the answer depends
+only on the records, for any number of executors.
 """
 
 from collections.abc import Callable
@@ -16,18 +16,18 @@ _HIGH = 32
 
 
 class Dealing(msgspec.Struct, frozen=True):
-    """A component's selectivity as whole numbers: `copies` for all records, one more for hashes below `bar`."""
+    """Selectivity of a component as integers: `copies` for all records, one more for hashes below `bar`."""
 
     copies: int
     bar: int
     salt: int
 
     def of(self, record: int) -> int:
-        """Return rows that come of one row of `record`."""
+        """Return the number of rows for one row of `record`."""
         return self.copies + ((((record ^ self.salt) * _FACTOR) & _MASK) >> _HIGH < self.bar)
 
     def of_all(self, records: Any) -> Any:
-        """Return the same for a NumPy array of uint64."""
+        """Return the numbers of rows for a NumPy array of uint64."""
         import numpy as np
 
         hashed = (records ^ np.uint64(self.salt)) * np.uint64(_FACTOR)
@@ -35,12 +35,12 @@ class Dealing(msgspec.Struct, frozen=True):
 
     @property
     def counter(self) -> Callable[[int], int] | None:
-        """`of`, or None where it is 1 for every record."""
+        """Return `of`, or None if it is 1 for every record."""
         return None if (self.copies, self.bar) == (1, 0) else self.of
 
 
 def dealing(component: str, selectivity: float) -> Dealing:
-    """Return how `component` deals with records when it makes `selectivity` rows of one on average."""
+    """Return the selectivity of `component`, `selectivity` rows per row on average."""
     copies = int(selectivity)
     bar = round((selectivity - copies) * (1 << _HIGH))
     return Dealing(copies, bar, crc32(component.encode()) * _FACTOR & _MASK)

@@ -1,7 +1,7 @@
 """The operators of synthetic applications.
 
 A row is (record, key, payload): the record's number among all of the application, a key with few very frequent
-values, and bytes that nobody reads.
+values, and padding bytes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ CALIBRATION = "calibration"
 TABLE = "received"
 ROW: Mapping[str, FieldType] = {"record": "int", "key": "int", "payload": "bytes"}
 KEYS = (1 << 12) - 1
-"""Values of the key: value k is about as frequent as 1 / (k + 1)."""
+"""Number of key values; the frequency of value k is about proportional to 1 / (k + 1)."""
 
 _KEY_BITS = KEYS.bit_length()
 _MASK = (1 << 64) - 1
@@ -35,7 +35,7 @@ def key_of(record: int) -> int:
 
 
 class Generator(Spout):
-    """Makes records without end; record j of the source number `source` of `sources` is j * sources + source."""
+    """Endless source of records; record j of the source number `source` of `sources` is j * sources + source."""
 
     def __init__(self, source: int, sources: int, tuple_bytes: int) -> None:
         self._source, self._sources = source, sources
@@ -60,7 +60,7 @@ class Generator(Spout):
 
 
 class _Busy(Bolt):
-    """Works for every row."""
+    """Bolt that spends CPU time on every row."""
 
     def __init__(self, cost_us: float) -> None:
         self._cost_us = cost_us
@@ -71,7 +71,7 @@ class _Busy(Bolt):
         self._turns_per_row = self._cost_us * calibration.turns_per_us
 
     def _work(self, rows: int) -> None:
-        # Fractions of a turn are done when they have become a whole one.
+        # Fractions of a turn accumulate until they make a whole one.
         self._owed += rows * self._turns_per_row
         turns = int(self._owed)
         self._owed -= turns
@@ -79,7 +79,7 @@ class _Busy(Bolt):
 
 
 class Stage(_Busy):
-    """Works for every row and passes it on as often as its record says."""
+    """Spends CPU time on every row and emits as many rows as its record requires."""
 
     def __init__(self, cost_us: float, dealing: Dealing) -> None:
         super().__init__(cost_us)
@@ -94,7 +94,7 @@ class Stage(_Busy):
 
 
 class Sink(_Busy):
-    """Works for every row and remembers the digest of all records that came."""
+    """Spends CPU time on every row and keeps a digest of all records."""
 
     answer_table = TABLE
     answer_schema: ClassVar = {"component": "str", **DIGEST}

@@ -14,14 +14,14 @@ LOADS = {"balanced": (100, 10.0), "cpu": (100, 100.0), "io": (8_192, 0.0)}
 
 @dataclass(frozen=True)
 class SyntheticParams:
-    """What all have in common.
+    """Common parameters.
 
     Attributes:
         load: `balanced`, `cpu` (100 us per tuple) or `io` (8 KiB per tuple); the next two override it.
         tuple_bytes: bytes of a tuple's payload.
         cost_us: CPU per tuple in every bolt, in microseconds of the controller's CPU.
         selectivity: tuples that every bolt but sinks makes of one, on average.
-        workers: slots asked for.
+        workers: requested slots.
     """
 
     load: Literal["balanced", "cpu", "io"] = "balanced"
@@ -72,7 +72,7 @@ class StarParams(SyntheticParams):
     """Sources, one operator in the middle, sinks.
 
     Attributes:
-        sources, sinks: how many of them.
+        sources, sinks: number of each.
         source_tasks: executors of each source.
         tasks: executors of each other component.
     """
@@ -88,10 +88,10 @@ class RandomDagParams(SyntheticParams):
     """A random layered graph with skewed rates.
 
     Attributes:
-        executors: how many in all.
+        executors: total number of executors.
         layers: layers of components; 0: about the cube root of `executors`.
-        widest: most executors of a component.
-        shape_seed: of all that is random about the graph.
+        widest: maximum number of executors of a component.
+        shape_seed: seed of the graph's shape.
     """
 
     executors: Annotated[int, Meta(ge=2, le=10_000)] = 40

@@ -1,8 +1,8 @@
 """The synthetic applications: linear, diamond, star and random-dag.
 
 The first three are the micro-benchmarks of I-Scheduler (Eskandari, Mair, Huang, Eyers, 2020); the fourth is ours, for
-schedulers that look at rates: its components pass on very different shares of what they get, and its links are keyed
-or shuffled, so that the rates of executor pairs are skewed.
+schedulers that use rates: its components have very different selectivities, and its links are keyed or shuffled, so
+that the rates of executor pairs are skewed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ _KEYED = Input("", "fields", ("key",))
 
 
 class Synthetic:
-    """What the four have in common; each says its `components`."""
+    """Common base of the four; each defines its `components`."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
@@ -47,11 +47,11 @@ class Synthetic:
         raise NotImplementedError
 
     def selectivity(self, component: str) -> float:
-        """Return tuples that a bolt makes of one, on average."""
+        """Return the tuples that a bolt emits per tuple, on average."""
         return float(self.params.selectivity)
 
     def topology(self) -> Topology:
-        """Return the graph; who is read by nobody has no outputs."""
+        """Return the graph; components without readers have no outputs."""
         return self._topology
 
     def operator(self, component: str) -> Operator:
@@ -63,7 +63,7 @@ class Synthetic:
         return Sink(self.params.cost)
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
-        """Measure this CPU, once for all that is run with this folder."""
+        """Measure this CPU, once for all runs with this folder."""
         path = folder / "calibration.json"
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ class Synthetic:
         return [PreparedInput(CALIBRATION, path, sha256(path.read_bytes()).hexdigest(), 1, "generated")]
 
     def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
-        """Every sink's digest, from how often each record reaches it along all paths."""
+        """Return every sink's digest, computed from how often each record reaches it along all paths."""
         digests = {component.id: EMPTY for component in self._topology.components if self._is_sink(component)}
         first = 0
         for at, source in enumerate(self._sources):
@@ -87,7 +87,7 @@ class Synthetic:
         return {TABLE: [(sink, *digest.row) for sink, digest in digests.items()]}
 
     def compare(self, answer: Answer, reference: Answer) -> Verdict:
-        """Return sink by sink, the parts of each together."""
+        """Compare sink by sink, with the parts of each added up."""
         parts: dict[str, list[tuple[Any, ...]]] = {}
         for sink, *digest in answer.get(TABLE, ()):
             parts.setdefault(sink, []).append(tuple(digest))
@@ -124,7 +124,7 @@ class Synthetic:
 
     @cached_property
     def _ordered(self) -> Sequence[Component]:
-        """Bolts, each behind all that it reads from."""
+        """Return bolts in topological order."""
         done = set(self._sources)
         left = [component for component in self._topology.components if component.inputs]
         ordered: list[Component] = []
@@ -205,7 +205,7 @@ class RandomDag(Synthetic):
     Params = RandomDagParams
 
     def components(self) -> Sequence[Component]:
-        """Return layer by layer; every other link is keyed, so that its executor pairs have skewed rates."""
+        """Return the components layer by layer; every other link is keyed, so that pairs have skewed rates."""
         params = self.params
         shape, _ = layered(params.executors, params.shape_seed, widest=params.widest, layers=params.layers)
         random = self._random("links")
@@ -221,7 +221,7 @@ class RandomDag(Synthetic):
         ]
 
     def selectivity(self, component: str) -> float:
-        """Return what the parameter says, times a share that is drawn for the component: most pass on little."""
+        """Return the parameter times a random share of the component, small for most components."""
         inputs = max(1, len(self._topology.component[component].inputs))
         return float(self.params.selectivity / inputs * min(1.0, 0.3 * self._random(component).paretovariate(1.2)))
 
@@ -234,7 +234,7 @@ def _bolt(name: str, tasks: int, *sources: str) -> Component:
 
 
 def _with_readers(components: Sequence[Component]) -> Sequence[Component]:
-    """The same graph with every spout read: one that nobody reads becomes an input of a bolt of the layer behind it."""
+    """Return the graph with every spout read: unread spouts become inputs of bolts of the next layer."""
     read = {entry.source for component in components for entry in component.inputs}
     spouts = [component.id for component in components if component.kind == "spout"]
     behind = [component.id for component in components if any(entry.source in spouts for entry in component.inputs)]

@@ -1,4 +1,4 @@
-"""Busy work of so many microseconds: CPU, not sleep.
+"""Busy work of a given number of microseconds: CPU, not sleep.
 
 One microsecond is what the controller's CPU does in that time, measured when the input is prepared. Every node
 does the same work for a row, however fast it is: a slower node takes longer, which is what a testbed is for.
@@ -18,13 +18,13 @@ _ROUND_S = 0.02
 
 
 class Calibration(Struct, frozen=True):
-    """How many turns of the loop take one microsecond of CPU time."""
+    """Number of loop turns per microsecond of CPU time."""
 
     turns_per_us: float
 
 
 def work(turns: int) -> int:
-    """Return be busy; the result is of no use, but nobody can leave the work out."""
+    """Keep the CPU busy; the unused result prevents the loop from being optimised away."""
     checksum = 0
     for _ in repeat(None, turns):
         checksum = crc32(_BLOCK, checksum)
@@ -32,10 +32,7 @@ def work(turns: int) -> int:
 
 
 def calibrate() -> Calibration:
-    """Measure this CPU for a sixth of a second.
-
-    The fastest of several rounds counts, which nothing disturbed.
-    """
+    """Measure this CPU for a sixth of a second. Return the fastest, least disturbed of several rounds."""
     turns, best = 1_000, 0.0
     for _ in range(_ROUNDS):
         done, begun = 0, time.thread_time()
@@ -47,5 +44,5 @@ def calibrate() -> Calibration:
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Return what was measured when the input was prepared."""
+    """Return the measurement made when the input was prepared."""
     return msgspec.json.decode(path.read_bytes(), type=Calibration)

@@ -1,6 +1,6 @@
 """The reference answers of `taxi-profit`, on the controller, from the trips that were emitted.
 
-Snapshots sort each window anew, column by column. The log works the values of single cells out anew, and keeps all
+Snapshots sort each window from scratch, column by column. The log recomputes the values of single cells, and keeps all
 values in one sorted list.
 """
 
@@ -24,7 +24,7 @@ COLUMNS = PaidTrips.columns
 PROFIT_S, EMPTY_S = 900, 1800
 
 _NEAR = 1e-12
-"""Quotients may be wrong by so much; what is near the last one listed is compared exactly."""
+"""Error bound of quotients; values near the last listed one are compared exactly."""
 
 _EXACT = Context(prec=60)
 _DOLLARS = Decimal("0.000001")
@@ -95,7 +95,7 @@ def _dollars(nano: Fraction) -> float:
 
 
 class _City:
-    """All cells at one moment."""
+    """State of all cells at one moment."""
 
     def __init__(self) -> None:
         self.paid: deque[tuple[int, int, int]] = deque()
@@ -107,7 +107,7 @@ class _City:
         self.order: list[tuple[float, int]] = []
 
     def move_to(self, time: int) -> set[int]:
-        """Let go of what is too old; return the cells that it was in."""
+        """Remove expired trips. Return the affected cells."""
         touched = set()
         while self.paid and self.paid[0][0] <= time - PROFIT_S:
             _, cell, _ = self.paid.popleft()
@@ -120,7 +120,7 @@ class _City:
         return touched
 
     def take(self, time: int, seq: int, start: int, end: int, amount: int, taxi: int) -> set[int]:
-        """Return one trip; return the cells that it touches."""
+        """Add one trip. Return the affected cells."""
         self.paid.append((time, start, seq))
         self.amounts[start].append((amount, seq))
         touched = {start, end}
@@ -137,13 +137,13 @@ class _City:
         return cell
 
     def value(self, cell: int) -> Fraction:
-        """Return of a cell, in nanodollars."""
+        """Return the value of a cell, in nanodollars."""
         amounts = sorted([amount for amount, _ in self.amounts[cell]])
         middles = amounts[(len(amounts) - 1) // 2] + amounts[len(amounts) // 2]
         return Fraction(middles, 2 * len(self.there[cell]))
 
     def revalue(self, cells: Iterable[int]) -> bool:
-        """Put cells where they belong; return whether one of them is, or was, near the listing."""
+        """Update cells in the sorted list. Return whether one of them is, or was, near the listing."""
         before = self._near()
         moved: list[tuple[float, int]] = []
         for cell in cells:
@@ -158,14 +158,14 @@ class _City:
         return max(moved, default=(-inf, 0)) >= min(before, self._near())
 
     def _near(self) -> tuple[float, int]:
-        """Return what is above it may be listed."""
+        """Return a bound; cells above it may be listed."""
         if len(self.order) < LISTED:
             return -inf, 0
         least = self.order[-LISTED][0]
         return least - abs(least) * _NEAR, 0
 
     def fields(self) -> Row:
-        """Return of the listing."""
+        """Return the fields of the listing."""
         found = []
         for _, cell in self.order[bisect_left(self.order, self._near()) :]:
             newest = max(self.amounts[cell][-1][1], max(self.there[cell]))

@@ -1,4 +1,4 @@
-"""What an area is worth: the profit made there, the empty taxis there, and the areas that are worth most.
+"""Value of areas: profit, empty taxis, and the areas with the highest value.
 
 Profits are kept as the sum of the two middle amounts in nanodollars (twice the median), values as fractions of whole
 numbers, so that every comparison is exact. Floating-point numbers only sort out what cannot be listed: dividing whole
@@ -36,7 +36,7 @@ class Profits:
             self.add(ride)
 
     def add(self, ride: Ride) -> int:
-        """Take one in; return its start cell."""
+        """Add a ride. Return its start cell."""
         seq, cell, _, amount = ride[:4]
         self.window.keep((ride,))
         insort(self._amounts.setdefault(cell, []), amount)
@@ -44,7 +44,7 @@ class Profits:
         return int(cell)
 
     def expire(self, time: int) -> set[int]:
-        """Let go of what ended `PROFIT_S` before `time` or earlier; return the start cells."""
+        """Remove rides that ended `PROFIT_S` before `time` or earlier. Return their start cells."""
         expired = self.window.expire(time - PROFIT_S)
         for ride in expired:
             amounts = self._amounts[ride[1]]
@@ -66,7 +66,7 @@ class Profits:
 
 
 class Taxis:
-    """Where each taxi was last seen, as (cell, number of the trip), if it was within the window."""
+    """Last position of each taxi within the window, as (cell, number of the trip)."""
 
     def __init__(self, rides: Iterable[Ride] = ()) -> None:
         self.window = TripWindow()
@@ -78,14 +78,14 @@ class Taxis:
         return self._last.get(medallion)
 
     def add(self, ride: Ride) -> tuple[int, int] | None:
-        """Take one in; return where its taxi was."""
+        """Add a ride. Return the taxi's previous position."""
         self.window.keep((ride,))
         before = self._last.get(ride[5])
         self._last[ride[5]] = ride[4], ride[0]
         return before
 
     def expire(self, time: int) -> dict[str, tuple[int, int]]:
-        """Let go of what ended `EMPTY_S` before `time` or earlier; return the taxis that are nowhere now."""
+        """Remove rides that ended `EMPTY_S` before `time` or earlier. Return the taxis without a position now."""
         gone = {}
         for ride in self.window.expire(time - EMPTY_S):
             last = ride[4], ride[0]
@@ -107,7 +107,7 @@ class Areas:
         self.stale = False
 
     def earn(self, cell: int, trips: int, middle: int, newest: int) -> None:
-        """The profit of a cell is this now."""
+        """Set the profit of a cell."""
         if trips:
             self._profits[cell] = middle, newest
         else:
@@ -115,12 +115,12 @@ class Areas:
         self._value(cell)
 
     def arrive(self, cell: int, seq: int) -> None:
-        """A taxi is empty there after trip number `seq`."""
+        """Add an empty taxi after trip number `seq`."""
         self._empty.setdefault(cell, set()).add(seq)
         self._value(cell)
 
     def leave(self, cell: int, seq: int) -> None:
-        """That taxi is not there any more."""
+        """Remove that taxi."""
         there = self._empty[cell]
         there.remove(seq)
         if not there:
@@ -128,7 +128,7 @@ class Areas:
         self._value(cell)
 
     def _value(self, cell: int) -> None:
-        """Something about a cell has changed; note whether that may be seen in the listing."""
+        """Record whether a change of a cell may affect the listing."""
         was = self._values.pop(cell, None)
         if cell in self._profits and cell in self._empty:
             self._values[cell] = self._profits[cell][0] / len(self._empty[cell])
@@ -150,12 +150,12 @@ class Areas:
         return cell, len(self._empty[cell]), middle, max(newest, max(self._empty[cell]))
 
     def snapshot(self) -> object:
-        """Return all of it, to be encoded."""
+        """Return all state, to be encoded."""
         return self._profits, {cell: sorted(seqs) for cell, seqs in self._empty.items()}
 
     @classmethod
     def restored(cls, profits: dict[int, tuple[int, int]], empty: dict[int, list[int]]) -> "Areas":
-        """Return the areas that `snapshot` was taken of."""
+        """Return the areas of a snapshot."""
         areas = cls()
         areas._profits = profits
         areas._empty = {cell: set(seqs) for cell, seqs in empty.items()}
@@ -165,7 +165,7 @@ class Areas:
 
 
 def best(areas: Sequence[Area]) -> list[Area]:
-    """Return the listing of these: value descending, then the newest first.
+    """Return the listing of `areas`: value descending, then newest first.
 
     One trip may be the newest of two, since it makes a profit where it starts and an empty taxi where it ends; if these
     have the same value, too, the smaller cell comes first.

@@ -1,7 +1,7 @@
-"""What the bolts of both taxi workloads have in common: taking trips in order, and writing the two tables.
+"""Common base of the bolts of both taxi workloads: trips in order, and the two tables.
 
 Rows with one drop-off time are in the order of their row numbers alone, and rows from different executors come in no
-order; so whatever depends on it waits for the tick, and then takes the rows by number.
+order. So operations that depend on the order wait for the tick, and then take the rows by number.
 """
 
 import time
@@ -29,14 +29,14 @@ class Ordered(Bolt):
         return NOTHING
 
     def in_order(self) -> list[Trip]:
-        """Return the trips that came since the last tick, by number."""
+        """Return the trips since the last tick, by number."""
         arrived, self.arrived = self.arrived, []
         arrived.sort()
         return arrived
 
 
 class Candidates(Bolt):
-    """Collects what may be listed until the tick."""
+    """Collects candidates for the listing until the tick."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Candidates(Bolt):
         return NOTHING
 
     def taken(self) -> list[Any]:
-        """Return what came since the last tick."""
+        """Return the candidates since the last tick."""
         candidates, self._candidates = self._candidates, []
         return candidates
 
@@ -59,7 +59,7 @@ class Candidates(Bolt):
 
 
 class Table(Bolt):
-    """A sink whose rows are final when they are written."""
+    """A sink whose rows are final when written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Snapshots(Candidates, Table):
 
     @abstractmethod
     def listing(self, candidates: list[Any]) -> Row:
-        """Return fields of the best ten."""
+        """Return the fields of the best ten."""
 
     def on_tick(self, time_ns: int) -> Emitted:
         self.rows.append((time_text(time_ns // NS), *self.listing(self.taken())))
@@ -106,18 +106,18 @@ class Changes(Ordered, Table):
 
     @abstractmethod
     def fields(self, listed: Sequence[Any]) -> Row:
-        """Return fields of a listing that `note` was given."""
+        """Return the fields of a listing passed to `note`."""
 
     @abstractmethod
     def kept(self) -> object:
-        """Return what the listing is made from, to be encoded."""
+        """Return the state of the listing, to be encoded."""
 
     @abstractmethod
     def bring_back(self, kept: Any) -> None:
-        """Continue from what `kept` returned."""
+        """Continue from the result of `kept`."""
 
     def note(self, listed: Sequence[float], dropoff: int, pickup: int, read_ns: int) -> None:
-        """After a trip, write down the numbers of the listing if they are others than those written last."""
+        """After a trip, write the numbers of the listing if they differ from those written last."""
         if listed != self._printed:
             self._printed = listed
             delay_ms = (time.time_ns() - read_ns) // 1_000_000

@@ -1,9 +1,9 @@
-"""Frequent routes (DEBS 2015 query 1): the ten routes that were taken most in the last half hour.
+"""Frequent routes (DEBS 2015 query 1): the ten most frequent routes of the last half hour.
 
     parse (trips) -- shuffle --> route -- fields (route) --> count -- fields (route) --> rank -- global --> merge
                                        -- global ----------> log
 
-Snapshots go the upper way, the log of changes the lower one; only what is asked for is there.
+Snapshots take the upper path, the log of changes the lower one; only the requested path exists.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class Taxi(TaxiQuery):
     plain = "workloads.taxi.route_reference"
 
     def topology(self) -> Topology:
-        """Return two ways from the routes: to snapshots, and to the log."""
+        """Return the topology with paths to snapshots and to the log."""
         params, size = self.params, self.params.parallelism
         routes = {DEFAULT_STREAM: Route.fields}
         components = [

@@ -47,7 +47,7 @@ def listing(entries: Iterable[Sequence[Any]], width: int) -> Row:
 
 
 def cell_name(cell: int) -> str:
-    """Return as `x.y`."""
+    """Return the cell as `x.y`."""
     return f"{cell // CELL}.{cell % CELL}"
 
 

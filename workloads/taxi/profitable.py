@@ -1,10 +1,10 @@
-"""Profitable areas (DEBS 2015 query 2): the ten areas that are worth most to a taxi that looks for its next trip.
+"""Profitable areas (DEBS 2015 query 2): the ten most valuable areas for a taxi that seeks its next trip.
 
     parse (trips) -- shuffle --> amount -- fields (start) -----> profit -- fields (cell) --> value -- global --> merge
                                         -- fields (medallion) -> taxi   -- fields (cell) -->
                                         -- global ---> log
 
-Snapshots go the upper ways, the log of changes the last one; only what is asked for is there.
+Snapshots take the upper paths, the log of changes the last one; only the requested paths exist.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ class TaxiProfit(TaxiQuery):
     plain = "workloads.taxi.area_reference"
 
     def topology(self) -> Topology:
-        """Return two ways from the amounts: to snapshots, and to the log."""
+        """Return the topology with paths to snapshots and to the log."""
         params, size = self.params, self.params.parallelism
 
         def bolt(name: str, made: type[Amount | Profit | Taxi | Value], *inputs: Input) -> Component:

@@ -1,4 +1,4 @@
-"""What both queries have in common: trips on a grid, and the plain reference that gives the right tables."""
+"""Common base of both queries: trips on a grid, and the reference."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -16,8 +16,8 @@ class TaxiQuery:
     """The part of a workload that does not depend on its query.
 
     Attributes:
-        grid: on which both ends of a trip must lie.
-        plain: name of the module of the reference, which nodes need not import.
+        grid: grid that must contain both ends of a trip.
+        plain: module of the reference, which nodes need not import.
     """
 
     grid: ClassVar[Grid]
@@ -27,11 +27,11 @@ class TaxiQuery:
         self.params = params
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
-        """Return trips with both ends on the grid."""
+        """Prepare the trips with both ends on the grid."""
         return [prepare_trips(self.params, self.grid, folder)]
 
     def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
-        """Return both tables, from the trips that were emitted."""
+        """Return both tables, computed from the emitted trips."""
         from workloads.recordings.positions import emitted
         from workloads.recordings.recording import Recording
 
@@ -47,5 +47,5 @@ class TaxiQuery:
         return answer
 
     def compare(self, answer: Answer, reference: Answer) -> Verdict:
-        """Return row by row; how long a change took is no part of it."""
+        """Compare row by row, ignoring the delays of changes."""
         return same(answer, reference)

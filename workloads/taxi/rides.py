@@ -22,7 +22,7 @@ _LISTED: Mapping[str, FieldType] = {"cell": "str", "empty": "int", "profit": "fl
 
 
 class Amount(Bolt):
-    """Trips to what they earned."""
+    """Trips to amounts."""
 
     fields: ClassVar[Mapping[str, FieldType]] = {
         "seq": "int",
@@ -42,7 +42,7 @@ class Amount(Bolt):
 
 
 class Profit(Ordered):
-    """Its share of the start cells; at a tick, the profits that are others now."""
+    """Profits of a share of the start cells; emits changed profits on a tick."""
 
     fields: ClassVar[Mapping[str, FieldType]] = {"cell": "int", "trips": "int", "middle": "int", "newest": "int"}
 
@@ -64,7 +64,7 @@ class Profit(Ordered):
 
 
 class Taxi(Ordered):
-    """Its share of the taxis; at a tick, which are empty where none of them was before, and which are not any more."""
+    """Positions of a share of the taxis; emits arrivals and departures of empty taxis on a tick."""
 
     fields: ClassVar[Mapping[str, FieldType]] = {"cell": "int", "seq": "int", "taxis": "int"}
 
@@ -96,7 +96,7 @@ class Taxi(Ordered):
 
 
 class Value(Bolt):
-    """Its share of the cells; at a tick, the ten that are worth most."""
+    """Values of a share of the cells; emits the ten most valuable on a tick."""
 
     fields: ClassVar[Mapping[str, FieldType]] = {"cell": "int", "empty": "int", "middle": "int", "newest": "int"}
 
@@ -125,7 +125,7 @@ class Value(Bolt):
 
 
 class Merge(Snapshots):
-    """The best ten of all areas, at every tick."""
+    """The best ten of all areas, on every tick."""
 
     answer_schema = snapshot_columns(_LISTED)
 
@@ -134,7 +134,7 @@ class Merge(Snapshots):
 
 
 class Log(Changes):
-    """Every change of a field of the listing: it is looked at after each trip, in the order of their numbers."""
+    """Every change of the listing, evaluated after each trip in the order of trip numbers."""
 
     answer_schema = change_columns(_LISTED)
 

@@ -35,7 +35,7 @@ class Route(Bolt):
 
 
 class Count(Ordered):
-    """Its share of the routes in the window; at a tick, the ten of them that were taken most."""
+    """Counts of a share of the routes in the window; emits the ten most frequent on a tick."""
 
     fields: ClassVar[Mapping[str, FieldType]] = {"count": "int", "newest": "int", "route": "int"}
 
@@ -59,14 +59,14 @@ class Count(Ordered):
 
 
 class Rank(Candidates):
-    """The best ten of the routes that have come for a tick."""
+    """The best ten of the routes received for a tick."""
 
     def on_tick(self, time_ns: int) -> Emitted:
         return {DEFAULT_STREAM: nlargest(LISTED, self.taken())}
 
 
 class Merge(Snapshots):
-    """The best ten of all routes, at every tick."""
+    """The best ten of all routes, on every tick."""
 
     answer_schema = snapshot_columns({"start": "str", "end": "str", "count": "int"})
 
@@ -75,10 +75,10 @@ class Merge(Snapshots):
 
 
 class Log(Changes):
-    """Every change of the listing: it is looked at after each trip, in the order of their numbers.
+    """Every change of the listing, evaluated after each trip in the order of trip numbers.
 
-    A trip makes the listing another one only if its route's count is that of the last one listed or more, and trips
-    that leave the window only if their routes were listed.
+    A trip changes the listing only if its route's count is at least that of the last listed route. Trips that leave the
+    window change it only if their routes were listed.
     """
 
     answer_schema = change_columns({"start": "str", "end": "str"})
@@ -94,7 +94,7 @@ class Log(Changes):
             expired = window.expire(dropoff - WINDOW_S)
             least = _least(listed)
             if not {route for *_, route in listed}.isdisjoint(expired):
-                # It may be another one now, which shows at the next trip, whatever its route.
+                # The listing may have changed, which is recorded at the next trip of any route.
                 listed, least = window.top(), 0
             trips = list(together)
             window.keep(trips)
@@ -116,7 +116,7 @@ class Log(Changes):
 
 
 def _least(listed: list[Ranked]) -> int:
-    """Return the count with which the route of a new trip is listed."""
+    """Return the count required for the route of a new trip to be listed."""
     return listed[-1][0] if len(listed) == LISTED else 0
 
 

@@ -1,4 +1,4 @@
-"""Trips: the source of both workloads, with cells in the place of coordinates, and the parameters that they share."""
+"""Trips: the source of both workloads, with cells in place of coordinates, and common parameters."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from workloads.topology import FieldType
 from workloads.workload import PreparedInput, filled
 
 GENERATED_ROWS, GENERATED_SEED = 200_000, 1
-"""Of the input that is made when none is named: about 13 hours."""
+"""Size of the generated default input: about 13 hours."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class TaxiParams:
         answer: the listing at every tick, the log of all its changes, or both.
         period_s: stream time between ticks, in seconds.
         parallelism: executors per component; components left out keep their default.
-        workers: slots asked for.
+        workers: requested slots.
     """
 
     input: str = ""
@@ -63,7 +63,7 @@ class TaxiParams:
 
 
 def prepare_trips(params: TaxiParams, grid: Grid, folder: Path) -> PreparedInput:
-    """Make sure that `folder` holds the valid trips on `grid`; see `workloads.recordings.prepare`."""
+    """Ensure that `folder` contains the valid trips on `grid`; see `workloads.recordings.prepare`."""
     from workloads.recordings.prepare import prepare
 
     return prepare(Path(params.input) if params.input else _generated(folder), DEBS2015, folder, grid)
@@ -93,7 +93,7 @@ def cells(grid: Grid, longitudes: Sequence[int], latitudes: Sequence[int]) -> li
 class Trips(RecordedSpout):
     """Trips as their row number, times in seconds, cells of both ends, and when they were read.
 
-    When a row was read is only told in the column `delay_ms` of the answer; nothing else depends on it.
+    The time of reading is used only for the column `delay_ms` of the answer.
     """
 
     columns: ClassVar[tuple[str, ...]] = (

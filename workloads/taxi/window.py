@@ -1,4 +1,4 @@
-"""Windows that move with time: the trips in one, how often each route was taken, and which were taken most."""
+"""Sliding windows: the trips in one, the count of each route, and the most frequent routes."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ import msgspec
 from workloads.taxi.layout import LISTED
 
 Trip = tuple[Any, ...]
-"""A row: number, route or cell, drop-off time in seconds, and whatever else is known of the trip."""
+"""A row: number, route or cell, drop-off time in seconds, and further fields."""
 
 Ranked = tuple[int, int, int]
 """Count, number of the newest trip, route: the listing is in falling order of these."""
@@ -24,7 +24,7 @@ _WATCHED = 3 * LISTED
 
 
 class TripWindow:
-    """Trips in the order of their numbers, which is that of their drop-off times, too."""
+    """Trips in the order of their numbers, which is also that of their drop-off times."""
 
     def __init__(self, trips: Iterable[Trip] = ()) -> None:
         self._trips = list(trips)
@@ -32,15 +32,15 @@ class TripWindow:
 
     @property
     def trips(self) -> list[Trip]:
-        """Those in the window."""
+        """Return the trips in the window."""
         return self._trips[self._gone :]
 
     def keep(self, trips: Iterable[Trip]) -> None:
-        """Take trips in; none of them is older than those before."""
+        """Add trips, none of them older than earlier ones."""
         self._trips += trips
 
     def expire(self, time: int) -> Sequence[Trip]:
-        """Let go of trips with a drop-off at `time` or before, and return them."""
+        """Remove and return trips with a drop-off at `time` or before."""
         gone = self._gone
         now = self._gone = bisect_right(self._trips, time, gone, key=DROPOFF)
         if now == gone:
@@ -82,15 +82,15 @@ class RouteWindow:
         return None
 
     def ranked(self, trip: Trip) -> Ranked:
-        """Return what the route of the trip that was counted last would be listed as."""
+        """Return the listing entry of the route of the trip counted last."""
         return self._counts[trip[1]], trip[0], trip[1]
 
     def keep(self, trips: Iterable[Trip]) -> None:
-        """Remember trips that have been counted, or are about to be, until they expire."""
+        """Keep trips that have been or will be counted, until they expire."""
         self._window.keep(trips)
 
     def expire(self, time: int) -> Sequence[int]:
-        """Let go of trips with a drop-off at `time` or before; return their routes."""
+        """Remove trips with a drop-off at `time` or before. Return their routes."""
         expired = [trip[1] for trip in self._window.expire(time)]
         counts = self._counts
         for route in expired:
@@ -102,7 +102,7 @@ class RouteWindow:
         return expired
 
     def top(self) -> list[Ranked]:
-        """Return the listing, best first; all trips that are kept have been counted."""
+        """Return the listing, best first; all kept trips have been counted."""
         get, least = self._counts.get, self._least
         found = [(count, newest, route) for route, newest in self._watched.items() if (count := get(route, 0)) >= least]
         if len(found) < LISTED and least > 1:
@@ -115,10 +115,10 @@ class RouteWindow:
         return best[:LISTED]
 
     def snapshot(self) -> object:
-        """Return all of it, to be encoded."""
+        """Return all state, to be encoded."""
         return self._window.trips, self._counts
 
     def restore(self, state: object) -> None:
-        """Be the window that `snapshot` was taken of."""
+        """Restore the window from a snapshot."""
         trips, self._counts = msgspec.convert(state, tuple[list[Trip], dict[int, int]])
         self._window, self._watched, self._least = TripWindow(trips), {}, NEVER
