@@ -1,7 +1,7 @@
-"""Traces: every table and column declared once, and the writer that each process has.
+"""Traces: the tables and columns, and the writer used by every process.
 
-A process writes one Arrow IPC stream file per table, readable up to the last whole batch after a crash; at
-collection they become one `traces/<table>.parquet` per run. Every row starts with `run, node, worker, t_ns`:
+A process writes one Arrow IPC stream file per table, readable up to the last complete batch after a crash. They are
+collected into one `traces/<table>.parquet` per run. Every row starts with `run, node, worker, t_ns`:
 `worker` is the slot's index, -1 for the node agent; `t_ns` is the node's monotonic clock, which the table `clock` maps
 to UTC. A value that is not available is null, never 0.
 """
@@ -158,20 +158,20 @@ _ROWS = {table: pa.struct(schema) for table, schema in TABLES.items()}
 _SUFFIX = ".arrows"
 
 FILES = f"*{_SUFFIX}"
-"""Which files of a folder hold traces."""
+"""Pattern of the trace files in a folder."""
 
 _MOST_STARTS = 10_000
-"""Files per table and process; a run that was started so often has another problem."""
+"""Most files per table and process, one for each start."""
 
 _ROW_GROUP = 100_000
 """Rows after which a Parquet file starts a new row group."""
 
 
 def skip_pandas_import() -> None:
-    """Let pyarrow decide, in this process, that there is no pandas; others may still import it.
+    """Make pyarrow treat pandas as missing in this process; other code can still import it.
 
-    pyarrow imports pandas when it makes its first array, wherever pandas happens to be installed: a second of CPU time
-    and 60 MB for a process that only writes traces, in the middle of a run.
+    If pandas is installed, pyarrow imports it when it creates its first array. That costs a second of CPU time and
+    60 MB in the middle of a run, for a process that only writes traces.
     """
     sys.meta_path.insert(0, _NoPandas())
     try:
@@ -181,17 +181,17 @@ def skip_pandas_import() -> None:
 
 
 class _NoPandas(MetaPathFinder):
-    """Lets `import pandas` fail."""
+    """Import hook that makes `import pandas` fail."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name == "pandas":
-            raise ModuleNotFoundError("pandas is of no use here", name=name)
+            raise ModuleNotFoundError("pandas is not used here", name=name)
 
 
 class TraceWriter:
-    """Writes one process's rows; `flush` makes them durable against a crash of this process.
+    """Writer for the rows of one process; after `flush` they survive a crash of this process.
 
-    Rows may be added by several threads, and while another one flushes. Whoever calls `flush` waits for the disk.
+    Several threads may add rows, also during a flush. `flush` blocks its caller until the rows are written.
     """
 
     def __init__(self, folder: Path, run: str, node: str, worker: int) -> None:
@@ -209,7 +209,7 @@ class TraceWriter:
             self._rows.setdefault(table, []).append((*self._key, t_ns, *values))
 
     def check(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Say whether `add` and `flush` can take rows that come from code which is not ours.
+        """Check rows from third-party code before `add`.
 
         Args:
             table: its name.
@@ -234,21 +234,21 @@ class TraceWriter:
         """Write all rows added so far, one record batch per table.
 
         Raises:
-            OSError: the disk does not take them; they are lost, and so is what would come after them.
+            OSError: they cannot be written; these and all later rows are lost.
         """
         with self._writing:
             with self._adding:
                 taken, self._rows = self._rows, {}
             for table, rows in taken.items():
-                # A stream is its schema and its batches, one behind the other. Arrow's writer would call the file for
-                # every buffer of every column.
+                # A stream is its schema followed by its batches. Arrow's writer would call the file for every buffer of
+                # every column.
                 _write(self._open(table), _record_batch(table, rows).serialize())
 
     def close(self) -> None:
         """Flush and close the files.
 
         Raises:
-            OSError: the disk does not take the last rows; the files are closed all the same.
+            OSError: the last rows cannot be written; the files are closed nevertheless.
         """
         try:
             self.flush()
@@ -265,7 +265,7 @@ class TraceWriter:
         return self._files[table]
 
     def _new_file(self, table: str) -> FileIO:
-        # An earlier start of the same run on this slot has left a file: its rows stay.
+        # Files of earlier starts of the same run on this slot are kept.
         stem = f"{table}-{self._node}-{self._worker}"
         for number in range(_MOST_STARTS):
             path = self._folder / f"{stem}-{number}{_SUFFIX}"
@@ -281,12 +281,12 @@ def _write(sink: FileIO, data: pa.Buffer) -> None:
 
 
 def _record_batch(table: str, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    # Converted in one go: a worker has a row or two per table and second, so that the number of calls is what counts.
+    # Convert all rows in one call: with one or two rows per table and second, the number of calls dominates.
     return pa.RecordBatch.from_struct_array(pa.array(rows, type=_ROWS[table]))
 
 
 def read_stream(path: Path) -> Iterator[pa.RecordBatch]:
-    """Record batches of an Arrow IPC stream file; a torn last batch, as a crash leaves it, ends the stream."""
+    """Yield the record batches of an Arrow IPC stream file; a batch truncated by a crash ends the stream."""
     with path.open("rb") as source:
         try:
             reader = pa.ipc.open_stream(source)
@@ -298,13 +298,13 @@ def read_stream(path: Path) -> Iterator[pa.RecordBatch]:
 def collect(folders: Sequence[Path], target: Path) -> dict[str, int]:
     """Merge the stream files below `folders` into `target/<table>.parquet`; return rows per table.
 
-    Every table gets a file, an empty one where nothing was written, so that readers need no special case.
+    Every table gets a file, possibly an empty one, so that readers need no special case.
 
     Raises:
-        RunError: a file holds what is no trace of this version.
-        OSError: they cannot be written.
+        RunError: a file is not a trace of this version.
+        OSError: the files cannot be written.
     """
-    # Only a controller has use for it, and every process on a node would have to load it.
+    # Imported here, because only a controller needs it, and every process on a node imports this module.
     import pyarrow.parquet
 
     target.mkdir(parents=True, exist_ok=True)
@@ -326,12 +326,12 @@ def collect(folders: Sequence[Path], target: Path) -> dict[str, int]:
 def _write_group(writer: "pyarrow.parquet.ParquetWriter", group: pa.Table, table: str) -> None:
     try:
         writer.write_table(group, row_group_size=group.num_rows)
-    except pa.ArrowException as fault:  # a key that is null
+    except pa.ArrowException as fault:  # a null in a key column
         raise RunError(f"a trace of {table} cannot be used: {fault}") from None
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches put together until they are worth a row group: a reader pays for every group, however small."""
+    """Combine batches into row groups of a reasonable size, because every group costs a reader time."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -349,7 +349,7 @@ def _batches(folders: Iterable[Path], table: str) -> Iterator[pa.RecordBatch]:
         for path in regular_files(folder, f"{table}-*{_SUFFIX}"):
             for batch in read_stream(path):
                 try:
-                    # Arrow trusts what it reads: a column that points outside its buffer ends the process.
+                    # Arrow does not check what it reads: a column that points outside its buffer crashes the process.
                     batch.validate(full=True)
                 except pa.ArrowException as fault:
                     raise RunError(f"the trace {path} is damaged: {fault}") from None

@@ -1,9 +1,9 @@
-"""`python -P -m agents.host.calibration`: this host metered at steps of load and clock.
+"""`python -P -m agents.host.calibration`: measure the power of this host at several loads and clocks.
 
-Before that, a meter that speaks for itself (`external`) shows how late it is: the load goes on and off for a while.
+If the meter is external, its lag is measured first, with a load that is switched on and off.
 
-A `Request` comes as a line of JSON on standard input. What is answered are lines of JSON: `Progress` at every step, at
-the end a `Found` or a `Refused`. When the input ends, so does this, and puts the clocks back that it has set.
+The program reads a `Request` as a line of JSON from standard input. It writes lines of JSON: `Progress` at every step,
+and finally a `Found` or a `Refused`. It exits at the end of its input, and restores the clocks that it has set.
 """
 
 import sys
@@ -40,14 +40,14 @@ CLOCKS = 3
 LOOK_S = 0.25
 
 PULSES_PER_STEP = 20
-"""Units of `agents.power.lag` in the time of a step."""
+"""Units of `agents.power.lag` per step."""
 
 SHORTEST_PULSE_S = 0.15
-"""Loads are made, and CPU times counted, no finer."""
+"""Resolution of generated loads and of CPU times."""
 
 
 class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long each step settles and is metered, and who asks."""
+    """Duration of settling and of measuring in each step, and the owner of CPU settings."""
 
     settle_s: Annotated[float, Meta(ge=0)]
     step_s: Annotated[float, Meta(gt=0)]
@@ -55,7 +55,7 @@ class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Progress(Struct, frozen=True, tag="progress"):
-    """A step begins: its number from 0, of how many, and what it is."""
+    """Start of a step: its number from 0, the number of steps, and a description."""
 
     number: int
     of: int
@@ -63,14 +63,14 @@ class Progress(Struct, frozen=True, tag="progress"):
 
 
 class Step(Struct, frozen=True):
-    """What was metered.
+    """Result of a step.
 
     Attributes:
-        load: what was asked of every CPU.
-        set_hz: the clock as it was set; None: it was left alone.
-        busy: busy share of all CPUs that exist, as it came out.
-        hz: mean clock, weighted by busy time; None when nothing tells.
-        watts, bound_watts: mean power, and how far it may be off.
+        load: requested load of every CPU.
+        set_hz: requested clock; None: unchanged.
+        busy: measured busy fraction of all existing CPUs.
+        hz: mean clock, weighted by busy time; None if unknown.
+        watts, bound_watts: mean power, and its error bound.
     """
 
     load: float
@@ -82,16 +82,16 @@ class Step(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True, tag="found"):
-    """The answer.
+    """Result of a calibration.
 
     Attributes:
-        source: the reader.
-        cpu_model: of the processor; None when it does not say.
-        f_ref_hz: the highest clock; None when nothing tells.
-        clocks: why clocks were left alone; empty when they were set.
-        lag: how late the meter is; None for one that is read at once, and when that could not be found.
-        why_no_lag: why it could not be found; empty otherwise.
-        steps: in the order in which they were done.
+        source: the meter.
+        cpu_model: None if unknown.
+        f_ref_hz: the highest clock; None if unknown.
+        clocks: why clocks were not set; empty if they were.
+        lag: delay of an external meter; None for other meters, and if it could not be determined.
+        why_no_lag: why the lag could not be determined; empty otherwise.
+        steps: in order of execution.
     """
 
     source: str
@@ -104,7 +104,7 @@ class Found(Struct, frozen=True, tag="found"):
 
 
 class Refused(Struct, frozen=True, tag="refused"):
-    """It cannot be done here, or failed."""
+    """A calibration that is not possible here, or failed."""
 
     reason: str
     kind: Literal["unfit", "failed"] = "unfit"
@@ -128,14 +128,14 @@ class _Bench:
         self._sampler.start()
 
     def close(self) -> None:
-        """Close the meters; a second time, nothing happens."""
+        """Close the meters; idempotent."""
         self._sampler.stop()
 
     def step(self, load: float, set_hz: float | None) -> Step:
-        """Settle, and meter.
+        """Settle, and measure one step.
 
         Raises:
-            MillraceError: nothing was metered.
+            MillraceError: the step could not be measured.
         """
         self._wait(self._request.settle_s)
         start_ns = self._begin()
@@ -156,11 +156,11 @@ class _Bench:
         busy, hz = _mean(usages)
         return Step(load, set_hz, busy, hz or set_hz, total.joules / seconds, total.bound_joules / seconds)
 
-    def beat(self, load: Load) -> MeterLag | str:
-        """How late the meter is, or why that cannot be said.
+    def measure_lag(self, load: Load) -> MeterLag | str:
+        """Return the lag of the meter, or the reason why it is unknown.
 
         Raises:
-            UnfitError: it says nothing.
+            UnfitError: the meter delivers no samples.
             OSError: the load cannot be set.
         """
         unit_ns = round(max(SHORTEST_PULSE_S, self._request.step_s / PULSES_PER_STEP) * 1e9)
@@ -186,10 +186,10 @@ class _Bench:
         return find_lag(Curve(points), curves, start_ns, unit_ns)
 
     def _begin(self) -> int:
-        """When a measured time begins: now, or as soon as a meter that speaks for itself has spoken.
+        """Return the start of a measurement: now, or the next sample of an external meter.
 
         Raises:
-            UnfitError: it says nothing.
+            UnfitError: the meter delivers no samples.
         """
         self._history = History()
         self._sampler.force()
@@ -224,19 +224,19 @@ class _Bench:
 
 
 def calibrate(
-    host: MeteredHost, request: Request, tell: Callable[[Progress], None], ended: Callable[[], bool]
+    host: MeteredHost, request: Request, report_progress: Callable[[Progress], None], ended: Callable[[], bool]
 ) -> Found:
-    """Go through all steps.
+    """Run all steps.
 
     Args:
         host: this host.
-        request: how long.
-        tell: is told of every step.
-        ended: whether to leave off.
+        request: durations and owner.
+        report_progress: called at the start of every step.
+        ended: returns whether to cancel.
 
     Raises:
-        UnfitError: the host has no measured source, or its CPUs do not say what they do.
-        InterruptedError: told to leave off.
+        UnfitError: the host has no measured source, or does not report its CPU usage.
+        InterruptedError: the calibration was cancelled.
     """
     settings = settings_of(host)
     bench = _bench(host, _with_lag(settings, None), request, ended)
@@ -248,8 +248,8 @@ def calibrate(
             beats = int(bench.source == External.name)
             of = beats + len(clocks) * len(LOADS)
             if beats:
-                tell(Progress(0, of, "a load that goes on and off"))
-                lag = bench.beat(load)
+                report_progress(Progress(0, of, "a load that goes on and off"))
+                lag = bench.measure_lag(load)
                 if isinstance(lag, MeterLag):
                     bench.close()
                     bench = _bench(host, _with_lag(settings, lag), request, ended)
@@ -258,7 +258,7 @@ def calibrate(
                     control.set_frequency(round(set_hz))
                 for share in LOADS:
                     what = f"{share:.0%} load" + (f" at {set_hz / 1e9:.2f} GHz" if set_hz else "")
-                    tell(Progress(beats + len(steps), of, what))
+                    report_progress(Progress(beats + len(steps), of, what))
                     load.set(share)
                     steps.append(bench.step(share, set_hz))
     finally:
@@ -299,7 +299,7 @@ def _with_lag(settings: PowerSettings, lag: MeterLag | None) -> PowerSettings:
 
 
 def _clocks(host: MeteredHost, control: CpuControl) -> tuple[Sequence[float | None], str]:
-    """Clocks to go through, the highest first; [None] where they are to be left alone, and why."""
+    """Return the clocks to set, the highest first, and ""; or [None] and the reason why none can be set."""
     policies = read_policies(host, read_topology(host).online)
     if not policies:
         return [None], "the clock cannot be set here: there is no cpufreq policy"
@@ -316,7 +316,7 @@ def _clocks(host: MeteredHost, control: CpuControl) -> tuple[Sequence[float | No
 
 
 def _mean(usages: Sequence[Usage]) -> tuple[float, float | None]:
-    """Busy share and clock over several looks, each by its weight."""
+    """Return the weighted mean of busy fraction and clock over several intervals."""
     seconds = sum(usage.seconds for usage in usages)
     busy = sum(usage.busy * usage.seconds for usage in usages) / seconds
     known = [(usage.hz, usage.busy * usage.seconds) for usage in usages if usage.hz is not None]
@@ -329,7 +329,7 @@ def _mean(usages: Sequence[Usage]) -> tuple[float, float | None]:
 
 
 def main() -> None:
-    """Answer the one request."""
+    """Handle one request."""
     encoder = msgspec.json.Encoder()
 
     def say(answer: Answer) -> None:

@@ -1,4 +1,4 @@
-"""What a node says of itself in its `Hello`; None where it cannot be known."""
+"""Facts about a node for its `Hello`; None for unknown ones."""
 
 import os
 import platform
@@ -13,10 +13,10 @@ _DMI = Path("/sys/class/dmi/id")
 
 
 def gather() -> dict[str, Any]:
-    """Facts of this machine, JSON types only.
+    """Return facts about this machine, JSON types only.
 
-    `clock` names the monotonic clock: agents that give the same one read the same clock, so that their times can be
-    compared as they are. `bogomips` and `isa` are what `inventory.cluster.Facts` calls so.
+    `clock` identifies the monotonic clock: agents with the same value read the same clock, so that their times can be
+    compared directly. `bogomips` and `isa` are as in `inventory.cluster.Facts`.
     """
     cpu = _first_cpu(_text(_CPUINFO) or "")
     flags = (cpu.get("flags") or cpu.get("Features") or "").split()
@@ -40,7 +40,7 @@ def _clock() -> str | None:
     if boot is None:
         return None
     try:
-        # A time namespace shifts CLOCK_MONOTONIC; kernels without them have the one clock.
+        # A time namespace shifts CLOCK_MONOTONIC; kernels without time namespaces have a single clock.
         space = str(Path("/proc/self/ns/time").readlink())
     except OSError:
         space = "time:[initial]"
@@ -48,7 +48,7 @@ def _clock() -> str | None:
 
 
 def _virtualisation(hypervisor: bool) -> str | None:
-    """A hint in words: what the firmware calls the machine when it is virtual, and whether we are in a container."""
+    """Return a description of virtualisation: the firmware's name of a virtual machine, and whether in a container."""
     hints = []
     if hypervisor:
         names = (_text(_DMI / name) for name in ("sys_vendor", "product_name"))

@@ -1,9 +1,9 @@
-"""How many double-precision FLOPs a core completes in one of its cycles, measured.
+"""Measurement of the double-precision FLOPs that a core completes per cycle.
 
-Two loops of machine code are timed. In the first, fused multiply-adds on ten registers do not wait for each other, so
-that every unit of the core is busy. In the second, each instruction waits for the one before it and takes one cycle,
-which counts cycles where no counter may be read. The ratio does not depend on the clock. Python itself has no such
-loop, nodes have no compiler, and array libraries measure memory and their own overhead instead.
+Two loops of machine code are timed. In the first, fused multiply-adds on ten registers are independent of each other,
+so that every unit of the core is busy. In the second, each instruction depends on the one before it and takes one
+cycle, which counts cycles without access to a hardware counter. The ratio does not depend on the clock. Machine code is
+used because nodes have no compiler, and array libraries would measure memory and their own overhead.
 
 Encodings: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, sections 2.3 (VEX) and 2.7 (EVEX).
 """
@@ -15,31 +15,31 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 ACCUMULATORS, FACTORS = 10, (10, 11)
-"""Ten hide a latency of five cycles on two units. Registers 10 and 11 hold what is multiplied."""
+"""Ten accumulators hide a latency of five cycles on two units. Registers 10 and 11 hold the factors."""
 
 UNROLLED = 4
 CHAINED = 64
-"""Instructions of the second loop in one turn."""
+"""Instructions per iteration of the second loop."""
 
 ROUNDS, ROUND_S = 50, 0.001
-"""Of each loop, in turn; the shortest counts, since everything else that happens makes it longer. A round is shorter
-than what the scheduler gives a process at a time."""
+"""Rounds of each loop, alternating; the shortest counts, because all disturbances make a round longer. A round is
+shorter than a time slice of the scheduler."""
 
 _COUNT_DOWN, _RETURN = bytes.fromhex("48ffcf"), bytes.fromhex("c5f877 c3")
 """dec rdi; vzeroupper, ret."""
 
 _EXCLUSIVE_OR = bytes.fromhex("4831c8")
-"""xor rax, rcx: one cycle on every x86-64, and not done away with by renaming registers, as additions may be."""
+"""xor rax, rcx: one cycle on every x86-64, and not eliminated by register renaming, as additions may be."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a core does: None, with the reason, where it cannot be measured.
+    """Result of the measurement; None, with the reason, if it is not possible.
 
     Attributes:
-        flops_per_cycle: double precision, a fused multiply-add counts two.
-        ghz: the clock of the core meanwhile.
-        reason: why there is nothing; empty otherwise.
+        flops_per_cycle: double precision; a fused multiply-add counts as two.
+        ghz: clock of the core during the measurement.
+        reason: why there is no result; empty otherwise.
     """
 
     flops_per_cycle: float | None
@@ -51,8 +51,8 @@ def measure(architecture: str, flags: Collection[str]) -> Measured:
     """Time the loops on one core, for about 0.1 s.
 
     Args:
-        architecture: as the kernel calls it.
-        flags: of the processor, in the kernel's words.
+        architecture: the kernel's name of it.
+        flags: feature flags of the CPU, as named by the kernel.
     """
     if architecture != "x86_64":
         return Measured(None, None, f"there is no loop for {architecture}")
@@ -63,7 +63,7 @@ def measure(architecture: str, flags: Collection[str]) -> Measured:
     else:
         return Measured(None, None, "the processor has no fused multiply-add")
     body = b"".join(multiply_add(register) for register in range(ACCUMULATORS)) * UNROLLED
-    # Zero is no slow number; what was left in the registers may be one.
+    # Clear the registers, because leftover subnormal numbers would be slow.
     clear = b"".join(map(_cleared, range(max(FACTORS) + 1)))
     try:
         arithmetic, chain = _callable(clear, body), _callable(b"", _EXCLUSIVE_OR * CHAINED)
@@ -75,7 +75,7 @@ def measure(architecture: str, flags: Collection[str]) -> Measured:
 
 
 def _best(*loops: tuple[Callable[[int], object], int]) -> list[float]:
-    """Seconds per item of each loop, which does that many items in a turn."""
+    """Return the seconds per item of each loop; the number is its items per iteration."""
     turns = []
     for loop, _ in loops:
         count = 1000
@@ -96,7 +96,7 @@ def _timed(loop: Callable[[int], object], count: int) -> float:
 
 
 def _callable(before: bytes, body: bytes) -> Callable[[int], object]:
-    """A function that does `body` as often as its argument says, at least once."""
+    """Return a function that runs `body` as many times as its argument, at least once."""
     turn = body + _COUNT_DOWN
     jump = b"\x0f\x85" + (-(len(turn) + 6)).to_bytes(4, "little", signed=True)  # jnz to the body
     code = before + turn + jump + _RETURN

@@ -1,7 +1,7 @@
-"""`python -P -m agents.host.index`: facts of a host as JSON, for its computing-power index.
+"""`python -P -m agents.host.index`: facts about a host as JSON, for its computing-power index.
 
-What its files say, the layered ones of a namespace too, and what its core was measured to do. Gathered when a host is
-provisioned and kept beside the inventory; nothing here is about a run.
+The facts come from the host's files, including the overlaid ones of a namespace, and from a measurement of its core.
+They are gathered when a host is provisioned, stored beside the inventory, and independent of runs.
 """
 
 import json
@@ -23,11 +23,10 @@ COUNTERS = "sys/class/powercap"
 
 
 def index_facts(host: HostFiles) -> dict[str, Any]:
-    """Facts of this host, JSON types only; None is what cannot be known.
+    """Return facts about this host, JSON types only; None for unknown ones.
 
-    `ghz` is the highest clock that the cores may have now, by cpufreq; where there is none, the one that was measured.
-    `flops_per_cycle` follows from the processor's flags. `frequencies_hz` are those of the driver's table that the
-    range in force allows.
+    `ghz` is the highest clock that cpufreq allows now; without cpufreq, the measured one. `flops_per_cycle` is derived
+    from the CPU's flags. `frequencies_hz` are the entries of the driver's table within the current limits.
     """
     about, cpu = gather(), cpu_facts(host)
     flags = about["isa"] or []

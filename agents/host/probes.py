@@ -1,4 +1,4 @@
-"""What a host lets us set and measure apart from power, one probe per feature."""
+"""Probes of the features of a host other than power, one per feature."""
 
 import os
 import shutil
@@ -10,17 +10,17 @@ from agents.host_files import Finding, HostFiles
 
 CLOCKSOURCE = "sys/devices/system/clocksource/clocksource0/current_clocksource"
 PROGRAM_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
-"""Where programs are looked for: tools of administrators are often not on a user's path."""
+"""Search path for programs; administration tools are often not on a user's path."""
 
 
 def program(name: str, purpose: str) -> Finding:
-    """Whether a program is installed."""
+    """Return whether a program is installed."""
     found = shutil.which(name, path=PROGRAM_PATH)
     return Finding("ok", found) if found else Finding("absent", f"the program {name} is not installed; {purpose}")
 
 
 def tc(host: HostFiles) -> Finding:
-    """Shaping of links."""
+    """Probe the shaping of links."""
     found = program("tc", "links cannot be shaped (Debian: apt install iproute2)")
     if found.status == "ok" and os.geteuid() != 0:
         return Finding("denied", f"{found.reason}; only root may shape links")
@@ -28,7 +28,7 @@ def tc(host: HostFiles) -> Finding:
 
 
 def netem(host: HostFiles) -> Finding:
-    """The kernel's own emulation of delay and loss; only a try tells for certain, and `doctor` tries nothing."""
+    """Probe the kernel's emulation of delay and loss, without using it; only use shows for certain that it works."""
     if host.exists("sys/module/sch_netem"):
         return Finding("ok", "sch_netem is loaded")
     release = os.uname().release
@@ -40,7 +40,7 @@ def netem(host: HostFiles) -> Finding:
 
 
 def cgroups_v2(host: HostFiles) -> Finding:
-    """CPU quotas and memory limits through the unified hierarchy."""
+    """Probe CPU quotas and memory limits in the unified hierarchy."""
     mounts = [where for where, kind, _ in _mounts(host) if kind == "cgroup2"]
     if not mounts:
         return Finding("absent", "no cgroup2 file system is mounted")
@@ -52,7 +52,7 @@ def cgroups_v2(host: HostFiles) -> Finding:
 
 
 def cgroups_v1(host: HostFiles) -> Finding:
-    """CPU quotas and memory limits through one hierarchy per controller."""
+    """Probe CPU quotas and memory limits in one hierarchy per controller."""
     mounts = [(where, options) for where, kind, options in _mounts(host) if kind == "cgroup" and "cpu" in options]
     if not mounts:
         return Finding("absent", "no cgroup file system with the cpu controller is mounted")
@@ -60,7 +60,7 @@ def cgroups_v1(host: HostFiles) -> Finding:
 
 
 def namespaces(host: HostFiles) -> Finding:
-    """Nodes with a network and a root of their own."""
+    """Probe namespaces, for nodes with their own network and root."""
     kinds = [kind for kind in ("net", "mnt", "uts", "pid", "user") if host.exists(f"proc/self/ns/{kind}")]
     if not {"net", "mnt"} <= set(kinds):
         return Finding("absent", "the kernel has no network and mount namespaces")
@@ -75,7 +75,7 @@ def namespaces(host: HostFiles) -> Finding:
 
 
 def clock(host: HostFiles) -> Finding:
-    """The clock that intervals and latencies are measured with."""
+    """Probe the clock for intervals and latencies."""
     source = host.read_if_there(CLOCKSOURCE)
     if source is None:
         return Finding("absent", f"there is no /{CLOCKSOURCE}")
@@ -97,7 +97,7 @@ CHECKS: Mapping[str, Callable[[HostFiles], Finding]] = {
 
 
 def _mounts(host: HostFiles) -> Iterator[tuple[str, str, list[str]]]:
-    """Mount point, kind of file system and options of every mount."""
+    """Yield mount point, type of file system and options of every mount."""
     for line in (host.read_if_there("proc/mounts") or "").splitlines():
         fields = line.split()
         if len(fields) >= 4:

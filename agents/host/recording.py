@@ -1,7 +1,7 @@
-"""A recording of a host: copies of the files that say what it can meter and what can be set of its CPUs.
+"""A recording of a host: copies of the files about its power meters and CPU settings.
 
-The tree stands for `/` wherever a command takes `--sysfs`. Files that could not be read are empty in it, and
-`recording.json` says with which error: whoever reads the recording gets the same. Serial numbers are left out.
+The recorded tree stands for `/` in commands with the option `--sysfs`. Unreadable files are empty in it, and their
+errors are in `recording.json`, so that reading the recording raises the same errors. Serial numbers are left out.
 """
 
 import json
@@ -39,14 +39,14 @@ PATTERNS = (
     "proc/self/status",
     "proc/sys/kernel/perf_event_paranoid",
 )
-"""What readers of meters and settings of CPUs touch."""
+"""The files that meters and CPU settings use."""
 
 _SECRET = ("serial", "uuid", "uevent")
 _LARGEST = 1 << 20
 
 
 class Recorded(NamedTuple):
-    """What was recorded: how many files, and those that could not be read, with the reason."""
+    """Summary of a recording: the number of files, and the unreadable ones with the reason."""
 
     files: int
     refused: dict[str, str]
@@ -56,11 +56,11 @@ def record(root: Path, target: Path) -> Recorded:
     """Copy the files of the host below `root` into the new folder `target`.
 
     Raises:
-        InputError: `target` is there already.
+        InputError: `target` exists already.
         RunError: it cannot be written.
     """
     if target.exists():
-        raise InputError(f"{target} is there already; name a folder that is to be made")
+        raise InputError(f"{target} exists already; give the name of a new folder")
     partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
     try:
         found = _copy(root, partial)
@@ -82,7 +82,7 @@ def _copy(root: Path, target: Path) -> Recorded:
         try:
             content = _readable(path)
         except OSError as fault:
-            # A file that can only be written is no loss.
+            # Write-only files are not needed.
             if not path.stat().st_mode & 0o444:
                 continue
             codes[name] = fault.errno or 0

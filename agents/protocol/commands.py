@@ -1,4 +1,4 @@
-"""Controller -> agent, and what an agent passes on to its workers."""
+"""Commands from the controller to an agent, and from an agent to its workers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,12 +8,11 @@ from inventory.energy_model import EnergyModel, MeterLag
 
 
 class Welcome(Message, frozen=True, tag="welcome"):
-    """First message of the controller: who the agent is and where it may write.
+    """First message of the controller: the node's id, data address and folder.
 
-    An agent passes it on to its workers with their `slot`. `folder` is the node's own: prepared inputs lie
-    in `inputs/`, and a run writes below `<run>/`. `power` is the node's energy model and `meter_lag` how late its meter
-    is, where the inventory has them. `shared`: the machine carries other nodes, too; a loopback address
-    says so as well.
+    An agent forwards it to its workers with their `slot`. `folder` is the node's own: prepared inputs are in `inputs/`,
+    and a run writes below `<run>/`. `power` is the node's energy model and `meter_lag` the delay of its external meter,
+    if the inventory has them. `shared`: the machine hosts other nodes, too, as with every loopback address.
     """
 
     version: int
@@ -41,12 +40,12 @@ class MeterIdle(Message, frozen=True, tag="meter_idle"):
 
 
 class SetCpus(Message, frozen=True, tag="set_cpus"):
-    """Set the node's CPUs, and keep what was found. Answered by `CpusSet`.
+    """Set the node's CPUs, and save the previous settings. Answered by `CpusSet`.
 
     Attributes:
-        settings: those of `agents.cpu.request.CpuRequest` that are given.
-        hz: instead of settings: fix all clocks at that.
-        check: only say which settings are impossible.
+        settings: the given fields of `agents.cpu.request.CpuRequest`.
+        hz: fix all clocks at this frequency, instead of `settings`.
+        check: only report which settings are impossible.
     """
 
     settings: Mapping[str, Any] = {}
@@ -55,14 +54,14 @@ class SetCpus(Message, frozen=True, tag="set_cpus"):
 
 
 class RestoreCpus(Message, frozen=True, tag="restore_cpus"):
-    """Put the node's CPUs back as they were found. Answered by `CpusSet`; the end of the agent does the same."""
+    """Restore the node's previous CPU settings. Answered by `CpusSet`; the agent also restores them when it exits."""
 
 
 class Start(Message, frozen=True, tag="start"):
     """Start the workers of one run: spawn, open operators, listen. Answered by `Listening` per worker.
 
-    A `Start` of the same run with a higher epoch begins it again from `spec.restore`: workers that live are kept and
-    start anew, missing ones are spawned, those that are not wanted any more are ended.
+    A `Start` of the same run with a higher epoch restarts it from `spec.restore`: live workers are kept and start the
+    new epoch, missing ones are spawned, and superfluous ones are ended.
     """
 
     spec: RunSpec
@@ -70,7 +69,7 @@ class Start(Message, frozen=True, tag="start"):
 
     @property
     def epoch(self) -> int:
-        """The epoch that begins."""
+        """The new epoch."""
         return self.spec.epoch
 
 
@@ -82,9 +81,9 @@ class Connect(Message, frozen=True, tag="connect"):
 
 
 class Go(Message, frozen=True, tag="go"):
-    """Sources start at `at_ns` of the node's monotonic clock, which shows `offset_ns` more than the controller's.
+    """Start the sources at `at_ns` of the node's monotonic clock, which is `offset_ns` ahead of the controller's.
 
-    `seen` has positions that spout executors reached in earlier epochs; what comes again up to there is counted apart.
+    `seen` has the positions that spout executors reached in earlier epochs; records up to them count as replayed.
     """
 
     epoch: int
@@ -96,7 +95,7 @@ class Go(Message, frozen=True, tag="go"):
 class Grow(Message, frozen=True, tag="grow"):
     """Within an epoch: spawn the workers of `spec` that this node lacks. Answered by `Listening` per new worker.
 
-    `at_ns` is when the sources started, as in `Go`, and `offset_ns` and `seen` what they are there.
+    `at_ns`, `offset_ns` and `seen` are as in `Go`.
     """
 
     spec: RunSpec
@@ -106,18 +105,18 @@ class Grow(Message, frozen=True, tag="grow"):
 
     @property
     def epoch(self) -> int:
-        """The epoch that it belongs to."""
+        """The current epoch."""
         return self.spec.epoch
 
 
 class Prepare(Message, frozen=True, tag="prepare"):
-    """Get ready for a barrier; every worker answers `Ready`, and its spouts neither end nor pass a tick meanwhile.
+    """Prepare for a barrier; every worker answers `Ready`, and its spouts neither end nor pass the reported tick.
 
     Attributes:
-        barrier: its number, higher than all before, of earlier epochs too.
-        store: whether executors store their state when they pass it.
-        moves: executors that change their place when they pass it.
-        workers: with moves, all workers of the run by number, with those that were added since the start.
+        barrier: its number, higher than all before, including earlier epochs.
+        store: whether executors store their state at the barrier.
+        moves: executors that move at the barrier.
+        workers: with moves, all workers of the run by number, including those added since the start.
         ports: with moves, `node/slot` -> port of all workers.
         complete: the last complete checkpoint; older ones may be deleted.
     """
@@ -132,7 +131,7 @@ class Prepare(Message, frozen=True, tag="prepare"):
 
 
 class Cut(Message, frozen=True, tag="cut"):
-    """Spouts emit the prepared barrier now, or just before tick number `tick` if that has not been emitted yet."""
+    """Emit the prepared barrier from all spouts, just before tick number `tick` if that has not been emitted yet."""
 
     epoch: int
     barrier: int
@@ -140,21 +139,21 @@ class Cut(Message, frozen=True, tag="cut"):
 
 
 class Abandon(Message, frozen=True, tag="abandon"):
-    """The prepared barrier does not come; what was made ready for it is dropped."""
+    """Abandon the prepared barrier; everything prepared for it is dropped."""
 
     epoch: int
     barrier: int
 
 
 class TimeSlot(Message, frozen=True, tag="time_slot"):
-    """In a run with gates: time slot `number` begins, counted from 0 in every epoch; answered by `SlotDone`."""
+    """Start time slot `number`, counted from 0 in every epoch, in a run with gates; answered by `SlotDone`."""
 
     epoch: int
     number: int
 
 
 class Clock(Message, frozen=True, tag="clock"):
-    """The node's monotonic clock shows `offset_ns` more than the controller's, from now on."""
+    """Update of the clock offset: the node's monotonic clock is `offset_ns` ahead of the controller's."""
 
     epoch: int
     offset_ns: int
@@ -168,17 +167,17 @@ class Mark(Message, frozen=True, tag="mark"):
 
 
 class Sampling(Message, frozen=True, tag="sampling"):
-    """Sample the stacks of all workers from now on, those that are spawned later included; or end it (`Profiled`)."""
+    """Start sampling the stacks of all workers, including those spawned later; or end it (`Profiled`)."""
 
     epoch: int
     on: bool
 
 
 class Stop(Message, frozen=True, tag="stop"):
-    """Sources end their input (`Stopped`); the topology drains; every worker answers `Drained`.
+    """End the input of all sources (`Stopped`); the topology drains; every worker answers `Drained`.
 
-    A source ends where it is, but not before its entry in `positions`: spout executor -> the highest position that it
-    is known to have reached in any epoch. One that was restored from an older checkpoint emits up to there first.
+    A source ends at its current position, but not before its entry in `positions`: spout executor -> highest known
+    position in any epoch. A source restored from an older checkpoint emits up to that position first.
     """
 
     epoch: int
@@ -192,7 +191,7 @@ class Finish(Message, frozen=True, tag="finish"):
 
 
 class Bye(Message, frozen=True, tag="bye"):
-    """The agent exits with status 0 after it has cleaned up."""
+    """Clean up and exit with status 0."""
 
 
 Command = (

@@ -1,4 +1,4 @@
-"""What messages are made of: places, executors, and all that a worker must know of a run."""
+"""Parts of messages: places, executors, and the specification of a run."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, NamedTuple
@@ -11,21 +11,21 @@ from inventory.foreign import printable_all
 VERSION = 6
 
 AGENT = -1
-"""The slot of what an agent says of itself."""
+"""The slot in reports of an agent about itself."""
 
 MAX_LINE = 16 * 1024 * 1024
-"""Bytes of the longest line that is accepted."""
+"""Most bytes of an accepted line."""
 
 HEARTBEAT_S = 1.0
 SILENCE_S = 15.0
-"""An agent without a heartbeat for so long acts as on end of file."""
+"""Time without a heartbeat after which an agent acts as on end of file."""
 
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 """A number of things, or a duration in nanoseconds; sums over all workers of a run stay within 64 bits."""
 
 Whole = Annotated[int, Meta(ge=-(2**61), le=2**61)]
-"""A reading of a clock, or a number that counts from one; sums and differences of a few stay within 64 bits."""
+"""A clock reading, or a number that counts from one; sums and differences of a few stay within 64 bits."""
 
 SlotIndex = Annotated[int, Meta(ge=AGENT, le=2**31 - 1)]
 """A slot of a node, or `AGENT`."""
@@ -33,22 +33,23 @@ SlotIndex = Annotated[int, Meta(ge=AGENT, le=2**31 - 1)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
 
 Fact = str | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | list[str] | None
-"""What a node says of itself under one name."""
+"""Value of one fact about a node."""
 
 
 class Message(Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True, omit_defaults=True):
-    """One line."""
+    """Base class of all messages; one line each."""
 
 
-def make_printable(said: Struct, *names: str) -> None:
-    """Make these attributes of what a process says in its own words printable; to be called when it is made.
+def make_printable(message: Struct, *names: str) -> None:
+    """Make free-text attributes of a message printable; called when the message is created.
 
-    That is when it is sent, so that no line gets too long, and again when it is read, for a sender may be anybody.
+    It is created when it is sent, so that no line gets too long, and again when it is read, because senders are not
+    trusted.
     """
     for name in names:
-        value = getattr(said, name)
+        value = getattr(message, name)
         force_setattr(
-            said, name, tuple(map(printable_all, value)) if isinstance(value, tuple) else printable_all(value)
+            message, name, tuple(map(printable_all, value)) if isinstance(value, tuple) else printable_all(value)
         )
 
 
@@ -76,17 +77,17 @@ class InputFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class IdleBaseline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a node draws without workers.
+    """Power of a node without workers.
 
     Attributes:
-        watts: all terms of its total together; None when that is not known.
-        stddev_watts: standard deviation of the parts' means.
-        seconds: how long was measured.
-        load: busy share of all cores meanwhile.
+        watts: sum of all terms of its total; None if unknown.
+        stddev_watts: standard deviation of the means of the intervals.
+        seconds: duration of the measurement.
+        load: busy fraction of all cores during the measurement.
         domains: watts of each term.
-        attempts: how often it was measured.
+        attempts: number of measurements.
         flags: `unsteady`, `loaded`.
-        reason: why it is not known; empty when it is.
+        reason: why the power is unknown; empty if it is known.
     """
 
     watts: float | None = None
@@ -103,15 +104,15 @@ class IdleBaseline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class CpuSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One file of the kernel that was set, in the file's own unit (clocks are in kHz).
+    """One kernel file that was set, in the file's own unit (clocks are in kHz).
 
     Attributes:
-        setting: which, in words, like `governor of policy0`.
-        before: what it held.
-        asked: what was asked for.
-        got: what was read back; None when it could not be.
-        ok: whether that is what was asked for, up to the driver's steps.
-        reason: why not, in words; empty when there is nothing to say.
+        setting: description, such as `governor of policy0`.
+        before: previous value.
+        asked: requested value.
+        got: value read back; None if it could not be read.
+        ok: whether that is the requested value, up to the driver's steps.
+        reason: why not; may be empty.
     """
 
     setting: str
@@ -126,12 +127,12 @@ class CpuSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def workers_of(executors: Iterable[ExecutorSpec]) -> tuple[Place, ...]:
-    """The workers that these executors need, in the order in which they are numbered at first."""
+    """Return the workers of these executors, in the order of their numbers at the start."""
     return tuple(sorted({entry.place for entry in executors}, key=lambda place: (place.node, place.slot)))
 
 
 class Move(Struct, frozen=True, forbid_unknown_fields=True):
-    """One executor, by name, and where it goes."""
+    """A move of one executor, by name, to another place."""
 
     executor: str
     to: Place
@@ -144,9 +145,9 @@ class Gates(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         nodes: ids; a node's number is its position here.
         steps: per step, per sending node, the number of the node that it may send to; None: to none. A round is
             one time slot per step.
-        stages: of the pipeline: what leaves components of level l is one step behind what leaves those of level l - 1;
-            1: all are at the same step.
-        part_tuples: most tuples that one executor may send to another in one time slot.
+        stages: of the pipeline: components of level l are one step behind those of level l - 1; 1: all are at the same
+            step.
+        part_tuples: most tuples that one executor may send to another per time slot.
     """
 
     nodes: tuple[str, ...]
@@ -155,7 +156,7 @@ class Gates(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     part_tuples: int
 
     def steps_in(self, number: int) -> tuple[int | None, ...]:
-        """The step of every stage in time slot `number`; None: the stage is still empty.
+        """Return the step of every stage in time slot `number`; None: the stage is still empty.
 
         >>> Gates(nodes=("a", "b"), steps=((0, 1), (1, 0)), stages=3, part_tuples=1).steps_in(1)
         (1, 0, None)
@@ -165,19 +166,19 @@ class Gates(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Worked(NamedTuple):
-    """Rows that a bolt executor has emitted and processed since the sources' start, by the state that it has."""
+    """Rows that a bolt executor has emitted and processed since the sources' start, according to its state."""
 
     emitted: int = 0
     processed: int = 0
 
 
 class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """All that a worker must know to run its part of a topology.
+    """Specification of a run, from which a worker creates its part of the topology.
 
     Attributes:
         run: id of the run, part of every trace row.
         epoch: number of this start of the topology, from 1.
-        workload, params: what to make operators from.
+        workload, params: name and parameters of the workload, which creates the operators.
         topology: the topology as a plain document.
         executors: every executor of the topology in its order, with its place.
         workers: every worker of the run; a worker's number is its position here, and later ones are added at the end.
@@ -188,10 +189,10 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
         seed: seed of the run.
         inputs: prepared inputs, present in the node's input folder.
         shared_clock: whether all nodes read the same monotonic clock (one host).
-        restore: number of the checkpoint to begin from, whose snapshots lie in the node's folder; 0: from nothing.
-        until: positions at which spout executors end, because they had been stopped there before.
-        worked: what bolt executors are known to have worked before; what comes again is counted apart.
-        gates: the communication schedule that the run follows; None: everything leaves when it can.
+        restore: number of the checkpoint to restore, whose snapshots are in the node's folder; 0: none.
+        until: positions at which spout executors end, because they were stopped there before.
+        worked: known counters of bolt executors in earlier epochs; work up to them counts as replayed.
+        gates: the communication schedule that the run follows; None: rows are sent as soon as possible.
     """
 
     run: str

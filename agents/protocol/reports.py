@@ -1,4 +1,4 @@
-"""Agent -> controller, and worker -> agent."""
+"""Reports from an agent to the controller, and from a worker to its agent."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -19,7 +19,7 @@ from agents.protocol.pieces import (
 )
 
 MOST_FACTS = 200
-"""So many facts a node may give of itself; they are written down for every run."""
+"""Most facts about a node; they are recorded with every run."""
 
 
 class Hello(Message, frozen=True, tag="hello"):
@@ -35,7 +35,7 @@ class Hello(Message, frozen=True, tag="hello"):
 
 
 class Pulse(Message, frozen=True, tag="pulse"):
-    """Answer to `Heartbeat`: its `sent_ns`, and the agent's monotonic clock at receipt and at answer."""
+    """Answer to `Heartbeat`: its `sent_ns`, and the agent's monotonic clock at receipt and when answering."""
 
     sent_ns: Whole
     received_ns: Whole
@@ -43,7 +43,7 @@ class Pulse(Message, frozen=True, tag="pulse"):
 
 
 class Listening(Message, frozen=True, tag="listening"):
-    """A worker's data port is open; its operators are open too."""
+    """A worker has opened its operators and its data port."""
 
     epoch: Count
     slot: SlotIndex
@@ -62,7 +62,7 @@ class Ready(Message, frozen=True, tag="ready"):
     """A worker is ready for the prepared barrier.
 
     `tick` is the highest number of a next tick among its spouts (0 without any), which they hold back until `Cut` or
-    `Abandon`. With `refused`, it cannot take part, and says why.
+    `Abandon`. `refused` is the reason if the worker cannot take part.
     """
 
     epoch: Count
@@ -80,10 +80,10 @@ class Stored(Message, frozen=True, tag="stored"):
 
     Attributes:
         executor: its name.
-        file: where, relative to the node's folder.
+        file: path relative to the node's folder.
         nbytes: size of the state.
-        position: records emitted, of a spout executor; None for bolts.
-        answers: files of answer rows that were settled, relative to the node's folder, by table.
+        position: records emitted by a spout executor; None for bolts.
+        answers: files of settled answer rows, relative to the node's folder, by table.
     """
 
     epoch: Count
@@ -97,7 +97,7 @@ class Stored(Message, frozen=True, tag="stored"):
 
 
 class Passed(Message, frozen=True, tag="passed"):
-    """All executors of a worker have passed the barrier, those that came to it by a move included."""
+    """All executors of a worker have passed the barrier, including those that moved here."""
 
     epoch: Count
     slot: SlotIndex
@@ -110,10 +110,10 @@ class Moved(Message, frozen=True, tag="moved"):
     Attributes:
         executor: its name.
         state_bytes: size of its state.
-        buffered: rows that waited for it here when it went to work.
-        cut_ns: when its last work in the old place ended, on that node's monotonic clock.
-        live_ns: when it went to work, on this node's monotonic clock.
-        cpu_ns: CPU time for taking, packing, unpacking and restoring the state, in both places.
+        buffered: rows that waited for it here when it started to work.
+        cut_ns: end of its work in the old place, on that node's monotonic clock.
+        live_ns: start of its work here, on this node's monotonic clock.
+        cpu_ns: CPU time for snapshot, encoding, decoding and restoring, in both places.
     """
 
     epoch: Count
@@ -128,20 +128,20 @@ class Moved(Message, frozen=True, tag="moved"):
 
 
 class SlotDone(Message, frozen=True, tag="slot_done"):
-    """A worker has let go what may leave in a time slot, and has nothing to do until more arrives or the next begins.
+    """A worker has sent the permitted rows of a time slot, and is idle until more rows arrive or the next slot starts.
 
-    It comes again whenever that is so with more rows received.
+    It is sent again whenever the worker is idle after receiving more rows.
 
     Attributes:
         number: of the time slot.
-        sent: rows that have left here since this start of the topology, within this worker too.
-        received: rows that have arrived here since then. They are processed, or wait for what no time slot brings by
-            itself: a mark on other channels, or room in an outbox.
-        parts: number of the receiving executor -> parts that have left here for it in this time slot.
-        waiting, largest: rows in all outboxes here now, and in the fullest one.
-        first_ns: from the beginning of the time slot, as heard here, until every executor here that processed
-            anything had done so once; None: none did.
-        last_ns: likewise, until the last was done.
+        sent: rows sent since this start of the topology, including those within this worker.
+        received: rows received since then. They are processed, or wait for a later time slot: for a marker on other
+            channels, or for room in an outbox.
+        parts: number of the receiving executor -> parts sent to it in this time slot.
+        waiting, largest: rows in all outboxes now, and in the fullest one.
+        first_ns: time from the start of the slot, when the command arrived, until every executor here that processed
+            rows had processed its first; None: none did.
+        last_ns: time from the same start until the last executor was done.
     """
 
     epoch: Count
@@ -157,7 +157,7 @@ class SlotDone(Message, frozen=True, tag="slot_done"):
 
 
 class Lost(Message, frozen=True, tag="lost"):
-    """A worker has lost its link to the worker `peer`, and waits for what the controller decides."""
+    """A worker has lost its link to the worker `peer`, and waits for the controller."""
 
     epoch: Count
     slot: SlotIndex
@@ -177,12 +177,12 @@ class Stopped(Message, frozen=True, tag="stopped"):
 
 
 class Work(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What an executor has done since this start of the topology, and `queued`, the rows that wait for it now.
+    """Totals of an executor since this start of the topology, and `queued`, the rows in its input queue now.
 
-    `busy_ns` is CPU time, `blocked_ns` time with work but without credit. Of spouts, `processed` and `queued` are null,
-    `late_ns` is how late the last record left, if there is a schedule, and `position` is the number of records up to
-    the last one emitted, counted from the beginning of the input whatever was restored or moved.
-    Of bolts, `emitted` and `processed` count from the sources' start, by the state that they have.
+    `busy_ns` is CPU time, `blocked_ns` time with work but without credit. For spouts, `processed` and `queued` are
+    null, `late_ns` is the delay of the last record, if there is a schedule, and `position` is the number of records
+    emitted, counted from the start of the input, unaffected by restores and moves. For bolts, `emitted` and `processed`
+    count from the sources' start, according to their state.
     """
 
     emitted: Count
@@ -195,7 +195,7 @@ class Work(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 
 class Sent(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What a worker has sent to one node over one kind of hop; `nbytes` is null within a worker: nothing is encoded."""
+    """Totals that a worker has sent to one node over one kind of hop; `nbytes` is null within a worker."""
 
     hop: str
     node: str
@@ -204,7 +204,7 @@ class Sent(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 
 class Progress(Message, frozen=True, tag="progress"):
-    """Once a second from every worker: totals since this start of the topology, for live display, and positions.
+    """Totals of a worker since this start of the topology, for live display, and positions; once a second.
 
     `at_ns` is the node's monotonic clock; `executors` are by name; `latency_p50_ns` is over the last second, null
     without samples.
@@ -221,7 +221,7 @@ class Progress(Message, frozen=True, tag="progress"):
 
 
 class Vitals(Message, frozen=True, tag="vitals"):
-    """Once a second from every agent that has a run: it is in this epoch, however busy its workers are.
+    """Sign of life of an agent with a run, once a second, even if its workers are busy.
 
     For live display, CPU seconds per second of the node, as in the trace table `cpu`, and of its workers by slot; null
     without the sensor `cpu`, and before a rate is known.
@@ -237,8 +237,8 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 
     Attributes:
         slot: the worker's.
-        file: of collapsed stacks, relative to the node's folder; empty where there is none.
-        samples: stacks that were read while the worker was at work or waited for a processor.
+        file: of collapsed stacks, relative to the node's folder; empty if there is none.
+        samples: stacks read while the worker was running or waiting for a CPU.
         reason: why there is no file.
     """
 
@@ -261,8 +261,8 @@ class CpusSet(Message, frozen=True, tag="cpus_set"):
     """Answer to `SetCpus` and `RestoreCpus`.
 
     Attributes:
-        settings: what took effect.
-        refused: what is impossible here, in words; when there is any, nothing was set.
+        settings: the settings that took effect.
+        refused: descriptions of impossible settings; if there are any, nothing was set.
     """
 
     settings: tuple[CpuSetting, ...] = ()
@@ -273,7 +273,7 @@ class CpusSet(Message, frozen=True, tag="cpus_set"):
 
 
 class Profiled(Message, frozen=True, tag="profiled"):
-    """Answer to the end of `Sampling`: one entry per worker process."""
+    """Answer to `Sampling` with `on` false: one entry per worker process."""
 
     epoch: Count
     profiles: tuple[Profile, ...] = ()
@@ -287,7 +287,7 @@ class Exhausted(Message, frozen=True, tag="exhausted"):
 
 
 class Drained(Message, frozen=True, tag="drained"):
-    """All executors of a worker have seen the end of all inputs; answers are written.
+    """All executors of a worker have processed the end of all inputs; answers are written.
 
     `positions`: spout executor -> records emitted. `answers`: files of answer parts, relative to the node's folder,
     by table.
@@ -306,10 +306,10 @@ class Finished(Message, frozen=True, tag="finished"):
 
 
 class Failed(Message, frozen=True, tag="failed"):
-    """Something went wrong; `slot` may be `AGENT`. `log` is the path of the log on the node.
+    """A failure of a worker or, with slot `AGENT`, of the agent. `log` is the path of the log on the node.
 
-    `died` tells of a worker process that ended without a word, which a new start of the topology can mend; what a
-    worker says itself would only happen again.
+    `died`: a worker process has ended without reporting a reason, which a new epoch can repair. A failure that a worker
+    reports itself would only be repeated.
     """
 
     epoch: Count

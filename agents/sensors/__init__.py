@@ -1,5 +1,5 @@
-"""What a node measures about itself, once a second.
+"""Sensors: measurements of a node, once a second.
 
-`base` is the interface, `sampler` the thread that drives it; every other file is one sensor, registered under the
-entry-point group `millrace.sensors` like anybody else's.
+`base` is the interface, `sampler` the thread that reads all sensors. Most other files are sensors, registered under the
+entry-point group `millrace.sensors` like third-party ones.
 """

@@ -26,16 +26,16 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Host:
-    """What a sensor may know of the node that it measures.
+    """The node that a sensor measures.
 
     Attributes:
         node: the node's id.
         address: its data address.
-        shared: whether the machine carries other nodes too, so that its totals are not this node's alone.
+        shared: whether the machine hosts other nodes too, so that its totals are not those of this node.
         agent: process id of the node agent.
-        workers: gives slot -> process id of the workers alive now.
-        power: the node's energy model, where one is known; never of a node that shares its machine.
-        meter_lag: how late the machine's meter is, where that is known.
+        workers: returns slot -> process id of the live workers.
+        power: the node's energy model, if known; None for a node that shares its machine.
+        meter_lag: delay of the machine's external meter, if known.
     """
 
     node: str
@@ -48,12 +48,12 @@ class Host:
 
 
 class Sensor:
-    """Measures one thing. All calls come from one thread, in the order probe, read (many times), close.
+    """Base class of sensors. All calls come from one thread, in the order probe, read (many times), close.
 
-    A subclass must not block, or touch anything that changes what it measures. What once a second is too seldom for
-    may have a thread of its own, which must be gone when `close` returns: its rows wait for the next `read`. It may
-    raise from `read` whenever it likes: the sample is then missing, the event is recorded, the next read is tried.
-    It must never report 0 for a value that it does not know: it leaves the row out, or the value None.
+    A subclass must not block, or disturb what it measures. If it has to measure more than once a second, it may start a
+    thread, which must have ended when `close` returns; its rows are returned by the next `read`. If `read` raises, the
+    sample is missing, an event is recorded, and the next read is tried. A sensor must never report 0 for an unknown
+    value: it omits the row, or returns None for the value.
     """
 
     summary: ClassVar[str] = ""
@@ -70,18 +70,18 @@ class Sensor:
         """Measure.
 
         Args:
-            now_ns: the monotonic clock when this sample began; rows of one sample share it, unless the sensor
-                knows a time of its own.
+            now_ns: the monotonic clock at the start of this sample; rows of one sample share it, unless the sensor
+                has more precise times.
 
         Returns:
-            The rows of this sample. A rate is the mean since the same row was last returned, so that a value
-            times the distance to its predecessor adds up over any interval; the first read gives no rate.
+            The rows of this sample. A rate is the mean since the previous row, so that the sum of rate times interval
+            is the total over any period; the first read returns no rate.
         """
         raise NotImplementedError("a sensor implements read")
 
     def awaits(self, t_ns: int) -> bool:
-        """Whether rows about a moment that has passed are still to come; then `read` is called for a while longer."""
+        """Return whether rows about the past moment `t_ns` are still pending; if so, `read` is called again."""
         return False
 
     def close(self) -> None:
-        """Release what was taken; called once, also when `probe` gave a reason or `read` failed."""
+        """Release all resources; called once, also if `probe` returned a reason or `read` failed."""

@@ -1,8 +1,8 @@
 """CPU time of every core, every worker and the agent.
 
-Processes are read from their CPU-time clocks (`clock_getcpuclockid(3)`): nanoseconds, all threads, those that have
-ended included, one system call each. Cores are read from `/proc/stat`, which counts in ticks of usually 10 ms. A node
-of namespaces sees all of its host there: what it has used itself is in the account of its control group.
+Processes are read from their CPU-time clocks (`clock_getcpuclockid(3)`): nanoseconds, all threads including ended ones,
+one system call each. Cores are read from `/proc/stat`, which counts in ticks of usually 10 ms. For a node made of
+namespaces that file shows the whole host, so the CPU time of its control group is read instead.
 """
 
 import os
@@ -19,18 +19,18 @@ from agents.sensors.packages import NOWHERE, Packages, Place
 _STAT = Path("/proc/stat")
 
 GROUP_ACCOUNTS = ("sys/fs/cgroup/cpu.stat", "sys/fs/cgroup/cpuacct/cpuacct.usage")
-"""Where a node of namespaces sees the CPU time of its control group, of version 2 and 1, as a container does."""
+"""Files with the CPU time of a node's own control group, of version 2 and 1, as in a container."""
 
 _SHORTEST_TICKS_NS = 200_000_000
 _SHORTEST_CLOCK_NS = 20_000_000
-"""Over a shorter interval, as a forced sample can make it, ticks and clocks say little: the row waits for the next."""
+"""Shortest intervals for a rate. After a forced sample a row waits for the next one, because its error is too large."""
 
 _SCHEDULED = 2
-"""CPUCLOCK_SCHED of the kernel's dynamic clock ids: the time that the scheduler gave to a process."""
+"""CPUCLOCK_SCHED of the kernel's dynamic clock ids: the time that a process was scheduled."""
 
 
 def process_cpu_ns(pid: int) -> int | None:
-    """CPU time of a process in ns, user and system, or None when there is no such process (any more)."""
+    """Return the CPU time of a process in ns, user and system, or None if there is no such process."""
     try:
         return time.clock_gettime_ns((~pid << 3) | _SCHEDULED)
     except OSError:
@@ -38,9 +38,9 @@ def process_cpu_ns(pid: int) -> int | None:
 
 
 def core_busy_ns(stat: Path | None = None) -> dict[str, int]:
-    """CPU number -> busy time in ns since boot, of the cores on line.
+    """Return CPU number -> busy time in ns since boot, of the cores on line.
 
-    Busy is user, nice, system, irq and softirq (guests are part of user); idle, iowait and steal are not work.
+    Busy is user, nice, system, irq and softirq (guests are part of user), without idle, iowait and steal.
 
     Raises:
         OSError: `stat`, which is `/proc/stat` unless given, cannot be read.
@@ -56,13 +56,13 @@ def core_busy_ns(stat: Path | None = None) -> dict[str, int]:
 
 
 def group_cpu_ns(account: Path) -> int:
-    """CPU time in ns that the members of a control group have used since it was made.
+    """Return the CPU time in ns that the members of a control group have used since its creation.
 
     Args:
         account: its `cpu.stat` (version 2) or `cpuacct.usage` (version 1).
 
     Raises:
-        OSError, ValueError, KeyError: it cannot be read, or says something else.
+        OSError, ValueError, KeyError: the file cannot be read, or has another format.
     """
     text = account.read_text()
     if account.name != "cpu.stat":
@@ -71,7 +71,7 @@ def group_cpu_ns(account: Path) -> int:
 
 
 def group_account(host: MeteredHost) -> Path | None:
-    """The account of this node's control group where the node is namespaces of its host, else None."""
+    """Return the CPU account of this node's control group if the node consists of namespaces, else None."""
     if is_real_sysfs(host):
         return None
     return next((host.root / path for path in GROUP_ACCOUNTS if host.exists(path)), None)
@@ -80,10 +80,9 @@ def group_account(host: MeteredHost) -> Path | None:
 class CpuSensor(Sensor):
     """Fills the table `cpu`.
 
-    Scope `node` is the sum of the cores; where the node is namespaces of its host, the CPU time of its control group;
-    where the machine is shared with other nodes, that of the node's own processes: the agent and its workers. A worker
-    that ends takes its CPU time since the last sample with it. Rows of cores and workers say on which package (socket)
-    that was, as far as it is known.
+    Scope `node` is the sum of the cores; for a node made of namespaces, the CPU time of its control group; on a machine
+    shared with other nodes, that of the node's own processes: the agent and its workers. The CPU time of a worker
+    between the last sample and its end is lost. Rows of cores and workers contain the package (socket), if known.
     """
 
     summary = "CPU time of every core, every worker and the agent"
@@ -133,7 +132,7 @@ class CpuSensor(Sensor):
         return [row for row in rows if row is not None]
 
     def _place_of_core(self, number: int) -> Place:
-        # The host's cores are none of the sockets that the node shows.
+        # A node made of namespaces has no sockets of its own.
         package = None if self._account else self._packages.of(number)
         return Place(package, None if package is None else "topology")
 
@@ -149,9 +148,9 @@ class CpuSensor(Sensor):
         cpu_ns: int,
         place: Callable[[], Place] = lambda: NOWHERE,
     ) -> Row | None:
-        """The rate since the last row of the same scope, name and holder (process, or number of cores summed).
+        """Return the rate since the last row of the same scope, name and holder (process, or number of cores summed).
 
-        `place` tells where that was; it is asked at the moments only between which there is a rate.
+        `place` returns the package; it is only called when a rate interval starts or ends.
         """
         key = (scope, name, holder)
         before = self._last.get(key)
@@ -161,7 +160,7 @@ class CpuSensor(Sensor):
             return None
         self._last[key] = (now_ns, cpu_ns)
         where = place()
-        # A counter that went back belongs to a core that was away: what it did meanwhile is not known.
+        # A counter that decreased belongs to a core that was off line, so its work is unknown.
         if before is None or cpu_ns < before[1]:
             return None
         cores = (cpu_ns - before[1]) / (now_ns - before[0])

@@ -1,7 +1,6 @@
-"""What happens to a node's CPUs during a run that makes its figures doubtful.
+"""Interference with a node's CPUs during a run, which makes its measurements doubtful.
 
-The processor throttles itself for heat, somebody else changes what CPUs are set to, or works on the node beside the
-run. Each becomes an event in the traces.
+Thermal throttling, changes of CPU settings by others, and background load are recorded as events in the traces.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,10 +17,10 @@ THROTTLED, CHANGED, BACKGROUND = "cpu_throttled", "cpu_changed", "background_loa
 """Kinds of events."""
 
 MOST_BACKGROUND = 0.05
-"""Of all cores. What the kernel does for the run itself, above all on the network, is in it."""
+"""Fraction of all cores. It includes the kernel's work for the run itself, mainly networking."""
 
 MOST_HELD = 256
-"""Files that are kept open: a process may have a thousand, and a large host has more CPUs than that leaves room for."""
+"""Most files kept open; a process may have a thousand, and a large host would need more."""
 
 _FIRST_MARK, _LAST_MARK = "measure_start", "measure_end"
 
@@ -36,12 +35,12 @@ class Event(NamedTuple):
 
 
 class InterferenceMonitor:
-    """Looked through once a second, always by one thread.
+    """Monitor of a node's CPUs; `look` is called once a second, always from one thread.
 
     Args:
         host: the node's files.
-        shared: whether the machine carries other nodes too: then nobody can tell who works beside the run.
-        processes: gives the ids of the agent and its workers.
+        shared: whether the machine hosts other nodes too, so that background load cannot be determined.
+        processes: returns the ids of the agent and its workers.
     """
 
     def __init__(self, host: MeteredHost, shared: bool, processes: Callable[[], Iterable[int]]) -> None:
@@ -58,12 +57,12 @@ class InterferenceMonitor:
         self._just_set = False
 
     def mark(self, kind: str) -> None:
-        """An event of the run, of which the next look takes note; from any thread."""
+        """Pass on an event of the run to the next `look`; callable from any thread."""
         self._marks.append(kind)
 
     @contextmanager
     def set_by_us(self) -> Iterator[None]:
-        """While the block lasts, changes of settings are this run's own; from any thread."""
+        """Ignore changes of settings during the block, because the run makes them; callable from any thread."""
         self._ours += 1
         try:
             yield
@@ -72,11 +71,11 @@ class InterferenceMonitor:
             self._ours -= 1
 
     def look(self) -> list[Event]:
-        """What has happened since the last look."""
+        """Return the events since the last call."""
         return [*self._heat(), *self._changes(), *self._background()]
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close all files."""
         for file in [*self._counters.values(), *self._files.values()]:
             file.close()
 
@@ -97,7 +96,7 @@ class InterferenceMonitor:
             now, before = file.text(), self._settings[path]
             if now != before:
                 self._settings[path] = now
-                # Either may have changed since this look began.
+                # Both may have changed since this call began.
                 if was_set or self._ours or self._just_set:
                     continue
                 subject = path.removeprefix(FOLDER + "/").removeprefix("cpufreq/")
@@ -127,7 +126,7 @@ class HostLoad:
         self._seen: dict[int, int] = {}
 
     def begin(self, processes: Iterable[int]) -> None:
-        """Count from now on."""
+        """Start counting."""
         self._begun_ns = self._host.monotonic_ns()
         self._cores = self._busy_ns()
         self._seen = {}
@@ -135,7 +134,7 @@ class HostLoad:
         self._ours_ns = 0
 
     def go_on(self, processes: Iterable[int]) -> None:
-        """Take note of what these have done: a process that ends takes its time with it."""
+        """Add the CPU time of these processes; the time of a process after its last update is lost when it ends."""
         for process in processes:
             used_ns = process_cpu_ns(process)
             if used_ns is not None:
@@ -143,7 +142,7 @@ class HostLoad:
                 self._seen[process] = used_ns
 
     def share(self) -> float | None:
-        """The share of all cores that worked for others; None when it cannot be said."""
+        """Return the fraction of all cores used by other processes; None if unknown."""
         now = self._busy_ns()
         length_ns = self._host.monotonic_ns() - self._begun_ns
         if not self._begun_ns or not length_ns or not now or now.keys() != self._cores.keys():
@@ -152,7 +151,7 @@ class HostLoad:
         return max(0.0, (busy_ns - self._ours_ns) / (length_ns * len(now)))
 
     def events(self, subject: str) -> Iterator[Event]:
-        """What is to be said of that share."""
+        """Yield an event if that fraction is too high."""
         share = self.share()
         if share is not None and share > MOST_BACKGROUND:
             detail = f"{share:.0%} of all cores worked for others than this run in the measured interval"
@@ -165,14 +164,14 @@ class HostLoad:
 
 
 class _File:
-    """A file that may go with its CPU, and come back as another; `held`: it is kept open from look to look."""
+    """A file that may vanish and reappear with its CPU; `held`: it is kept open between calls."""
 
     def __init__(self, host: MeteredHost, path: str, held: bool) -> None:
         self._host, self._path, self._held = host, path, held
         self._open: Readable | None = None
 
     def text(self) -> str | None:
-        """What is in it; None while it is not there."""
+        """Return its contents; None while it does not exist."""
         try:
             if self._open is None:
                 self._open = self._host.meter(self._path, is_replaced=not self._held)
@@ -182,19 +181,19 @@ class _File:
             return None
 
     def number(self) -> int | None:
-        """The same, as a whole number; None when it is none."""
+        """Return its contents as an integer; None if they are not one."""
         text = self.text()
         return int(text) if text is not None and text.isdigit() else None
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the file."""
         if self._open is not None:
             self._open.close()
             self._open = None
 
 
 def _counters(host: MeteredHost) -> list[str]:
-    """The counters of throttling: of every core, and of every package once."""
+    """Return the throttling counters of every core, and of every package once."""
     found: list[str] = []
     packages: set[str | None] = set()
     for cpu in host.names(FOLDER):
@@ -209,5 +208,5 @@ def _counters(host: MeteredHost) -> list[str]:
 
 
 def _settings(host: MeteredHost) -> list[str]:
-    """What others might change; the switches of single CPUs are all in one mask."""
+    """Return the files of settings that others may change; one mask covers the on-line switches of all CPUs."""
     return [path for feature in (frequency, governor, turbo) for path in feature.paths(host)] + [f"{FOLDER}/online"]

@@ -40,5 +40,5 @@ def _rss(pid: int) -> int | None:
         rss: int = psutil.Process(pid).memory_info().rss
     except psutil.Error:
         return None
-    # A process that has ended and waits to be reaped has no memory; it does not use 0 bytes of it.
+    # A zombie has no resident memory; its value is unknown rather than 0.
     return rss or None

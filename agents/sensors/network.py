@@ -1,4 +1,4 @@
-"""Traffic counters of the interface that carries the node's data address."""
+"""Traffic counters of the interface with the node's data address."""
 
 import ipaddress
 from collections.abc import Iterable
@@ -9,9 +9,9 @@ from agents.sensors.base import Host, Row, Sensor
 
 
 class NetworkSensor(Sensor):
-    """Fills the table `network` with the kernel's own counters, which only grow while the interface exists.
+    """Fills the table `network` with the kernel's counters, which increase while the interface exists.
 
-    On loopback there is one interface for all nodes, whatever their addresses: its rows are `shared`.
+    All nodes on loopback have the same interface, so its rows are `shared`.
     """
 
     summary = "traffic of the interface that carries the data address"
@@ -38,7 +38,7 @@ class NetworkSensor(Sensor):
 
 
 def interface_of(address: str) -> str | None:
-    """Name of the interface that has `address`, or None.
+    """Return the name of the interface that has `address`, or None.
 
     All of 127.0.0.0/8 belongs to the loopback interface, although only one of its addresses is listed.
     """

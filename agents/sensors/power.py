@@ -1,7 +1,7 @@
-"""Energy of the machine, by whatever meters it has.
+"""Energy of the machine, from its meters.
 
-Energy needs a denser rhythm than the other sensors, and moments of its own: a thread reads the meters ten times a
-second, and every `read`, so every mark too, takes one sample more. The rows carry their own times.
+A thread reads the meters ten times a second, more often than other sensors; every `read`, and so every mark, adds a
+sample. The rows have their own times.
 """
 
 import time
@@ -22,22 +22,22 @@ NS = 1_000_000_000
 class PowerSensor(Sensor):
     """Fills the table `power`.
 
-    Events: `power_reader`, `power_domain` and `power_host` at the beginning; `power_missing` and `power_back` when a
-    domain stops and goes on; `power_cross_check`; `power_late` and `power_skipped`, how many samples began late or not
-    at all; `power_cost`, CPU seconds of the thread since the last such event.
+    Events: `power_reader`, `power_domain` and `power_host` at the start; `power_missing` and `power_back` when a domain
+    stops and resumes; `power_cross_check`; `power_late` and `power_skipped`, the numbers of late and skipped samples;
+    `power_cost`, CPU seconds of the thread since the last such event.
     """
 
     summary = "energy of packages, memory, boards or outlets, ten times a second, with its source"
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        # Appended to by two threads, emptied by one: each step is atomic.
+        # Two threads append, one removes; each step is atomic.
         self._samples: deque[Sample] = deque()
         self._sampler: PowerSampler | None = None
         self._metering: Metering | None = None
         self._notes: list[Note] = []
         self._newest_ns: dict[str, int] = {}
-        self._told = {"power_late": 0.0, "power_skipped": 0.0, "power_cost": 0.0}
+        self._reported = {"power_late": 0.0, "power_skipped": 0.0, "power_cost": 0.0}
 
     def probe(self) -> str | None:
         machine = MeteredHost.here()
@@ -92,6 +92,6 @@ class PowerSensor(Sensor):
     def _counts(self, sampler: PowerSampler) -> Iterable[Note]:
         now = {"power_late": sampler.late, "power_skipped": sampler.skipped, "power_cost": sampler.cpu_s}
         for kind, value in now.items():
-            since, self._told[kind] = value - self._told[kind], value
+            since, self._reported[kind] = value - self._reported[kind], value
             if since:
                 yield Note(kind, "power sampler", "", since)

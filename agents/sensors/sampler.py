@@ -1,12 +1,11 @@
-"""The thread that reads all sensors once a second, and the one that writes the agent's trace files.
+"""The thread that reads all sensors once a second and writes the agent's trace files.
 
-Deadlines are absolute, so that the distance of samples does not drift; a deadline that has passed is skipped and
-counted, never caught up. The thread's own CPU time is part of every second's trace (`sampler_cost`), the time it takes
-to write included.
+Deadlines are absolute, so that the sampling interval does not drift. Missed deadlines are skipped and counted. The
+thread's own CPU time, including writing, is part of every second's trace (`sampler_cost`).
 
-Events it writes: `sensor_absent` (cannot work here; once), `sensor_failed` (this sample is missing), `sampler_cost`
-(CPU seconds since the last such event), `sample_late` (by how many seconds), `samples_skipped` (how many), and those
-of its callers.
+Its events: `sensor_absent` (cannot work here; once), `sensor_failed` (this sample is missing), `sampler_cost` (CPU
+seconds since the last such event), `sample_late` (by how many seconds), `samples_skipped` (how many), and those of its
+callers.
 """
 
 import logging
@@ -23,13 +22,13 @@ from inventory.plugins import load_plugin
 PERIOD_S = 1.0
 
 CLOCK_EVERY_NS = 10_000_000_000
-"""Distance of the rows that map the monotonic clock to UTC."""
+"""Interval of the rows that map the monotonic clock to UTC."""
 
 LATE_NS = 100_000_000
-"""A sample that begins later than this after its deadline is flagged."""
+"""Delay after the deadline from which a sample counts as late."""
 
 LONGEST_WAIT_S = 20.0
-"""For rows about the last mark, when it is over; controllers wait a little longer for agents."""
+"""Longest wait for rows about the last mark; controllers wait slightly longer for agents."""
 
 _LOOK_S = 0.1
 
@@ -39,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class Sampler:
-    """Samples from `start` to `stop`; the trace writer is its own from then on."""
+    """Samples all sensors from `start` to `stop`, and owns the trace writer."""
 
     def __init__(
         self,
@@ -50,15 +49,15 @@ class Sampler:
         on_rows: Callable[[Sequence[Row]], None] = lambda _: None,
         period_s: float = PERIOD_S,
     ) -> None:
-        """Take over `writer`.
+        """Take ownership of `writer`.
 
         Args:
             sensors: names under `millrace.sensors`.
-            host: what they measure.
+            host: to measure.
             writer: closed by `stop`.
-            on_fault: called, from the thread, with what went wrong when trace files cannot be written.
-            on_rows: called, from the thread, with all rows of every sample.
-            period_s: distance of samples.
+            on_fault: called from the thread, with the reason, if trace files cannot be written.
+            on_rows: called from the thread with all rows of every sample.
+            period_s: sampling interval.
         """
         self._names = sensors
         self._host = host
@@ -71,20 +70,20 @@ class Sampler:
         self._give_up_s = 0.0
         self._wake = threading.Condition()
         self._forced = self._stopping = self._given_up = False
-        self._thread = threading.Thread(target=self._live, name="sampler", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
 
     def start(self) -> None:
-        """Begin with a first sample."""
+        """Start the thread, which takes a first sample at once."""
         self._thread.start()
 
     def event(self, kind: str, subject: str = "", detail: str = "", value: float | None = None) -> None:
-        """Write an event that happens now; from any thread."""
-        # What a sensor says may hold anything; the file takes UTF-8 only.
+        """Write an event with the current time; callable from any thread."""
+        # Text from a sensor may contain anything, but the file requires UTF-8.
         detail = detail.encode(errors="replace").decode()
         self._writer.add("event", time.monotonic_ns(), kind, subject, detail, value)
 
     def mark(self, kind: str) -> None:
-        """Write an event that happens now and take a sample at once; from any thread."""
+        """Write an event with the current time and take a sample at once; callable from any thread."""
         self.event(kind)
         self._marked_ns = time.monotonic_ns()
         with self._wake:
@@ -95,8 +94,8 @@ class Sampler:
         """Take a last sample, close sensors and trace files.
 
         Args:
-            patience_s: what that may take.
-            wait_s: what it may take besides, as long as sensors await rows about the last mark.
+            patience_s: time-out.
+            wait_s: additional time-out while sensors await rows about the last mark.
 
         Returns:
             Whether it was done in time.
@@ -109,10 +108,10 @@ class Sampler:
         return not self._thread.is_alive()
 
     def give_up(self) -> None:
-        """Await no more rows about the last mark; from any thread."""
+        """Stop waiting for rows about the last mark; callable from any thread."""
         self._given_up = True
 
-    def _live(self) -> None:
+    def _run(self) -> None:
         try:
             try:
                 self._open_sensors()
@@ -126,7 +125,7 @@ class Sampler:
             self._on_fault(f"the trace files cannot be written: {fault}")
         except Exception as fault:  # noqa: BLE001 - the agent reports it; a silent thread would lose the run's traces
             _log.exception("the sampler has failed")
-            self._on_fault(f"the sampler has failed: {_words(fault)}")
+            self._on_fault(f"the sampler has failed: {_description(fault)}")
 
     def _sample_until_stopped(self) -> None:
         cost_ns = time.thread_time_ns()
@@ -141,7 +140,7 @@ class Sampler:
                     return
             due_ns = self._after(due_ns)
             if self._wait_until(due_ns):
-                # The schedule stays as it is: this sample is one more.
+                # This sample is an additional one; the schedule stays.
                 due_ns -= self._period_ns
             else:
                 late_ns = time.monotonic_ns() - due_ns
@@ -161,11 +160,11 @@ class Sampler:
         try:
             return sensor.awaits(self._marked_ns)
         except Exception as fault:  # noqa: BLE001 - as below
-            self.event("sensor_failed", name, _words(fault))
+            self.event("sensor_failed", name, _description(fault))
             return False
 
     def _after(self, due_ns: int) -> int:
-        """The first deadline after `due_ns` that has not passed."""
+        """Return the first deadline after `due_ns` that has not passed."""
         due_ns += self._period_ns
         behind_ns = time.monotonic_ns() - due_ns
         if behind_ns <= 0:
@@ -175,7 +174,7 @@ class Sampler:
         return due_ns + skipped * self._period_ns
 
     def _wait_until(self, due_ns: int) -> bool:
-        """Sleep until `due_ns`; return True when a sample was asked for before that."""
+        """Sleep until `due_ns`; return True if a sample was requested before."""
         with self._wake:
             while not (self._forced or self._stopping):
                 left_ns = due_ns - time.monotonic_ns()
@@ -197,8 +196,8 @@ class Sampler:
             try:
                 rows = list(sensor.read(now_ns))
                 self._check(rows)
-            except Exception as fault:  # noqa: BLE001 - a sensor may be anybody's; its fault must not end the run
-                self.event("sensor_failed", name, _words(fault))
+            except Exception as fault:  # noqa: BLE001 - a sensor may be third-party; its failure must not end the run
+                self.event("sensor_failed", name, _description(fault))
                 continue
             for row in rows:
                 self._writer.add(row.table, row.t_ns, *row.values)
@@ -206,7 +205,7 @@ class Sampler:
         self._on_rows(sample)
 
     def _check(self, rows: Sequence[Row]) -> None:
-        """All rows of a table at once: that is as dear as one row."""
+        """Check all rows of a table at once, which costs as much as a single row."""
         by_table: dict[str, list[tuple[Any, ...]]] = {}
         for row in rows:
             by_table.setdefault(row.table, []).append((row.t_ns, *row.values))
@@ -218,12 +217,12 @@ class Sampler:
             try:
                 sensor: Sensor = load_plugin(GROUP, name)(self._host)
             except Exception as fault:  # noqa: BLE001 - as above
-                self.event("sensor_absent", name, _words(fault))
+                self.event("sensor_absent", name, _description(fault))
                 continue
             try:
                 reason = sensor.probe()
             except Exception as fault:  # noqa: BLE001 - as above
-                reason = f"its probe failed: {_words(fault)}"
+                reason = f"its probe failed: {_description(fault)}"
             if reason is None:
                 self._sensors[name] = sensor
             else:
@@ -237,5 +236,5 @@ class Sampler:
             _log.exception("sensor %s cannot be closed", name)
 
 
-def _words(fault: Exception) -> str:
+def _description(fault: Exception) -> str:
     return str(fault) if isinstance(fault, MillraceError) else f"{type(fault).__name__}: {fault}"

@@ -17,9 +17,8 @@ pytestmark = pytest.mark.loopback
 def _agent_with_worker(folder: Path, body: str) -> tuple[str, ...]:
     """An agent whose workers run `body`: for what a worker that works would never do."""
     script = folder / "misbehaving.py"
-    head = (
-        "import os, signal, sys, time\nfrom agents.worker.process.fork_server import run_fork_server\nbecome_worker()\n"
-    )
+    program = "from agents.worker.process.fork_server import run_fork_server"
+    head = f"import os, signal, sys, time\n{program}\nrun_fork_server()\n"
     script.write_text(head + textwrap.dedent(body))
     code = f"import sys; from agents.agent.main import main; sys.exit(main(command=(sys.executable, {str(script)!r})))"
     return (sys.executable, "-P", "-c", code)

@@ -90,5 +90,5 @@ def test_serial_numbers_are_left_out(tmp_path: Path) -> None:
 def test_a_folder_that_is_there_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "copy").mkdir()
     assert run(["record-sysfs", str(tmp_path / "copy")]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
     assert list((tmp_path / "copy").iterdir()) == []
