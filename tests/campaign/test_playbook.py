@@ -174,8 +174,9 @@ def test_a_cluster_file_cannot_be_provisioned(desk: Path, capfd: pytest.CaptureF
 def test_ctrl_c_ends_ansible_and_all_that_it_started(desk: Path, hosts: Hosts) -> None:
     mark = desk / "begun"
     write(desk, "provision", f"{{ansible.builtin.shell: 'echo $$ > {mark}; exec sleep 600'}}")
-    start = f"import campaign.playbook as p, campaign.start, pathlib; p.PLAYBOOKS = pathlib.Path({str(desk)!r})"
-    command = [sys.executable, "-c", f"{start}; campaign.start.main()", "provision", str(hosts.path)]
+    start = "import campaign.admin.playbook as p, campaign.commands.start, pathlib"
+    start += f"; p.PLAYBOOKS = pathlib.Path({str(desk)!r})"
+    command = [sys.executable, "-c", f"{start}; campaign.commands.start.main()", "provision", str(hosts.path)]
     process = subprocess.Popen(command, start_new_session=True)
     try:
         while not mark.exists() or not mark.read_text():
