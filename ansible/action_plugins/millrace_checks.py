@@ -1,7 +1,7 @@
-"""Ansible action: what was measured on all hosts of a play, gathered on the controller and written down.
+"""Ansible action: gather the measurements of all hosts of a play on the controller and write them to a file.
 
 Arguments:
-    file: where to, as JSON: `{ok, checks: [{node, to, what, asked, got, unit, ok}]}`; empty: nowhere.
+    file: path of the JSON file: `{ok, checks: [{node, to, what, asked, got, unit, ok}]}`; empty: no file.
 """
 
 import json
@@ -13,7 +13,7 @@ KEYS = ("node", "to", "what", "asked", "got", "unit", "ok")
 
 
 def described(check):
-    """A check in words."""
+    """Return a check as text."""
     to = f" to {check['to']}" if check["to"] else ""
     unit = f" {check['unit']}" if check["unit"] else ""
     got = f"{check['got']:.4g}" if isinstance(check["got"], float) else check["got"]
@@ -22,7 +22,7 @@ def described(check):
 
 
 def gathered(hosts, variables):
-    """The checks of the hosts, in their order."""
+    """Yield the checks of the hosts, in their order."""
     for host in hosts:
         for task in ("verify_host", "verify_links"):
             for check in variables[host].get(task, {}).get("checks", []):
@@ -34,7 +34,7 @@ class ActionModule(ActionBase):
     """The action."""
 
     def run(self, tmp=None, task_vars=None):
-        """Gather, write, and hand back the checks."""
+        """Gather, write, and return the checks."""
         result = super().run(tmp, task_vars)
         checks = list(gathered(task_vars["ansible_play_hosts"], task_vars["hostvars"]))
         document = {"ok": all(check["ok"] for check in checks), "checks": [{k: c[k] for k in KEYS} for c in checks]}

@@ -1,7 +1,7 @@
-"""Ansible action: whether what the inventory asks of a host can be had there. Nothing is changed.
+"""Ansible action: check whether a host supports the settings of the inventory. Nothing is changed.
 
-Variables are checked here on the controller, against what all roles declare; then the module of the same name looks at
-the host itself. Everything that is wrong is said at once.
+Variables are checked here on the controller, against the declarations of all roles. Then the module of the same name
+checks the host. All faults are reported at once.
 """
 
 import json
@@ -21,7 +21,7 @@ METERS = "millrace_meters"
 
 @cache
 def declared():
-    """Every variable that a role declares, with its specification."""
+    """Return every variable that a role declares, with its specification."""
     options = {}
     for path in sorted(ROLES.glob("*/meta/argument_specs.yml")):
         for entry in yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"].values():
@@ -30,7 +30,7 @@ def declared():
 
 
 def faults_of(variables):
-    """What is wrong with a host's variables, a sentence each; the variables that begin with our prefix."""
+    """Return the faults of a host's variables with our prefix, a sentence each."""
     try:
         from agents.power.settings import PowerSettings
         from inventory.documents import Document
@@ -40,11 +40,11 @@ def faults_of(variables):
         raise AnsibleError(f"run Ansible from the environment that Millrace is installed in: {fault}") from fault
     faults = [f"{name}: unknown variable{nearest(name, names())}" for name in variables if name not in names()]
     asked = {name: value for name, value in variables.items() if name in declared() and value is not None}
-    # What must be there is for the role that needs it to say.
+    # Required variables are checked by the role that needs them.
     options = {name: {**declared()[name], "required": False} for name in asked}
     faults += ArgumentSpecValidator(options).validate(asked).error_messages
     if not faults and METERS in asked:
-        # Specifications know no ranges, and agents would refuse the file only in the campaign.
+        # Argument specifications have no ranges, and agents would reject the file only during the campaign.
         said = Document("", json.loads(json.dumps({METERS: asked[METERS]})), {})
         try:
             said.convert(PowerSettings, (METERS,))
@@ -57,7 +57,7 @@ class ActionModule(ActionBase):
     """The action."""
 
     def run(self, tmp=None, task_vars=None):
-        """Check the variables, then look at the host."""
+        """Check the variables, then the host."""
         result = super().run(tmp, task_vars)
         host = task_vars["inventory_hostname"]
         ours = {name: value for name, value in task_vars.items() if name.startswith(PREFIX)}

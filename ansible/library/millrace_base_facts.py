@@ -1,4 +1,4 @@
-"""Ansible module: what of the base a host has already, and for what its wheels must be built."""
+"""Ansible module: gather facts about the base installation of a host and the target of its wheels."""
 
 import json
 import platform
@@ -12,17 +12,17 @@ from ansible.module_utils.millrace_installed import installed
 
 DOCUMENTATION = r"""
 module: millrace_base_facts
-short_description: What of the base a host has already, and for what its wheels must be built
+short_description: Gather facts about the base installation of a host and the target of its wheels
 options:
   home: {description: Folder of the environment., type: path, required: true}
-  python: {description: The Python that agents run with., type: str, required: true}
-  user: {description: The user that agents run as., type: str, required: true}
-  programs: {description: "Program -> the package that has it.", type: dict, required: true}
+  python: {description: Python of the agents., type: str, required: true}
+  user: {description: User that agents run as., type: str, required: true}
+  programs: {description: "Program -> package that contains it.", type: dict, required: true}
 author: [The Millrace authors]
 """
 
 EXAMPLES = r"""
-- name: See what is there
+- name: Gather facts about the base installation
   millrace_base_facts:
     home: /opt/millrace
     python: python3
@@ -31,11 +31,11 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-target: {description: "What wheels are built for, such as C(3.11-x86_64-glibc2.36).", type: str, returned: always}
+target: {description: "Target of the wheels, such as C(3.11-x86_64-glibc2.36).", type: str, returned: always}
 user_home: {description: The user's home; none when there is no such user., type: str, returned: always}
-has_home: {description: Whether the folder is there., type: bool, returned: always}
+has_home: {description: Whether the folder exists., type: bool, returned: always}
 installed: {description: Digest of the environment in use if it is complete., type: str, returned: always}
-missing: {description: Packages whose program is not there., type: list, returned: always}
+missing: {description: Packages whose program is missing., type: list, returned: always}
 """
 
 OLDEST = (3, 11)
@@ -44,7 +44,7 @@ SYSTEM_FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def target(module, python):
-    """Python's version, architecture and C library, or fail because there is no such Python."""
+    """Return Python's version, architecture and C library; fail when there is no such Python."""
     path = shutil.which(python)
     if path is None:
         module.fail_json(msg=f"millrace_python: there is no {python!r} on this host")
@@ -57,12 +57,12 @@ def target(module, python):
         module.fail_json(msg=f"millrace_python: {path} is Python {major}.{minor}; {wanted} or newer is needed")
     library, version = platform.libc_ver()
     if library != "glibc":
-        module.fail_json(msg=f"its C library is {library or 'unknown'}; packages are there for glibc only")
+        module.fail_json(msg=f"its C library is {library or 'unknown'}; packages are available for glibc only")
     return f"{major}.{minor}-{platform.machine()}-glibc{version}"
 
 
 def home_of(user):
-    """The user's home; None when there is no such user."""
+    """Return the user's home; None when there is no such user."""
     try:
         return pwd.getpwnam(user).pw_dir
     except KeyError:

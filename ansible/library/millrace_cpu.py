@@ -1,4 +1,4 @@
-"""Ansible module: cores on line, governor, range of clocks and turbo of a host, and what they were before."""
+"""Ansible module: set online cores, governor, clock range and turbo of a host, and restore them."""
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.millrace_cpu import SECTION, WISH, CpuError, CpuProgram, found_before
@@ -6,41 +6,41 @@ from ansible.module_utils.millrace_pre_state import PreState, PreStateError, boo
 
 DOCUMENTATION = r"""
 module: millrace_cpu
-short_description: Cores on line, governor, range of clocks and turbo of a host
+short_description: Set online cores, governor, clock range and turbo of a host
 description:
-  - What was found is kept in C(pre_state.json) before anything is written, and every value is read back.
+  - The original values are saved in C(pre_state.json) before any change, and every value is read back.
 options:
   folder: {description: Folder of C(pre_state.json)., type: path, required: true}
-  archive: {description: The program that does it, type: str, required: true}
+  archive: {description: The program that sets CPUs., type: str, required: true}
   wish:
-    description: What is asked for. What is left out stays as it is.
+    description: Requested settings. Other settings are not changed.
     type: dict
     default: {}
     suboptions: &wish
-      cores: {description: Physical cores on line., type: int}
-      smt: {description: Whether siblings are on line., type: bool}
+      cores: {description: Physical online cores., type: int}
+      smt: {description: Whether siblings are online., type: bool}
       governor: {description: Governor of every policy., type: str}
-      min_ghz: {description: Lower end of the range of clocks., type: float}
-      max_ghz: {description: Upper end of the range of clocks., type: float}
+      min_ghz: {description: Lower end of the clock range., type: float}
+      max_ghz: {description: Upper end of the clock range., type: float}
       turbo: {description: Whether clocks above the base clock are allowed., type: bool}
       epp: {description: Energy-performance preference., type: str}
       driver_mode: {description: Mode of the driver., type: str}
   assuming:
-    description: The part of the wish that another task has seen to; it is not counted as a change of this one.
+    description: Settings that another task applies; they do not count as a change of this task.
     type: dict
     default: {}
     suboptions: *wish
   state:
-    description: V(absent) puts back what was found.
+    description: V(absent) restores the original values.
     choices: [present, absent]
     default: present
     type: str
-  root: {description: Stands for V(/)., type: path, default: /}
+  root: {description: Replaces V(/)., type: path, default: /}
 author: [The Millrace authors]
 """
 
 EXAMPLES = r"""
-- name: Two cores, whose clocks stand still
+- name: Two cores with a fixed clock
   millrace_cpu:
     folder: "{{ millrace_state }}"
     archive: "{{ lookup('millrace_archive') }}"
@@ -57,7 +57,7 @@ settings:
 
 
 class Cpus:
-    """The CPUs of a host as they are, as they are asked for, and as they were found."""
+    """CPUs of a host: planned changes, application and restoration."""
 
     def __init__(self, kept, program):
         self._kept = kept
@@ -65,7 +65,7 @@ class Cpus:
         self._before = found_before(kept)
 
     def planned(self, wish, assuming):
-        """What fulfilling the wish would do: `{changed, settings, refused}`."""
+        """Return what applying the request would change: `{changed, settings, refused}`."""
         assumed = self._ask("plan", wish=assuming)
         plan = self._ask("plan", wish={**wish, **given(assuming)})
         if assumed["changed"] and not plan["refused"]:
@@ -75,18 +75,18 @@ class Cpus:
         return plan
 
     def give(self, wish):
-        """Fulfil the wish, what was found being on disk before; the answer of the program."""
+        """Save the original values, apply the request, and return the program's response."""
         if self._before is None:
             self._before = self._ask("facts")["before"]
             self._kept.save(SECTION, self._before, volatile=True)
         answer = self._ask("apply", wish=wish)
         if "before" in answer:
-            # It has grown by what showed up only now, like the clocks of cores that had been off.
+            # It now includes files that appeared only now, such as the clocks of cores that were offline.
             self._kept.note(SECTION, answer["before"])
         return answer
 
     def back(self, check):
-        """Put back what was found, or say what that would change; the answer of the program."""
+        """Restore the original values, or check what that would change; return the program's response."""
         if self._before is None:
             answer = {"changed": False, "settings": [], "refused": []}
         else:
@@ -100,12 +100,12 @@ class Cpus:
 
 
 def given(wish):
-    """The part of a wish that asks for something."""
+    """Return the settings that are not None."""
     return {name: value for name, value in wish.items() if value is not None}
 
 
 def broken(answer):
-    """What was refused or came out otherwise than asked, a sentence each."""
+    """Return the refused settings and those that did not take effect, a sentence each."""
     refused = [refusal["message"] for refusal in answer["refused"]]
     missed = [setting for setting in answer["settings"] if setting.get("ok") is False]
     return refused + [f"{s['what']}: asked {s['asked']}, got {s['got']}; {s['reason']}" for s in missed]

@@ -1,4 +1,4 @@
-"""Ansible module: packages of the distribution that a role needs, and what its host had in their place."""
+"""Ansible module: install packages of the distribution for a role, and restore the packages that they replaced."""
 
 import os
 import subprocess
@@ -10,22 +10,21 @@ from ansible.module_utils.millrace_pre_state import PreState, PreStateError, boo
 
 DOCUMENTATION = r"""
 module: millrace_packages
-short_description: Packages of the distribution that a role needs, and what its host had in their place
+short_description: Install packages of the distribution for a role, and restore the packages that they replaced
 description:
-  - Runs C(apt-get). Which packages come with those that are named, and which have to give way to them, is kept in
-    C(pre_state.json) before anything is installed.
-  - M(ansible.builtin.apt) needs C(python3-apt). Where it is missing nothing can be checked, and it is installed without
-    being told, so that it could not be taken back.
+  - Runs C(apt-get). The packages that it installs and removes are saved in C(pre_state.json) before any change.
+  - M(ansible.builtin.apt) needs C(python3-apt), does not support check mode without it, and installs it without a
+    record, so that it could not be removed again.
 options:
   folder: {description: Folder of C(pre_state.json)., type: path, required: true}
-  role: {description: The role that needs them; what was found is kept under its name., type: str, required: true}
+  role: {description: The role that needs them; the original state is saved under its name., type: str, required: true}
   names: {description: The packages., type: list, elements: str, default: []}
   state:
-    description: V(absent) brings back what has given way.
+    description: V(absent) restores removed packages.
     choices: [present, absent]
     default: present
     type: str
-  remove: {description: "With O(state=absent): what was installed goes.", type: bool, default: false}
+  remove: {description: "With O(state=absent): remove installed packages.", type: bool, default: false}
 author: [The Millrace authors]
 """
 
@@ -38,57 +37,57 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-installs: {description: Packages that come., type: list, elements: str, returned: always}
-removes: {description: Packages that go., type: list, elements: str, returned: always}
+installs: {description: Installed packages., type: list, elements: str, returned: always}
+removes: {description: Removed packages., type: list, elements: str, returned: always}
 """
 
 QUIET = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
 INSTALL = ("install", "--no-install-recommends")
 LOCK_S = 600
-"""How long another program, such as unattended upgrades, may take with the packages."""
+"""Timeout for the lock of another program, such as unattended upgrades."""
 
 LISTS = Path("/var/lib/apt/lists")
 FRESH_S = 24 * 3600
 
 
 class PackageError(Exception):
-    """A package that cannot be had here; in the words of apt."""
+    """Raised when a package cannot be installed, with apt's message."""
 
 
 class Packages:
-    """The packages of this host, as they are and as they would be."""
+    """Packages of this host, and the effect of apt-get commands."""
 
     def states(self):
-        """Package -> word of dpkg for its state."""
+        """Return package -> dpkg's name of its state."""
         lines = run("dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\n").splitlines()
         return dict(line.split() for line in lines)
 
     def installed(self):
-        """Names of all that are installed."""
+        """Return the names of installed packages."""
         return {name for name, state in self.states().items() if state == "installed"}
 
     def effect(self, *words):
-        """(packages that would come, packages that would go) by a command of apt-get's."""
+        """Return (installed packages, removed packages) of an apt-get command, without running it."""
         lines = [line.split() for line in apt(*words, "--simulate").splitlines()]
         come = {line[1] for line in lines if line[:1] == ["Inst"]}
         go = {line[1] for line in lines if line[:1] in (["Remv"], ["Purg"])}
         return sorted(come), sorted(go - come)
 
     def refresh(self):
-        """Fetch the lists of packages unless they are from today."""
+        """Update the package lists unless they are less than a day old."""
         dated = max((path.stat().st_mtime for path in LISTS.glob("*Packages*")), default=0.0)
         if time.time() - dated > FRESH_S:
             apt("update")
 
     def may_go(self, names):
-        """Those of the packages without which all others can stay."""
+        """Return the packages that can be removed without removing others."""
         if set(self.effect("purge", *names)[1]) <= set(names):
             return names
         return [name for name in names if set(self.effect("purge", name)[1]) <= set(names)]
 
 
 def run(*words):
-    """What a program prints."""
+    """Return the output of a program."""
     done = subprocess.run(words, env=QUIET, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.startswith("E: ")] or [done.stderr.strip()[-1000:]]
@@ -97,18 +96,18 @@ def run(*words):
 
 
 def apt(*words):
-    """What apt-get prints; files of settings that somebody has changed stay as they are."""
+    """Run apt-get and return its output; changed configuration files are kept."""
     options = ("Dpkg::Options::=--force-confold", f"DPkg::Lock::Timeout={LOCK_S}")
     return run("apt-get", "--quiet", "--yes", *(part for option in options for part in ("-o", option)), *words)
 
 
 def mend():
-    """Finish what was cut off: apt does nothing before that."""
+    """Finish an interrupted installation, which apt requires first."""
     run("dpkg", "--force-confold", "--configure", "--pending")
 
 
 def give(packages, kept, section, names, check_mode):
-    """Install what is missing; (packages that come, packages that go)."""
+    """Install missing packages; return (installed packages, removed packages)."""
     missing = sorted(set(names) - packages.installed()) if names else []
     if not missing:
         return [], []
@@ -120,7 +119,7 @@ def give(packages, kept, section, names, check_mode):
     except PackageError:
         if not check_mode:
             raise
-        # The lists may be older than the packages, or not there: it is only known once they have been fetched.
+        # The package lists may be outdated or missing, and check mode does not update them.
         return missing, []
     if not check_mode:
         note(kept, section, come, go)
@@ -129,11 +128,11 @@ def give(packages, kept, section, names, check_mode):
 
 
 def note(kept, section, come, go):
-    """Keep what is about to change, beside what has changed before."""
+    """Save the changes that follow, in addition to earlier ones."""
     kept.save(section, {})
     known = kept.section(section).get("applied", {"installs": [], "removes": []})
     applied = {
-        # What has given way to us was not installed by us, whatever else comes and goes in between.
+        # A package that we removed was not installed by us, whatever else changed in between.
         "installs": sorted({*known["installs"], *come} - {*known["removes"]}),
         "removes": sorted({*known["removes"], *go} - {*known["installs"]}),
     }
@@ -141,13 +140,13 @@ def note(kept, section, come, go):
 
 
 def take_back(packages, kept, section, remove, check_mode):
-    """Bring back what has given way, and remove what was installed; (packages that come, packages that go)."""
+    """Restore removed packages and remove installed ones; return (installed packages, removed packages)."""
     found = kept.section(section)
     if found is None:
         return [], []
     if not check_mode:
         mend()
-    # Without it the role was cut off before it changed anything.
+    # Without `applied`, the role was interrupted before any change.
     applied, states = found.get("applied", {"installs": [], "removes": []}), packages.states()
     missing = [name for name in applied["removes"] if states.get(name) != "installed"]
     come, go = packages.effect(*INSTALL, *missing) if missing else ([], [])
@@ -156,7 +155,7 @@ def take_back(packages, kept, section, remove, check_mode):
         apt(*INSTALL, *missing)
     states = packages.states()
     ours = [name for name in applied["installs"] if states.get(name, "not-installed") != "not-installed"]
-    # What has given way in turn has left its settings behind.
+    # A package that was removed in turn has left its configuration files.
     leave = ours if remove else [name for name in ours if states[name] == "config-files"]
     if check_mode and remove:
         go = sorted({*go, *leave})

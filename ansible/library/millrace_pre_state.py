@@ -1,21 +1,21 @@
-"""Ansible module: keep, read and forget what a host was like before provisioning."""
+"""Ansible module: save, read and remove the original state of a host."""
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.millrace_pre_state import PreState, PreStateError, boot_id
 
 DOCUMENTATION = r"""
 module: millrace_pre_state
-short_description: Keep, read and forget what a host was like before provisioning
+short_description: Save, read and remove the original state of a host
 description:
-  - Sections live in C(pre_state.json) of the folder O(folder). One that is there is never overwritten, unless it is
+  - Sections are stored in C(pre_state.json) of O(folder). An existing section is never overwritten, unless it is
     O(volatile) and of an earlier boot.
 options:
   folder: {description: Folder of the file., type: path, required: true}
   section: {description: Name of the section. Without it every section is read., type: str}
-  before: {description: What was found. It is kept unless the section is there already., type: dict}
-  volatile: {description: A reboot undoes what this section covers., type: bool, default: false}
+  before: {description: Original state. It is saved unless the section exists., type: dict}
+  volatile: {description: A reboot resets the settings of this section., type: bool, default: false}
   state:
-    description: V(present) keeps O(before); V(read) changes nothing; V(absent) forgets the section.
+    description: V(present) saves O(before); V(read) changes nothing; V(absent) removes the section.
     choices: [present, read, absent]
     default: present
     type: str
@@ -23,7 +23,7 @@ author: [The Millrace authors]
 """
 
 EXAMPLES = r"""
-- name: Keep whether the user was there
+- name: Save whether the user existed
   millrace_pre_state:
     folder: "{{ millrace_state }}"
     section: user
@@ -31,8 +31,8 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-section: {description: "The section as it stands, or null.", type: dict, returned: when a section was named}
-sections: {description: Every section that holds for this boot., type: dict, returned: always}
+section: {description: "The section, or null.", type: dict, returned: when a section was named}
+sections: {description: Every section that is valid for this boot., type: dict, returned: always}
 """
 
 

@@ -1,4 +1,4 @@
-"""Ansible module: whether a host can be what the inventory asks for. Nothing is changed."""
+"""Ansible module: check whether a host supports the requested settings. Nothing is changed."""
 
 import os
 from pathlib import Path
@@ -12,25 +12,25 @@ from ansible.module_utils.millrace_pre_state import PreState, PreStateError, boo
 
 DOCUMENTATION = r"""
 module: millrace_preflight
-short_description: Whether a host can be what the inventory asks for
+short_description: Check whether a host supports the requested settings
 description:
-  - Nothing is changed. Everything that is impossible is named, with what is possible.
+  - Nothing is changed. Every impossible setting is reported, with the possible values.
 options:
   folder: {description: Folder of C(pre_state.json)., type: path, required: true}
-  archive: {description: The program that knows about CPUs, type: str, required: true}
-  user: {description: The user that agents run as., type: str, required: true}
-  service_manager: {description: What starts services., type: str, required: true}
+  archive: {description: The program that reads and sets CPUs., type: str, required: true}
+  user: {description: User that agents run as., type: str, required: true}
+  service_manager: {description: Service manager., type: str, required: true}
   is_machine: {description: Whether its links and limits are set from inside., type: bool, default: true}
-  cpu: {description: What is asked of the CPUs., type: dict, default: {}}
+  cpu: {description: Requested CPU settings., type: dict, default: {}}
   cpu_share: {description: "CPU time of agents, in cores.", type: float}
   memory_mb: {description: Memory of agents in units of 1024**2 bytes., type: int}
   links: {description: "Links to other hosts, with their addresses.", type: list, elements: dict, default: []}
-  root: {description: Stands for V(/)., type: path, default: /}
+  root: {description: Replaces V(/)., type: path, default: /}
 author: [The Millrace authors]
 """
 
 EXAMPLES = r"""
-- name: Ask whether there is such a governor
+- name: Check whether the governor is available
   millrace_preflight:
     folder: "{{ millrace_state }}"
     archive: "{{ lookup('millrace_archive') }}"
@@ -40,12 +40,12 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-refused: {description: "What is impossible, a sentence each.", type: list, elements: str, returned: always}
+refused: {description: "Impossible settings, a sentence each.", type: list, elements: str, returned: always}
 """
 
 
 def cpu_refusals(asked, kept, tmpdir):
-    """What of the wish for CPUs is impossible."""
+    """Return the impossible CPU settings."""
     try:
         program = CpuProgram(asked["archive"], tmpdir, asked["root"])
         answer = program.ask("plan", wish=asked["cpu"], before=found_before(kept))
@@ -55,7 +55,7 @@ def cpu_refusals(asked, kept, tmpdir):
 
 
 def limit_refusals(asked, root):
-    """What of the limits is impossible."""
+    """Return the impossible limits."""
     wish = {"cpu": asked["cpu_share"], "memory": asked["memory_mb"]}
     faults = []
     cores = asked["cpu"].get("cores") or os.cpu_count()
@@ -68,7 +68,7 @@ def limit_refusals(asked, root):
 
 
 def refused(asked, tmpdir):
-    """Everything that is impossible, a sentence each."""
+    """Return all impossible settings, a sentence each."""
     root = Path(asked["root"])
     try:
         kept = PreState(asked["folder"], boot_id(root))

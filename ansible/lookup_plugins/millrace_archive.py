@@ -11,13 +11,13 @@ DOCUMENTATION = r"""
 name: millrace_archive
 short_description: The program that reads and sets a host's CPUs, as a zip archive in base64
 description:
-  - It needs the standard library only, and is made in memory on the controller.
+  - The program needs only the standard library. The archive is built in memory on the controller.
 author: [The Millrace authors]
 options: {}
 """
 
 EXAMPLES = r"""
-- name: See how large it is
+- name: Show its size
   ansible.builtin.debug:
     msg: "{{ lookup('millrace_archive') | length }}"
 """
@@ -40,7 +40,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def archive():
-    """The archive; equal sources make equal archives."""
+    """Return the archive; equal sources give equal archives."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for pattern in PARTS:
@@ -53,5 +53,5 @@ class LookupModule(LookupBase):
     """The lookup."""
 
     def run(self, terms, variables=None, **kwargs):
-        """The archive in base64."""
+        """Return the archive in base64."""
         return [base64.b64encode(archive()).decode()]

@@ -1,4 +1,4 @@
-"""Ansible lookup: the links of this host, with the addresses of the hosts that they lead to."""
+"""Ansible lookup: the links of this host, with the addresses of their destinations."""
 
 import json
 
@@ -7,13 +7,13 @@ from ansible.plugins.lookup import LookupBase
 
 DOCUMENTATION = r"""
 name: millrace_links
-short_description: The links of this host to others, as millrace_links of the inventory asks for them
+short_description: The links of this host to others, from millrace_links of the inventory
 description:
   - One entry per destination; C(to) C(*) stands for every other worker and generator.
 author: [The Millrace authors]
 options:
   both:
-    description: Whether each entry also says what delay its way back has, as C(back_ms); all hosts are read for that.
+    description: Whether each entry also has the delay in the other direction, C(back_ms); this reads all hosts.
     type: bool
     default: false
 """
@@ -33,7 +33,7 @@ class LookupModule(LookupBase):
     """The lookup."""
 
     def run(self, terms, variables=None, **kwargs):
-        """One list of links, in the order of the inventory."""
+        """Return one list of links, in the order of the inventory."""
         try:
             from inventory.documents import Document
             from inventory.errors import InputError
@@ -66,7 +66,7 @@ class LookupModule(LookupBase):
 
 
 def _asked(variables):
-    # What Ansible hands out are strings that carry where they come from; JSON makes plain ones of them.
+    # Ansible's strings carry their origin; JSON turns them into plain strings.
     return json.loads(json.dumps(variables.get("millrace_links") or []))
 
 

@@ -1,4 +1,4 @@
-"""What the modules are told that look at all of a host at once: what it is asked to be, its links left out."""
+"""Arguments of modules that check a whole host: its requested settings without links."""
 
 from ansible.module_utils.millrace_cpu import WISH
 
@@ -12,4 +12,4 @@ ASKED = {
     "cpu_share": {"type": "float"},
     "memory_mb": {"type": "int"},
 }
-"""Arguments of a module; a host that is no machine has its limits and its links from outside."""
+"""Arguments of a module; the limits and links of a host that is not a machine are set from the outside."""

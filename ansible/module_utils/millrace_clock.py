@@ -1,4 +1,4 @@
-"""How far the clock of a host is off, as chrony knows it."""
+"""Clock offset of a host, as measured by chrony."""
 
 import subprocess
 
@@ -7,12 +7,12 @@ FIELDS = 14
 
 
 def measured(shared=False):
-    """`{source, offset_s, bound_s, reason}`: seconds, None when they are not known.
+    """Return `{source, offset_s, bound_s, reason}`: seconds, None when unknown.
 
-    The bound is chrony's own: the true time is within it, as far as its servers tell the truth.
+    The bound is chrony's own: the true time is within it if its servers are correct.
 
     Args:
-        shared: the host has the clock of the machine that it is a part of, and so have its neighbours.
+        shared: whether the host shares the clock of its machine with the other nodes.
     """
     if shared:
         return {
@@ -31,7 +31,7 @@ def measured(shared=False):
 
 
 def from_tracking(line):
-    """The same, of a line that `chronyc -c tracking` printed."""
+    """Return the same from a line of `chronyc -c tracking`."""
     fields = line.strip().split(",")
     if len(fields) != FIELDS:
         return _unknown(f"chronyc said {line.strip()!r}")

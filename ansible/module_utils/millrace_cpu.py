@@ -19,30 +19,30 @@ WISH = {
     "epp": {"type": "str"},
     "driver_mode": {"type": "str"},
 }
-"""What can be asked of CPUs, as an argument of a module; None leaves a setting as it is."""
+"""CPU settings as an argument of a module; None leaves a setting unchanged."""
 
 
 SECTION = "cpu"
-"""Of `pre_state.json`."""
+"""Section of `pre_state.json`."""
 
 
 def found_before(kept):
-    """How the CPUs were found, files included that showed up only later; None where nothing has been set."""
+    """Return the original CPU settings, including files that appeared later; None when nothing was changed."""
     section = kept.section(SECTION)
     return (section.get("applied") or section["before"]) if section else None
 
 
 class CpuError(Exception):
-    """The program was not understood, or failed; the message is its own."""
+    """Raised when the program fails, with its message."""
 
 
 class CpuProgram:
-    """The program, with which a host's CPUs are read and set.
+    """The program that reads and sets a host's CPUs.
 
     Args:
-        archive: as the lookup `millrace_archive` gives it.
-        folder: where it may lie while the module runs.
-        root: stands for `/` of the host.
+        archive: output of the lookup `millrace_archive`.
+        folder: temporary folder of the module.
+        root: replaces `/` of the host.
     """
 
     def __init__(self, archive, folder, root="/"):
@@ -57,10 +57,10 @@ class CpuProgram:
         self._root = root
 
     def ask(self, verb, **request):
-        """The answer to one request.
+        """Run one request and return the response.
 
         Raises:
-            CpuError: the request is wrong, or the program broke.
+            CpuError: the request is invalid, or the program failed.
         """
         done = subprocess.run(
             [sys.executable, "-P", "-m", "agents.cpu", verb],

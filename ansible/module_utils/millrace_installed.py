@@ -1,10 +1,10 @@
-"""Which environment is installed on a node: `venv` is a link to `venv-DIGEST`, with a mark in it when complete."""
+"""Installed environment of a node: `venv` is a link to `venv-DIGEST`, which contains a marker file when complete."""
 
 LINK, PREFIX, DONE = "venv", "venv-", "millrace-complete"
 
 
 def installed(home):
-    """The digest of the environment that is in use and complete, or None."""
+    """Return the digest of the complete environment in use, or None."""
     try:
         name = str((home / LINK).readlink())
     except OSError:

@@ -1,7 +1,7 @@
-"""Limits of CPU time and memory for everything that one user's agents start.
+"""Limits of CPU time and memory for all processes of one user's agents.
 
-Where systemd runs the host, the slice of the user holds them: every session of the user is in it. Elsewhere a control
-group `millrace` holds them, and an agent enters it when it starts: the file `groups` in its home names what to enter.
+With systemd, the limits are set on the user's slice, which contains all sessions of the user. Otherwise they are set on
+a control group `millrace`, which agents enter when they start: the file `groups` in their home lists what to enter.
 """
 
 import os
@@ -15,23 +15,23 @@ ENTRANCES = "groups"
 """File in `millrace_home`: one path per line, to which an agent writes its process id."""
 
 EVERYTHING = {"cpu": 1, "memory": 1}
-"""A wish that touches all that there is."""
+"""Request for all limits."""
 
 SYSTEMD_S = 120
-"""How long systemd may take to read its settings anew; a slow machine with many units takes some seconds."""
+"""Timeout of a reload of systemd; a slow machine with many units takes some seconds."""
 
 MIB = 1 << 20
 _SHORTEST_QUOTA_US = 1000
 _PERIODS_US = (10_000, 100_000)
-"""A short period keeps the pauses of a throttled process short; a quota below 1 ms is not taken by the kernel."""
+"""A short period keeps the pauses of a throttled process short; the kernel rejects a quota below 1 ms."""
 
 
 class LimitError(Exception):
-    """A limit that this host cannot hold; the message says what is possible."""
+    """Raised for a limit that is impossible on this host; the message contains possible values."""
 
 
 def quota(cpu_share):
-    """(quota, period) in microseconds that give a share of a core's time; above 1 it is several cores."""
+    """Return (quota, period) in microseconds for a share of a core's time; above 1 for several cores."""
     for period in _PERIODS_US:
         if cpu_share * period >= _SHORTEST_QUOTA_US:
             return round(cpu_share * period), period
@@ -39,16 +39,16 @@ def quota(cpu_share):
 
 
 def percent(cpu_share):
-    """A share of a core's time as systemd reads it, which is to a hundredth of a percent."""
+    """Format a share of a core's time for systemd, to a hundredth of a percent."""
     return f"{cpu_share * 100:.2f}".rstrip("0").rstrip(".") + "%"
 
 
 class Groups:
-    """Limits by a control group of our own, of either version of the kernel's interface.
+    """Limits by a separate control group, for cgroup v1 and v2.
 
     Args:
-        root: stands for `/`.
-        user: whose processes may enter the group.
+        root: replaces `/`.
+        user: user whose processes may enter the group.
     """
 
     def __init__(self, root, user):
@@ -75,24 +75,24 @@ class Groups:
         return []
 
     def now(self):
-        """File -> value of every limit; None for files that are not there."""
+        """Return file -> value of every limit; None for missing files."""
         return {str(path): _read(path) for path, _ in self._files(EVERYTHING)}
 
     def asked(self, wish):
-        """File -> value that the wish gives it."""
+        """Return file -> requested value."""
         return {str(path): value for path, value in self._files(wish)}
 
     def found(self):
-        """What must be put back: groups with our name that are there already, with their values."""
+        """Return the original state: existing groups with our name, and their values."""
         groups = {str(folder): folder.is_dir() for folder in self._folders(EVERYTHING)}
         return {"groups": groups, "values": self.now()}
 
     def is_set(self, wish):
-        """Whether all of it is in effect."""
+        """Return whether all limits are in effect."""
         return all(_read(path) == value for path, value in self._files(wish))
 
     def set(self, wish):
-        """Make it so, and read back."""
+        """Set the limits and read them back."""
         for folder in self._folders(wish):
             if self.version == 2:
                 _write(folder.parent / "cgroup.subtree_control", "+cpu +memory")
@@ -104,7 +104,7 @@ class Groups:
                 raise LimitError(f"{path}: wrote {value}, it says {_read(path)}")
 
     def put_back(self, found):
-        """Undo it; whatever still runs inside goes to the group above."""
+        """Restore the original state; processes in the group move to its parent."""
         for name, existed in found["groups"].items():
             folder = Path(name)
             if not folder.is_dir():
@@ -119,10 +119,10 @@ class Groups:
             self.remove(folder)
 
     enter = ()
-    """What a command begins with to be run inside; here it uses the entrances."""
+    """Command prefix to run a program within the limits; not used here, see `entrances`."""
 
     def entrances(self, wish):
-        """What an agent writes its process id to."""
+        """Return the files to which an agent writes its process id."""
         return [str(folder / "cgroup.procs") for folder in self._folders(wish)]
 
     def make(self, folder):
@@ -151,11 +151,11 @@ class Groups:
 
 
 class Slice:
-    """Limits by the slice that systemd puts every session of a user in.
+    """Limits by systemd's slice of a user, which contains all sessions of the user.
 
     Args:
-        root: stands for `/`.
-        user: whose sessions they are.
+        root: replaces `/`.
+        user: the user.
     """
 
     def __init__(self, root, user):
@@ -176,26 +176,26 @@ class Slice:
         return []
 
     def now(self):
-        """File -> what is in it; None when it is not there."""
+        """Return file -> content; None when it is missing."""
         return {str(self._file()): _read(self._file())}
 
     def asked(self, wish):
-        """File -> text that the wish gives it."""
+        """Return file -> requested content."""
         return {str(self._file()): self._text(wish)} if any(wish.values()) else {}
 
     def found(self):
-        """What must be put back."""
+        """Return the original state."""
         missing = [str(folder) for folder in self._file().parents if not folder.is_dir()]
         return {"file": str(self._file()), "text": _read(self._file()), "missing": missing}
 
     def is_set(self, wish):
-        """Whether all of it is in effect, now and after the next boot."""
+        """Return whether all limits are in effect, now and after the next boot."""
         return _read(self._file()) == self._text(wish)
 
     def set(self, wish):
-        """Make it so, for the sessions that are and those to come.
+        """Set the limits of current and future sessions.
 
-        Not by `systemctl set-property`, which keeps whole hundredths of a core only.
+        `systemctl set-property` is not used because it rounds to hundredths of a core.
         """
         self._file().parent.mkdir(parents=True, exist_ok=True)
         self._file().write_text(self._text(wish) + "\n", encoding="utf-8")
@@ -205,7 +205,7 @@ class Slice:
             raise LimitError(f"{self._file()}: systemd has not read it, but {' '.join(read) or 'nothing'}")
 
     def put_back(self, found):
-        """Undo it."""
+        """Restore the original state."""
         path = Path(found["file"])
         if found["text"] is None:
             path.unlink(missing_ok=True)
@@ -218,11 +218,11 @@ class Slice:
 
     @property
     def enter(self):
-        """What a command begins with to be run inside."""
+        """Command prefix to run a program within the limits."""
         return ("systemd-run", "--quiet", "--pipe", "--wait", "--collect", f"--slice={self._name()}")
 
     def entrances(self, wish):
-        """Nothing: systemd puts sessions in by itself."""
+        """Return nothing: systemd assigns sessions itself."""
         return []
 
     def _puts_sessions_in(self):
@@ -273,5 +273,5 @@ def _systemctl(*arguments):
 
 
 def holder(root, user, service_manager):
-    """What holds limits on this host."""
+    """Return the implementation of limits on this host."""
     return Slice(root, user) if service_manager == "systemd" else Groups(root, user)

@@ -1,8 +1,8 @@
-"""What a host was like before the roles changed it: one file on the host, a section per subject.
+"""Original state of a host before provisioning: one file on the host, with a section per subject.
 
 A section is on disk before the first change that it covers, and is never overwritten, so that a second provisioning
-cannot take its own work for the state found. Sections of settings that a reboot undoes (clock, cores, qdiscs, cgroups)
-carry the boot that they are of: one of an earlier boot is void.
+does not save its own changes as the original state. Sections of settings that a reboot resets (clock, cores, qdiscs,
+cgroups) contain the boot id; a section of an earlier boot is void.
 
     {"version": 1, "sections": {"network": {"boot_id": "7c1f...", "before": {...}, "applied": {...}}}}
 """
@@ -17,11 +17,11 @@ VERSION = 1
 
 
 class PreStateError(Exception):
-    """The file is there, and is not one of ours: nothing may be changed, for nothing could be put back."""
+    """Raised when the file is invalid: nothing may be changed, because nothing could be restored."""
 
 
 def boot_id(root="/"):
-    """The name that the kernel gave to this boot."""
+    """Return the kernel's id of this boot."""
     return (Path(root) / "proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
@@ -33,10 +33,10 @@ class PreState:
         self._boot = boot
 
     def sections(self):
-        """Every section that holds for this boot, by name.
+        """Return every section that is valid for this boot, by name.
 
         Raises:
-            PreStateError: the file cannot be understood.
+            PreStateError: the file is invalid.
         """
         try:
             text = self.path.read_text(encoding="utf-8")
@@ -52,11 +52,11 @@ class PreState:
         return {name: section for name, section in sections.items() if section.get("boot_id") in (None, self._boot)}
 
     def section(self, name):
-        """The section, or None when there is none for this boot."""
+        """Return the section, or None when there is none for this boot."""
         return self.sections().get(name)
 
     def save(self, name, before, volatile=False):
-        """Keep what was found, unless it is kept already; whether it was written."""
+        """Save the original state unless it is saved already; return whether it was written."""
         sections = self.sections()
         if name in sections:
             return False
@@ -65,16 +65,16 @@ class PreState:
         return True
 
     def note(self, name, applied):
-        """Keep what was applied beside what was found, which is kept already."""
+        """Save the applied settings in an existing section."""
         sections = self.sections()
         if sections[name].get("applied") != applied:
             sections[name]["applied"] = applied
             self._write(sections)
 
     def drop(self, name):
-        """Forget a section, because what it held has been put back; whether there was one.
+        """Remove a section after its state is restored; return whether there was one.
 
-        The file goes with its last section, and the folder with the file when it holds nothing else.
+        The file is removed with its last section, and the folder with the file if it is empty.
         """
         sections = self.sections()
         there = sections.pop(name, None) is not None

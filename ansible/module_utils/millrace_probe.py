@@ -1,7 +1,7 @@
 """Rate and round trip between two hosts, measured by a peer on one and a connection from the other.
 
-A peer is a process that listens on a host's data address until it is told to end, or its time is over. A connection
-begins with the peer's token and what it is for; a peer that is not told its token hangs up.
+A peer is a process that listens on a host's data address until it is stopped or its lifetime is over. A connection
+begins with the peer's token and its purpose; a peer closes connections with a wrong token.
 """
 
 import json
@@ -12,7 +12,7 @@ import threading
 import time
 
 LIFETIME_S = 600
-"""A peer ends by itself, should nobody come to end it."""
+"""Lifetime of a peer that is not stopped."""
 
 WARM_UP_S, WINDOW_S = 0.3, 0.6
 ROUND_TRIPS = 41
@@ -20,15 +20,15 @@ ATTEMPTS = 3
 _PATIENCE_S = 10.0
 _CHUNK = bytes(1 << 16)
 _FRAMING = 14 + 20 + 20 + 12
-"""Ethernet, IP, TCP, and TCP's time stamps: what a frame carries beside the data that TCP counts."""
+"""Bytes of a frame besides its TCP payload: Ethernet, IP, TCP, and TCP time stamps."""
 
 
 class ProbeError(Exception):
-    """The other host cannot be reached, or does not answer as a peer does."""
+    """Raised when the other host cannot be reached, or does not respond as a peer."""
 
 
 def start_peer(address, token):
-    """Listen on an address in a process of its own; return the port."""
+    """Start a process that listens on an address; return its port."""
     server = socket.create_server((address, 0), family=_family(address))
     port = server.getsockname()[1]
     if os.fork() == 0:
@@ -48,7 +48,7 @@ def start_peer(address, token):
 
 
 def stop_peer(address, port, token):
-    """End a peer; nothing happens where there is none any more."""
+    """Stop a peer; do nothing when it has ended."""
     try:
         with _connected(address, port, token, "end"):
             pass
@@ -57,7 +57,7 @@ def stop_peer(address, port, token):
 
 
 def rate_mbit(address, port, token):
-    """Mbit/s of whole frames that one connection to a peer reaches."""
+    """Measure the rate of one connection to a peer, in Mbit/s of whole frames."""
     with _connected(address, port, token, "rate") as connection, connection.makefile("rb") as answers:
         segment = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
         over = threading.Event()
@@ -84,7 +84,7 @@ def rate_mbit(address, port, token):
 
 
 def round_trip_ms(address, port, token):
-    """Median of the round trips of single bytes to a peer, in ms."""
+    """Measure the median round trip of single bytes to a peer, in ms."""
     times = []
     with _connected(address, port, token, "echo") as connection:
         for _ in range(ROUND_TRIPS):
@@ -100,7 +100,7 @@ def round_trip_ms(address, port, token):
 
 
 def nearest(measure, asked, tolerance):
-    """Of up to three measurements the one that is nearest to what was asked for: a host may be busy for a moment."""
+    """Return the closest of up to three measurements to the requested value: a host may be busy for a moment."""
     found = []
     while len(found) < ATTEMPTS and not any(is_near(got, asked, tolerance) for got in found):
         found.append(measure())
@@ -108,7 +108,7 @@ def nearest(measure, asked, tolerance):
 
 
 def is_near(got, asked, tolerance):
-    """Whether it is what was asked for, up to a part of it."""
+    """Return whether a value is within a relative tolerance of the requested one."""
     return abs(got - asked) <= tolerance * asked
 
 
@@ -158,7 +158,7 @@ def _attend(connection, token, over):
 
 
 def _line(connection):
-    """The first line, read byte by byte: what follows it is not ours to take."""
+    """Read the first line byte by byte, so that the data after it is not consumed."""
     line = b""
     while not line.endswith(b"\n") and len(line) < 200:
         byte = connection.recv(1)
@@ -169,7 +169,7 @@ def _line(connection):
 
 
 def _receive(connection, seconds):
-    """What arrives for so long: the time ends with an arrival, for between two of them nothing is known."""
+    """Receive for this time; the measured time ends with the last arrival."""
     start = last = time.perf_counter()
     received = 0
     while last - start < seconds:

@@ -43,7 +43,7 @@ RETURN = r"""
 installed: {description: Digest of what was installed before; null for nothing., type: str, returned: always}
 """
 
-PROVES = "import agents.agent, agents.cpu, pyarrow"
+PROVES = "import agents.agent.agent, agents.cpu, pyarrow"
 NOT_COMPILED = r"/(pygments/(lexers|styles)|pyarrow/tests|pip)/"
 
 
