@@ -13,7 +13,7 @@ from campaign.commands.main import millrace
 PAGE = Path(__file__).with_name("cli.md")
 WIDTH = 110
 
-HEAD = """# Command line
+HEAD = r"""# Command line
 
 Written by `docs/reference/make_cli.py` from what `--help` says.
 
@@ -35,6 +35,15 @@ State files and locks of a user's campaigns are in `$XDG_STATE_HOME/millrace/<ma
 a logout a campaign that still runs refuses a second one on the same cluster, and `clean` finds what a killed one
 left. A variable that names a folder of another user is ignored; a home folder that cannot be written is an error, and
 the way out is to set the variable.
+
+A shell completes commands, options and their values once its start-up file has the line for it, with `millrace` on the
+`PATH` (`.venv/bin/millrace` of a checkout is not, before its environment is activated):
+
+| shell | file | line |
+|---|---|---|
+| bash (4.4 or later) | `~/.bashrc` | `eval "$(_MILLRACE_COMPLETE=bash_source millrace)"` |
+| zsh | `~/.zshrc`, after `compinit` | `eval "$(_MILLRACE_COMPLETE=zsh_source millrace)"` |
+| fish | `~/.config/fish/completions/millrace.fish` | `_MILLRACE_COMPLETE=fish_source millrace \| source` |
 """
 
 
