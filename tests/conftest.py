@@ -11,6 +11,7 @@ from hypothesis import settings
 UNTIMED = settings(deadline=None)  # a busy machine fails no test
 settings.register_profile("untimed", UNTIMED)
 settings.register_profile("repeatable", UNTIMED, derandomize=True)
+settings.register_profile("quick", UNTIMED, max_examples=10)
 settings.register_profile("deep", UNTIMED, max_examples=2000)
 settings.load_profile("untimed")
 

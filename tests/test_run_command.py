@@ -1,12 +1,16 @@
 """`./run` and what it relies on: usage, a start that has nothing to do, packages that are half installed."""
 
 import os
+import re
 import subprocess
 import sys
 import venv
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 NOTES = ROOT / ".venv" / ".millrace"
@@ -28,7 +32,7 @@ def test_scripts_can_be_started(script: str) -> None:
 def test_help_shows_every_command_and_examples(tmp_path: Path) -> None:
     done = _run("--help", cwd=tmp_path)
     assert done.returncode == 0
-    for line in ("  demo ", "  test ", "  setup ", "./run demo", "./run test"):
+    for line in ("  demo ", "  check ", "  test ", "  setup ", "./run demo", "./run test"):
         assert line in done.stdout
     assert done.stderr == ""
 
@@ -49,6 +53,46 @@ def test_a_second_start_does_nothing_again(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert {path: path.stat().st_mtime_ns for path in NOTES.iterdir()} == before
+
+
+@pytest.fixture
+def check() -> ModuleType:
+    """The program behind `./run check`."""
+    spec = spec_from_file_location("check", ROOT / ".ci" / "check.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_check_goes_on_after_a_failing_step_and_then_fails(
+    check: ModuleType, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    python = (sys.executable, "-c")
+    git = "import os, sys; sys.exit('GIT_INDEX_FILE' in os.environ)"
+    monkeypatch.setenv("GIT_INDEX_FILE", "of-a-commit-under-way")
+    bad = (*python, "print('what is wrong'); raise SystemExit(7)")
+    monkeypatch.setattr(check, "STEPS", {"good": (*python, "print('quiet')"), "bad": bad, "last": (*python, git)})
+    assert check.main() == 1
+    said = re.sub(r"\(\d+\.\d s\)", "(time)", capfd.readouterr().out)
+    assert said.splitlines() == [
+        "[1/3] good ... ok (time)",
+        "[2/3] bad ... failed (time)",
+        "what is wrong",
+        "[3/3] last ... ok (time)",
+        "FAILED: bad",
+    ]
+    monkeypatch.setattr(check, "STEPS", {"good": (*python, "")})
+    assert check.main() == 0
+    assert capfd.readouterr().out.endswith("all checks passed\n")
+
+
+def test_check_has_quick_tests_that_exist_and_the_hook_calls_it(check: ModuleType) -> None:
+    assert [path for path in check.quick_tests() if not (ROOT / path).is_file()] == []
+    (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert (local["repo"], [hook["entry"] for hook in local["hooks"]]) == ("local", ["./run check"])
+    assert "part ./run check\n" in (ROOT / ".ci" / "run").read_text()
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ class _Commands(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in _names():
+        if args and not ctx.resilient_parsing and not args[0].startswith("-") and args[0] not in _names():
             raise click.UsageError(f"unknown command {args[0]!r}{nearest(args[0], _names())}", ctx)
         return super().resolve_command(ctx, args)
 

@@ -1,0 +1,66 @@
+"""Completion by the shell: the documented lines work, and commands that are loaded late are completed."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MILLRACE = Path(sys.executable).with_name("millrace")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
+LINES = dict(re.findall(r"^\| (bash|zsh|fish)\b.*\| `([^`]+)` \|$", PAGE, re.MULTILINE))
+
+
+def _answer(shell: str, *words: str) -> list[str]:
+    """Return what `millrace` offers for the last of `words`."""
+    place = words[-1] if shell == "fish" else str(len(words) - 1)
+    environment = {
+        **os.environ,
+        "_MILLRACE_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": place,
+    }
+    done = subprocess.run([MILLRACE], env=environment, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_every_shell_has_its_line() -> None:
+    assert LINES.keys() == {"bash", "zsh", "fish"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_documented_line_defines_completion_for_the_shell(shell: str) -> None:
+    asked = re.search(r"(_MILLRACE_COMPLETE)=(\w+) millrace", LINES[shell].replace("\\|", "|"))
+    assert asked is not None
+    environment = {**os.environ, asked[1]: asked[2]}
+    done = subprocess.run([MILLRACE], env=environment, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr == ""
+    assert f"_MILLRACE_COMPLETE={shell}_complete" in done.stdout
+
+
+def test_commands_options_and_nothing_unknown_are_completed() -> None:
+    assert _answer("bash", "millrace", "pl") == ["plain,place"]
+    assert "plain,--topology" in _answer("bash", "millrace", "place", "--")
+    assert any(line.startswith("plain,--scheduler") for line in _answer("fish", "millrace", "place", "--sch"))
+    assert _answer("zsh", "millrace", "lis")[:2] == ["plain", "list"]
+    _answer("bash", "millrace", "plcae", "--sch")
+
+
+def test_bash_completes_after_the_documented_line() -> None:
+    if shutil.which("bash") is None:
+        pytest.skip("no bash")
+    script = f"""
+{LINES["bash"]}
+COMP_WORDS=(millrace pl) COMP_CWORD=1
+_millrace_completion millrace
+echo "${{COMPREPLY[*]}}"
+"""
+    path = os.pathsep.join([str(MILLRACE.parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script], env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "place\n"
