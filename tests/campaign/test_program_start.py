@@ -69,7 +69,8 @@ def test_two_hundred_interrupts_while_the_program_is_loaded() -> None:
 
 
 def test_nothing_is_loaded_before_the_program_takes_ctrl_c() -> None:
-    code = "import sys; old = set(sys.modules); import campaign.commands.start; print(sorted(set(sys.modules) - old))"
+    load = "import sys; before = set(sys.modules); import campaign.commands.start"
+    code = f"{load}; print(sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['campaign', 'campaign.commands', 'campaign.commands.start']"
 
