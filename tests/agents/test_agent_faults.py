@@ -220,7 +220,7 @@ def test_a_helper_that_a_dead_worker_left_behind_is_ended_and_does_not_hide_the_
     ("line", "words"),
     [
         ("print('Hello, operator here')", "not a report"),
-        ("""print('{"type":"finished","epoch":1}')""", "no business to send Finished"),
+        ("""print('{"type":"finished","epoch":1}')""", "cannot send Finished"),
         ("""print('{"type":"connected","epoch":1,"slot":3}')""", "has sent a report for epoch 1, slot 3"),
         ("""print('{"type":"connected","epoch":2,"slot":0}')""", "has sent a report for epoch 2, slot 0"),
         ("""print("x" * (17 * 1024 * 1024))""", "a line of more than"),

@@ -124,7 +124,7 @@ def test_the_handshakes_messages_have_the_documented_sizes() -> None:
         ("The kinds", f"at most {frame.STATE_BYTES // 2**20} MiB each"),
         ("The protocol of a barrier", f"not all are ready within {barrier.READY_S:g} s"),
         ("The protocol of a barrier", f"do not pass within {barrier.PASS_S:g} s"),
-        ("When it does not come about", f"not all are ready within {barrier.READY_S:g} s"),
+        ("When a move fails", f"not all are ready within {barrier.READY_S:g} s"),
         ("Recovery", f"a moment ({failures.GATHER_S:g} s)"),
         ("Recovery", f"after {coordinator.MOST_RECOVERIES} in a row"),
         ("Latency", f"At first a block is {latency.FIRST_STRIDE} records"),
