@@ -34,13 +34,9 @@ def test_an_agent_whose_limits_would_not_hold_does_not_start(tmp_path):
     (home / "venv").mkdir(parents=True)
     (home / "groups").write_text("/proc/no-such-group/cgroup.procs\n")
     start = f"import sys; sys.prefix = {str(home / 'venv')!r}; from agents.agent.main import main; sys.exit(main())"
-    agent = subprocess.run(
-        [sys.executable, "-P", "-c", start],
-        stdin=subprocess.PIPE,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-P", "-c", start], stdin=pipe, stderr=pipe, text=True) as agent:
+        assert agent.stderr is not None
+        said = agent.stderr.read()
     assert agent.returncode == 3
-    assert "/proc/no-such-group/cgroup.procs" in agent.stderr
+    assert "/proc/no-such-group/cgroup.procs" in said
