@@ -162,6 +162,11 @@ class Desk:
             path.parent.name: json.loads(path.read_text()) for path in sorted(self.campaign.glob("runs/*/run.json"))
         }
 
+    @staticmethod
+    def doubts(run: dict[str, Any]) -> list[str]:
+        """Return why a run is suspect, except that other tests use this host at the same time."""
+        return [reason for reason in run["suspect"] if not reason.startswith("this host: ")]
+
     def close(self) -> None:
         """End what a failed test has left."""
         for process in self._started:

@@ -59,12 +59,12 @@ def test_each_label_is_set_and_put_back_and_what_disturbs_a_run_is_a_reason_to_s
         "ok": True,
         "reason": "",
     }
-    assert slow["suspect"] == ["n1: policy2/scaling_min_freq: 800000 -> 1200000: not by this run"]
+    assert desk.doubts(slow) == ["n1: policy2/scaling_min_freq: 800000 -> 1200000: not by this run"]
     assert [(row["setting"], row["got"]) for row in fast["cpu"]] == [
         ("governor of policy0", "performance"),
         ("governor of policy2", "performance"),
     ]
-    died, recovered = fast["suspect"]
+    died, recovered = desk.doubts(fast)
     assert died == "n1: its agent died, and its CPUs were set again"
     assert recovered.startswith("1 recovery")
     assert all_files(root) == before

@@ -85,7 +85,7 @@ def test_killed_workers_and_agents_cost_time_and_no_tuple_while_executors_move(d
     figures.append(sum(measured["hops"].values()) / (2 * 300 * 9))
     assert measured["incomplete"] or figures == pytest.approx([1] * 4, rel=NEAR), measured
     (run,) = desk.results().values()
-    assert run["suspect"] == doubt(measured["recoveries"], measured["incomplete"])
+    assert desk.doubts(run) == doubt(measured["recoveries"], measured["incomplete"])
     # Every line stands in the traces once: as emitted, or, after a recovery, as replayed. Only what workers had written
     # down and their agent had not passed on when it was killed counts as emitted twice: a second's lines at most.
     folder = desk.campaign / "runs" / RUN

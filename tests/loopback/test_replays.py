@@ -74,7 +74,7 @@ def test_figures_are_without_replays_or_marked_incomplete_and_the_run_is_suspect
     assert measured["recoveries"][0]["replayed_tuples"] > RATE / 4
     # A machine that is too slow for this may leave too much on its way when the interval ends.
     assert measured["incomplete"] or off_by(measured, 6) < NEAR, measured
-    assert caught_up["suspect"] == doubt(measured["recoveries"], measured["incomplete"])
+    assert desk.doubts(caught_up) == doubt(measured["recoveries"], measured["incomplete"])
     folder = desk.campaign / "runs" / "001-wordcount-even-r1"
     lines = sum(pyarrow.parquet.read_table(folder / "answer" / "counts")["count"].to_pylist())
     counted = totals(folder)
@@ -82,7 +82,7 @@ def test_figures_are_without_replays_or_marked_incomplete_and_the_run_is_suspect
     assert counted == {"spout": lines, "bolt": lines, "sink": lines}
     why = cut_short["measured"]["incomplete"]
     assert why, cut_short["measured"]
-    assert cut_short["suspect"] == [f"1 recovery, figures incomplete: {why}"]
+    assert desk.doubts(cut_short) == [f"1 recovery, figures incomplete: {why}"]
     first, second = (line for line in outcome.err.splitlines() if " ok in " in line)
     assert ", 1 recovery" in first
     assert second.endswith(f", 1 recovery, figures incomplete: {why}")
