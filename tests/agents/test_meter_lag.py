@@ -82,7 +82,7 @@ def test_a_delay_beyond_what_is_looked_for_is_undecided() -> None:
 def test_a_meter_that_hardly_speaks_is_undecided() -> None:
     told = found(meter_curve(LOAD, NS, 2.0, 10.0, 0.0, 1))
     assert isinstance(told, str)
-    assert "too little" in told
+    assert "too few readings" in told
     assert isinstance(find_lag(LOAD, [], 0, NS), str)
 
 
@@ -102,7 +102,7 @@ def test_what_a_late_meter_says_is_of_so_much_earlier_and_that_much_less_certain
     for each in (None, lag):
         program = Program(("sh", "-c", f"echo '{line.strip()}'; sleep 600"), lag=each)
         reader = External(MeteredHost(), PowerSettings(external=program))
-        assert ("3.00 s late" in reader.probe().reason) is (each is not None)
+        assert ("lag 3.00 s" in reader.probe().reason) is (each is not None)
         reader.open()
         try:
             deadline = time.monotonic() + 60

@@ -93,7 +93,8 @@ def test_nodes_that_cannot_be_used_are_all_named_before_anything_is_written(desk
         nodes.known_hosts.write_text(before)
     assert outcome.status == 3, outcome
     assert outcome.err.count("is not known") == 2
-    assert {"node n1:", "node n3:"} <= {line.strip().removeprefix("millrace: ")[:8] for line in outcome.err.splitlines()}
+    lines = [line.strip().removeprefix("millrace: ") for line in outcome.err.splitlines()]
+    assert {"node n1:", "node n3:"} <= {line[:8] for line in lines}
     assert not (desk.folder / "results").exists()
     assert not list(desk.temporary.iterdir())
 

@@ -29,7 +29,7 @@ import analysis.render
 from campaign.commands.start import main
 from campaign.results.watch import look_at
 
-def render(folder, tell):
+def render(folder, on_progress):
     watched = look_at(folder)
     print(watched.condition.value, watched.live["stage"])
     return folder
