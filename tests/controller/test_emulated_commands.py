@@ -74,4 +74,4 @@ def test_a_cluster_that_is_not_up_is_named(tmp_path: Path) -> None:
 def test_a_cluster_that_is_not_up_has_nothing_to_give_back(tmp_path: Path) -> None:
     done = millrace("restore", str(inventory_in(tmp_path)))
     assert done.returncode == 0, done.stderr
-    assert "nothing is to be given back" in done.stderr
+    assert "nothing to restore" in done.stderr

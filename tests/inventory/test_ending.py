@@ -39,7 +39,7 @@ def test_a_second_sigterm_does_not_disturb_what_cleans_up_after_the_first() -> N
 
 
 def test_a_process_whose_clean_up_hangs_is_ended_by_the_system() -> None:
-    code = "from inventory import lifetime\nlifetime.LEAVING_S = 1\n" + SLOW_TO_CLEAN_UP
+    code = "from inventory import parent_death\nparent_death.LEAVING_S = 1\n" + SLOW_TO_CLEAN_UP
     with subprocess.Popen(
         [sys.executable, "-c", code],
         cwd=Path(__file__).parents[2],
