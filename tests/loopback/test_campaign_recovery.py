@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from campaign.recovered import doubt
+from campaign.results.recovered_runs import doubt
 
 pytestmark = pytest.mark.loopback
 

@@ -110,12 +110,12 @@ def play_with_faults(
         cluster = ScriptedCluster(spec, _supplied(workload, inputs), limits, course, NODES, place)
 
         async def running() -> None:
-            started = await cluster.session.start()
-            await cluster.session.wait_until(started + stop_ns)
-            await cluster.session.stop()
-            await cluster.session.finish()
+            started = await cluster.coordinator.start()
+            await cluster.coordinator.wait_until(started + stop_ns)
+            await cluster.coordinator.stop()
+            await cluster.coordinator.finish()
 
-        async with cluster.session:
+        async with cluster.coordinator:
             task = asyncio.create_task(running())
             loop = asyncio.get_running_loop()
             while not task.done():
@@ -131,7 +131,7 @@ def play_with_faults(
     limits = _drawn(random)
     with limits.applied():
         cluster = virtual_time.run(playing())
-    found = cluster.session.positions
+    found = cluster.coordinator.positions
     positions = [found[name] for name in names if name in found]
     verdict = workload.compare(_tables(cluster.answer()), workload.reference(positions, inputs))
     return Counter(kind for kind, *_ in cluster.events), verdict

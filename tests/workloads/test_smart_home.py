@@ -228,7 +228,7 @@ class Played:
         tables: dict[str, list[tuple[Any, ...]]] = {"house": [], "plug": []}
         for part in cluster.answer():
             tables[part.table] += part.rows
-        positions = cluster.session.positions
+        positions = cluster.coordinator.positions
         return tables, [positions[f"source[{at}]"] for at in range(self.workload.params.parallelism["source"])]
 
     async def _play(self) -> ScriptedCluster:
@@ -250,7 +250,7 @@ class Played:
         cluster = ScriptedCluster(spec, self.operator, self.limits, course, NODES, place)
         kills = sorted(random.uniform(0, 0.15) for _ in range(2))
         stop_ns = random.choice([random.randrange(200_000_000), 10**12])
-        async with cluster.session as session:
+        async with cluster.coordinator as session:
             running = asyncio.create_task(self._run(session, stop_ns))
             loop = asyncio.get_running_loop()
             while not running.done():
