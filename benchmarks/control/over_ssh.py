@@ -129,6 +129,8 @@ def conduct(settings, **given):
 
     def load_the_rest():
         load()
+        import controller.ssh.backend
+
         timed(controller.ssh.backend.SshBackend, "__aenter__", "every node: login, keeper")
         timed(campaign.runner.launch, "prepared", "inputs, results folder")
 
