@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
+
 from campaign.results.recovered_runs import doubt
 
 pytestmark = pytest.mark.loopback
