@@ -150,3 +150,9 @@ def test_every_folder_of_the_code_is_on_the_map() -> None:
     folders = {path.parent.relative_to(ROOT).as_posix() for name in packages for path in (ROOT / name).rglob("*.py")}
     mapped = set(re.findall(r"^\| `([\w/]+)/` \|", (DOCS / "architecture.md").read_text(), re.MULTILINE))
     assert mapped == folders
+
+
+def test_tests_that_pages_name_are_there() -> None:
+    pages = [*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    named = {name for page in pages for name in re.findall(r"\btest_[a-z0-9_]+\.py", page.read_text())}
+    assert named - {path.name for path in (ROOT / "tests").rglob("test_*.py")} == set()
