@@ -44,6 +44,16 @@ def done(folder: Path, role: str, column: str) -> int:
     return sum(row[column] for row in rows if row["role"] == role)
 
 
+def lose(desk: Any, folder: Path) -> Path:
+    """Kill the agent of a node whose folder goes away; return where the folder is then."""
+    agent = next(p for p in desk.processes("agent") if Path(f"/proc/{p.pid}/cwd").readlink() == folder)
+    away = folder.with_name(".away")
+    # Nothing in between: a checkpoint would make the folder again, and the agent would start in it.
+    folder.rename(away)
+    os.kill(agent.pid, signal.SIGKILL)
+    return away
+
+
 def conclude(desk: Any, campaign: Any) -> dict[str, Any]:
     """Wait for the end; nothing may be wrong or left."""
     outcome = desk.end_of(campaign)
@@ -106,10 +116,7 @@ def test_a_lost_nodes_work_is_done_by_the_others_and_the_node_may_return(desk: A
     desk.wait_for_stage(1, "measuring")
     wait_for_checkpoints(desk, 2)
     (folder,) = desk.temporary.glob(f"millrace-*/{RUN}.1/n2")
-    away = folder.with_name(".away")
-    folder.rename(away)
-    agent = next(p for p in desk.processes("agent") if Path(f"/proc/{p.pid}/cwd").readlink() == away)
-    os.kill(agent.pid, signal.SIGKILL)
+    away = lose(desk, folder)
     wait_for_checkpoints(desk, 2)
     assert len(desk.processes("agent")) == 1
     away.rename(folder)
@@ -145,19 +152,16 @@ def test_a_scheduler_that_never_answers_after_a_loss_is_told_of_and_ended_with_t
     campaign = desk.start("run", agenda, program=NEVER_WITHOUT_A_NODE + desk.without_report)
     desk.wait_for_stage(1, "measuring")
     (folder,) = desk.temporary.glob(f"millrace-*/{RUN}.1/n2")
-    away = folder.with_name(".away")
-    folder.rename(away)
-    agent = next(p for p in desk.processes("agent") if Path(f"/proc/{p.pid}/cwd").readlink() == away)
-    os.kill(agent.pid, signal.SIGKILL)
-    said = ""
-    while "is still deciding" not in said:
-        said = campaign.stderr.readline()
-        assert said, "the campaign has ended"
-    assert said == "millrace: the scheduler 'even' is still deciding, Ctrl-C ends it\n"
+    lose(desk, folder)
+    said = [""]
+    while "is still deciding" not in said[-1]:
+        said.append(campaign.stderr.readline())
+        assert said[-1], f"the campaign has ended: {said} {desk.end_of(campaign)} {desk.results()}"
+    assert said[-1] == "millrace: the scheduler 'even' is still deciding, Ctrl-C ends it\n"
     for _ in range(2):
         campaign.send_signal(signal.SIGINT)
-        said = campaign.stderr.readline()
-    assert said == "stopping now\n"
+        said.append(campaign.stderr.readline())
+    assert said[-1] == "stopping now\n"
     assert desk.end_of(campaign).status == 130
     desk.wait_for_silence()
     assert not list(desk.temporary.iterdir())

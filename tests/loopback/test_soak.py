@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-import psutil
 import pytest
 from ground import Ground, Play, ground
 
@@ -37,15 +36,19 @@ TEXT = "to be or not to be that is the question\nwhether tis nobler in the mind 
 """So few words that what is counted does not grow."""
 
 
-def resident_mb(agents: Ground, play: Play) -> dict[str, float]:
-    """Memory of all workers and agents."""
+def anonymous_mb(agents: Ground, play: Play) -> dict[str, float]:
+    """Anonymous memory (heap, stacks) of all workers and agents.
+
+    Not all that is resident: pages of libraries come and go with what else the machine does, and a leak is not there.
+    """
     processes = {f"{place.node}/{place.slot}": process for place, process in play.workers.items()}
     processes |= {f"agent of {node}": process for node, process in agents.agent_processes.items()}
-    return {
-        name: psutil.Process(process.pid).memory_info().rss / 1e6
-        for name, process in processes.items()
-        if process is not None
-    }
+    return {name: anonymous_kb(process.pid) / 1e3 for name, process in processes.items() if process is not None}
+
+
+def anonymous_kb(pid: int) -> int:
+    lines = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return sum(int(line[1]) for line in lines if line[0] in ("RssAnon:", "VmSwap:"))
 
 
 def slope_per_minute(values: Sequence[float]) -> float:
@@ -76,7 +79,7 @@ async def soak(folder: Path) -> tuple[float, dict[str, list[float]], int]:
             start_ns = await play.session.start()
             for at in range(1, MINUTES * 60 // EVERY_S + 1):
                 await play.session.wait_until(start_ns + at * EVERY_S * NS)
-                for name, held in resident_mb(agents, play).items():
+                for name, held in anonymous_mb(agents, play).items():
                     memory.setdefault(name, []).append(held)
             assert (await play.end()).passed
             return per_s, memory, play.session.event_log.checkpoints
@@ -115,7 +118,7 @@ async def soak_with_moves(folder: Path) -> tuple[dict[str, list[float]], int]:
         start_ns = await play.session.start()
         for at in range(1, MOVED_MINUTES * 60 // EVERY_S + 1):
             await play.session.wait_until(start_ns + at * EVERY_S * NS)
-            for name, held in resident_mb(agents, play).items():
+            for name, held in anonymous_mb(agents, play).items():
                 memory.setdefault(name, []).append(held)
         assert (await play.end()).passed
         return memory, sum("pause_s" in move for move in play.session.event_log.moves)
